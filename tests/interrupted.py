@@ -6,7 +6,7 @@ from tests.histories import at, checkpoint, ended, rank_started, running, starte
 from trainers.contract.events import Alert, AnyEvent, Phase, RankFailed, StopRequested
 
 TRACEBACK = """Traceback (most recent call last):
-  File "/venv/lib/python3.11/site-packages/trainers/runtime/rank.py", line 61, in main
+  File "/venv/lib/python3.11/site-packages/trainers/rank/process.py", line 61, in main
     backend.train(config, rank, report)
   File "/venv/lib/python3.11/site-packages/trainers/backends/torch_ddp.py", line 118, in train
     loss = step(images, labels)

@@ -56,7 +56,7 @@ def command_line() -> str:
 def keys() -> str:
     """A table of all key bindings."""
     import tuiapp.app  # noqa: F401 (its keys count as well)
-    from tuiapp.preferences import bindings
+    from tuiapp.screens.preferences import bindings
 
     return _table(
         ["Action", "Keys", ""], [[f"`{one.name}`", one.keys.replace(",", ", "), one.does] for one in bindings()]

@@ -23,12 +23,12 @@ from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
 from tuiapp.library.find import find_runs, titled
 from tuiapp.library.in_thread import in_thread
-from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.leave import confirm_quit, farewell
+from tuiapp.screens.orphans import offer_to_end_strays
 from tuiapp.screens.palette import Palette, system_commands
+from tuiapp.screens.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun, RunLaunched
-from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on, freeze_gc
 from tuiapp.terminal.key_queue import KeyQueue

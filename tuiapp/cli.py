@@ -58,7 +58,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"tuiapp: the output could not be written: {error.strerror}", file=sys.stderr)
         return 1
     except Exception as error:
-        from tuiapp.state.text import sanitize
+        from trainers.state.text import sanitize
         from tuiapp.verbs.errors import FOR_THE_USER
 
         if not isinstance(error, FOR_THE_USER):
@@ -113,7 +113,7 @@ class _Parser(argparse.ArgumentParser):
     """Quotes what the user typed in error messages, whatever it is."""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        from tuiapp.state.text import sanitize
+        from trainers.state.text import sanitize
 
         super()._print_message("\n".join(map(sanitize, message.split("\n"))), file)
 

@@ -15,14 +15,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from trainers.checkpoints import Checkpoints, Saved
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Predictions, Sharding
-from trainers.evaluation import WORST
-from trainers.runtime.reporter import Reporter
-from trainers.tensor_files import Tensors
+from trainers.rank.checkpoints import Checkpoints, Saved
+from trainers.rank.evaluation import WORST
+from trainers.rank.reporter import Reporter
+from trainers.rank.tensor_files import Tensors
 
 DEVICES = 7
 JAX_BACKENDS = [name for name, backend in BACKENDS.items() if "jax" in backend.packages]

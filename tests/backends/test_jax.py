@@ -16,10 +16,10 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.data import datasets
-from trainers.jax_devices import scale
-from trainers.models import keras_state
-from trainers.models.flax_state import create
+from trainers.frameworks.jax.devices import scale
+from trainers.frameworks.jax.state import create
+from trainers.frameworks.keras import state as keras_state
+from trainers.sources import datasets
 
 MLP = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"

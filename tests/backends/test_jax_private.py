@@ -1,4 +1,4 @@
-"""The names of JAX that `trainers.jax_devices` needs for several nodes and that JAX does not promise to keep."""
+"""The names of JAX that `trainers.frameworks.jax.devices` needs for several nodes and JAX may drop."""
 
 from __future__ import annotations
 

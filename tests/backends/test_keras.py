@@ -14,7 +14,7 @@ from tests.backends.recorder import Shelf, train
 from tests.npz import make_arrays, write_npz
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
-from trainers.data import datasets
+from trainers.sources import datasets
 
 CONVNET = RunConfig(backend="keras-jax", model="convnet", platform="cpu", devices=2, max_steps=15)
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.models.weights import from_torch
+from tests.frameworks.weights import from_torch
 from trainers.backends.jax_sharding import make_step
 from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.data import datasets
-from trainers.models import torch_models
-from trainers.models.flax_state import create
-from trainers.schedules import learning_rate
-from trainers.torch_ranks import build_optimizer
+from trainers.frameworks.jax.state import create
+from trainers.frameworks.torch import models as torch_models
+from trainers.frameworks.torch.ranks import build_optimizer
+from trainers.rank.schedules import learning_rate
+from trainers.sources import datasets
 
 STEPS = 20
 

@@ -9,9 +9,10 @@ import jax
 import pytest
 import torch
 
-from trainers import jax_devices, torch_ranks
 from trainers.contract.events import FrameworkMemory
-from trainers.runtime.reporter import Reporter
+from trainers.frameworks.jax import devices as jax_devices
+from trainers.frameworks.torch import ranks as torch_ranks
+from trainers.rank.reporter import Reporter
 
 
 def test_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,15 @@ from tests.backends.recorder import Recorder
 from tests.benchmarks import race
 from tests.benchmarks.bare import on_torch
 from tests.benchmarks.bare.common import Race
-from trainers import jax_devices, torch_ranks
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.models import flax_models, flax_state
-from trainers.runtime.reporter import Reporter
-from trainers.torch_compile import uses_cuda_graphs
+from trainers.frameworks.jax import devices as jax_devices
+from trainers.frameworks.jax import models as flax_models
+from trainers.frameworks.jax import state as flax_state
+from trainers.frameworks.torch import ranks as torch_ranks
+from trainers.frameworks.torch.compile import uses_cuda_graphs
+from trainers.rank.reporter import Reporter
 from tuiapp.cli import build_parser
 from tuiapp.verbs.sources import read_source
 
@@ -104,7 +106,7 @@ import sys
 sys.argv = sys.argv[1:]
 import jax
 import {module} as bare
-from trainers.models import {models} as models
+from trainers.frameworks import {models} as models
 
 def build(*arguments, **options):
     print(jax.config.jax_default_matmul_precision, *(str(getattr(one, "__name__", one)) for one in arguments[-1:]))

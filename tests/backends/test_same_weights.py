@@ -11,20 +11,21 @@ import pytest
 import torch
 
 from tests.backends.recorder import ONE_PROCESS, Shelf, check_predictions, train
-from tests.models.weights import from_torch, gluon_arrays, into_keras
+from tests.frameworks.weights import from_torch, gluon_arrays, into_keras
 from tests.processes.harness import launched
 from tests.reported import Evaluation, values
-from trainers.checkpoints import Saved, load
 from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Predictions
 from trainers.contract.manifest import checkpoint_name, read_checkpoint
 from trainers.contract.metrics import GRADIENT_NORM
-from trainers.data import datasets
-from trainers.models import keras_state, torch_models
-from trainers.models.flax_state import create
-from trainers.trees import named_leaves
+from trainers.frameworks.jax.state import create
+from trainers.frameworks.jax.trees import named_leaves
+from trainers.frameworks.keras import state as keras_state
+from trainers.frameworks.torch import models as torch_models
+from trainers.rank.checkpoints import Saved, load
+from trainers.sources import datasets
 
 STEPS = 30
 CONFIG = RunConfig(

@@ -13,7 +13,7 @@ from tests.backends.recorder import Shelf, train_plan
 from tests.user_files import write_data
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.data import user_data
+from trainers.sources import user_data
 
 
 @pytest.mark.parametrize(

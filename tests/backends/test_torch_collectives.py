@@ -10,13 +10,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from trainers import torch_collectives, torch_ranks
 from trainers.config.environment import HANG_VARIABLE
 from trainers.config.run_config import RunConfig
-from trainers.runtime import wire
-from trainers.runtime.reporter import Reporter
-from trainers.runtime.stacks import Collectives
-from trainers.torch_collectives import read_trace
+from trainers.frameworks.torch import collectives as torch_collectives
+from trainers.frameworks.torch import ranks as torch_ranks
+from trainers.frameworks.torch.collectives import read_trace
+from trainers.rank.reporter import Reporter
+from trainers.run import wire
+from trainers.run.stacks import Collectives
 
 
 def entry(number: int, **changes: Any) -> dict[str, Any]:

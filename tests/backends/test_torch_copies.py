@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from tests.waiting import wait_until
-from trainers.data.prefetch import AHEAD, prefetch
-from trainers.data.stored import StoredImages
-from trainers.torch_copies import Copies
+from trainers.frameworks.torch.copies import Copies
+from trainers.sources.prefetch import AHEAD, prefetch
+from trainers.sources.stored import StoredImages
 
 CPU = torch.device("cpu")
 DEADLINE_S = 30.0

@@ -20,13 +20,13 @@ from trainers.backends.torch_dp import mean_per_device
 from trainers.config.catalog import MODELS
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
-from trainers.data import datasets
-from trainers.loop import STEPS_IN_FLIGHT
-from trainers.models import torch_models
-from trainers.runtime import wire
-from trainers.runtime.place import LOOPBACK
-from trainers.runtime.processes import bind_rendezvous
-from trainers.torch_ranks import steps_in_flight, to_device
+from trainers.frameworks.torch import models as torch_models
+from trainers.frameworks.torch.ranks import steps_in_flight, to_device
+from trainers.rank.loop import STEPS_IN_FLIGHT
+from trainers.run import wire
+from trainers.run.place import LOOPBACK
+from trainers.run.processes import bind_rendezvous
+from trainers.sources import datasets
 
 CONFIG = RunConfig(
     backend="torch-dp", model="mlp", platform="cpu", devices=1, epochs=2, max_steps=40, schedule="cosine"

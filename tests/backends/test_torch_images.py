@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainers.data import datasets
-from trainers.torch_ranks import to_device
+from trainers.frameworks.torch.ranks import to_device
+from trainers.sources import datasets
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])

@@ -10,10 +10,10 @@ from textual_plotext.plot import Plot as Plotext
 
 from tests.benchmarks.long_run import EPOCH, Run
 from trainers.contract.events import AnyEvent
-from tuiapp.state.chart import Chart, Look, build_chart
-from tuiapp.state.fold import apply
-from tuiapp.state.raster import rasterize
-from tuiapp.state.run_state import RunState
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from tuiapp.view.chart import Chart, Look, build_chart
+from tuiapp.view.raster import rasterize
 
 COLUMNS, ROWS = 110, 30
 

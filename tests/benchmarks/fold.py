@@ -20,9 +20,9 @@ from trainers.contract.events import Metrics, RunEnded, Summary
 from trainers.contract.journal import JournalWriter
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
 
 STEPS, RANKS = 100_000, 8
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"

@@ -48,7 +48,7 @@ from trainers.contract.events import (
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from trainers.launch import launch
-from trainers.runtime.wire import Heartbeat
+from trainers.run.wire import Heartbeat
 
 NODES, EACH = 65, 8
 WORLD = NODES * EACH

@@ -33,7 +33,7 @@ from trainers.config.options import format_value
 from trainers.contract.events import Phase
 from trainers.contract.metrics import STEP_TIME
 from trainers.contract.rundir import RunDir
-from trainers.data import datasets
+from trainers.sources import datasets
 
 TIMEOUT_S = 180
 ATTEMPTS = 3

@@ -27,7 +27,7 @@ from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.library.export import export_to
 from tuiapp.library.run_index import RunIndex

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import torch
 
 from tests.telemetry.fake_nvml import FakeNvml, several
-from trainers.models import torch_models
+from trainers.frameworks.torch import models as torch_models
 from trainers.telemetry.config import SamplerConfig, encode_config
 
 GPUS = RANKS = 8

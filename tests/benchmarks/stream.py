@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.digest_keeper import DigestKeeper
 from trainers.contract.events import (
     Event,
     HostSample,
@@ -32,6 +31,7 @@ from trainers.contract.events import (
 )
 from trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
+from trainers.state.digest_keeper import DigestKeeper
 
 STEPS_PER_SECOND = 200
 BATCH_STEPS = 40

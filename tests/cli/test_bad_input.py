@@ -14,7 +14,7 @@ from tests.npz import make_arrays, write_npz
 from trainers.config.machine import Machine
 from trainers.config.run_config import OPTIONS
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_config
+from trainers.state.summary import read_config
 from tuiapp.library.presets import load_config, presets_dir
 
 MAX_MESSAGE = 2000

@@ -15,13 +15,13 @@ from tests.contract.recorded import record
 from tests.state.test_feed import until
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import last_attempt, summarise
+from trainers.state.curves import ALL
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from trainers.state.summary import last_attempt, summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
-from tuiapp.state.curves import ALL
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
 
 GARBAGE = b"\x00" * 40_000_000
 

@@ -19,9 +19,9 @@ from tests.processes.conftest import FAULTS
 from tests.processes.harness import START_S, Gate, watching
 from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 from tuiapp.library.find import find_run
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.verbs.live_view import LiveLines, live_view, progress_bar
 

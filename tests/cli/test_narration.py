@@ -13,8 +13,8 @@ from tests import histories as h
 from tests import interrupted
 from trainers.contract.events import AnyEvent, CheckpointRequested
 from trainers.contract.rundir import RunDir
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 from tuiapp.verbs import narration
 from tuiapp.verbs.live_view import live_view, progress_words
 from tuiapp.verbs.narration import LiveNarrator, PlainNarrator

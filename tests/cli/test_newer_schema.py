@@ -16,8 +16,8 @@ from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract.events import JOURNAL_SCHEMA, RunStarted
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
+from trainers.state.summary import summarise
 from tuiapp.library.removal import RemovalError, remove_run
 from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.alert_strip import AlertStrip

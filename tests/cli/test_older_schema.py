@@ -16,8 +16,8 @@ from tests.screens.runs_app import ListLister, RunsApp
 from trainers.contract.events import JOURNAL_SCHEMA, Metrics, encode
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
+from trainers.state.summary import summarise
 
 SENTENCE = f"its journal has schema 1: tuiapp 0.1.0 opens it, this version reads schema {JOURNAL_SCHEMA}"
 

@@ -15,8 +15,8 @@ from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
 from trainers.contract.rundir import RunDir
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 from tuiapp.verbs.live_view import live_view, progress_words
 from tuiapp.verbs.narration import PlainNarrator
 

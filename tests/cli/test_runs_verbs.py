@@ -16,9 +16,9 @@ from trainers.config.run_config import to_toml, to_toml_values
 from trainers.contract.events import Alert, RankFailed
 from trainers.contract.lock_note import LockNote, write_note
 from trainers.contract.rundir import RunDir
-from tuiapp.state.devices.large import efficiency_words
-from tuiapp.state.efficiency import EfficiencyMeter
-from tuiapp.state.text import join_words
+from trainers.state.efficiency import EfficiencyMeter
+from trainers.state.text import join_words
+from tuiapp.view.devices.large import efficiency_words
 
 COMPLETED, FAILED, LOST, DAMAGED, EMPTY = (
     "20261120T101500-torch-ddp-net-3fa1",

@@ -11,10 +11,10 @@ from tests import histories as h
 from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
-from tests.contract.test_digest import digest_of
+from tests.state.test_digest import digest_of
 from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import AnyEvent, Facts, LogLine
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 
 SCRIPT = RunConfig(backend="script", script="/x/train.py", platform="cpu")
 FIRST, SECOND = own.RUN_ID, own.RUN_ID[:-1] + "2"

@@ -15,18 +15,18 @@ from tests.contract.recorded import record
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import AnyEvent, Checkpoint, Metrics, Summary
+from trainers.contract.messages import describe_result
 from trainers.contract.metrics import evaluation_of, held_out_of, loss_of
-from trainers.contract.summary import summarise
-from trainers.contract.wording import describe_result
-from trainers.runtime.notice import in_a_sentence
-from trainers.runtime.tally import Tally
-from tuiapp.state.chart import Look, build_chart
-from tuiapp.state.condition import headline
-from tuiapp.state.fold import apply
-from tuiapp.state.metrics import format_accuracy
-from tuiapp.state.notification import ending
-from tuiapp.state.run_state import RunState
+from trainers.run.notice import in_a_sentence
+from trainers.state.condition import headline
+from trainers.state.fold import apply
+from trainers.state.known_metrics import format_accuracy
+from trainers.state.run_state import RunState
+from trainers.state.summary import summarise
+from trainers.state.summary_meter import Tally
 from tuiapp.verbs.narration import describe_end
+from tuiapp.view.chart import Look, build_chart
+from tuiapp.view.notification import ending
 
 SCRIPT = RunConfig(backend="script", script="/x/train.py", platform="cpu")
 LAST = {"train/loss": 0.25, "eval/loss": 0.5, "eval/accuracy": 0.75}

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.terminal import Command, as_process
 from tests.cli.test_bad_input import check_refused
 from tests.leftovers import mark as mark
-from trainers.contract.summary import read_config
+from trainers.state.summary import read_config
 from tuiapp.library.find import find_run
 from tuiapp.library.presets import load_config
 

@@ -27,7 +27,7 @@ def test_a_built_wheel_trains_elsewhere(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     pages = {f"tuiapp/manual/{topic}.md" for topic in manual.TOPICS}
     presets = {str(path.relative_to(ROOT)) for path in (ROOT / "tuiapp/library/builtin_presets").glob("*.toml")}
-    digits = {str(path.relative_to(ROOT)) for path in (ROOT / "trainers/data").glob("*.npz")}
+    digits = {str(path.relative_to(ROOT)) for path in (ROOT / "trainers/sources").glob("*.npz")}
     assert presets
     assert digits
     assert pages | presets | digits <= names

@@ -19,7 +19,8 @@ from trainers.config.catalog import (
 )
 from trainers.config.installed import installed_version
 from trainers.config.run_config import RunConfig, cross_check
-from trainers.models import flax_models, torch_models
+from trainers.frameworks.jax import models as flax_models
+from trainers.frameworks.torch import models as torch_models
 
 SHAPES = [(28, 28, 1), (32, 32, 3), (17, 23, 2)]
 

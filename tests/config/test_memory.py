@@ -21,10 +21,10 @@ from trainers.config.memory import (
     shortages,
 )
 from trainers.config.run_config import RunConfig
-from trainers.models.torch_models import build
-from trainers.torch_ranks import build_optimizer
-from tuiapp.state.launch_warnings import memory_warning
-from tuiapp.state.text import format_bytes
+from trainers.frameworks.torch.models import build
+from trainers.frameworks.torch.ranks import build_optimizer
+from trainers.state.text import format_bytes
+from tuiapp.view.launch_warnings import memory_warning
 
 CPU = RunConfig(platform="cpu", devices=2)
 

@@ -67,9 +67,9 @@ def test_a_new_source_of_data_is_a_row(tmp_path: Path) -> None:
         textwrap.dedent("""
         import sys
         import numpy as np
-        from trainers.data.arrays import Arrays
+        from trainers.sources.arrays import Arrays
 
-        sys.modules["trainers.data.numbers"] = sys.modules[__name__]
+        sys.modules["trainers.sources.numbers"] = sys.modules[__name__]
 
         def load(facts):
             count = facts.train_examples
@@ -98,7 +98,7 @@ def test_a_new_source_of_data_is_a_row(tmp_path: Path) -> None:
         from trainers.config.machine import Machine
         from trainers.config.plan import make_plan
         from trainers.config.run_config import RunConfig
-        from trainers.data.datasets import open_planned
+        from trainers.sources.datasets import open_planned
         from tuiapp.app import TuiApp
         from tuiapp.cli import main
 

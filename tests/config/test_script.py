@@ -16,7 +16,7 @@ from trainers.config.plan import make_plan, read_plan, write_plan
 from trainers.config.relevance import inapplicable_keys
 from trainers.config.run_config import RunConfig, build_config, to_mapping
 from trainers.config.script import command, data_name, read_code, short_command, subject
-from trainers.config.script_texts import compile_pattern, program_name, read_environment, split_words
+from trainers.config.script_syntax import compile_pattern, program_name, read_environment, split_words
 from trainers.contract.rundir import RUN_ID, make_run_dir
 
 GPUS = tuple(Gpu(index=index, uuid=f"GPU-{index}", name="H200") for index in range(5))

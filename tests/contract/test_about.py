@@ -21,7 +21,7 @@ from trainers.contract.about import (
 )
 from trainers.contract.events import Facts
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import run_name, summarise
+from trainers.state.summary import run_name, summarise
 
 
 @pytest.fixture

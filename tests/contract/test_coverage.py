@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
-from trainers.contract import resume_point
 from trainers.contract.events import AnyEvent, LogLine, Metrics, encode
 from trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES
+from trainers.state import resume_point
 
 Journal = list[AnyEvent]
 

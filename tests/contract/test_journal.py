@@ -19,7 +19,7 @@ from trainers.contract.journal import (
     journal_end,
     last_line_with,
 )
-from trainers.contract.peek import peek_journal
+from trainers.contract.journal_ends import peek_journal
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from trainers.contract.journal import (
     journal_end,
     last_line_with,
 )
+from trainers.contract.journal_ends import peek_journal
 from trainers.contract.lock_note import LockNote, read_note, write_note
-from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import NOTE_BYTES, RunDir
-from trainers.contract.summary import last_attempt, summarise
+from trainers.state.summary import last_attempt, summarise
 
 HUGE = 2 << 30
 LINE = LogLine(rank=0, stream="stdout", text="one")
@@ -85,7 +85,7 @@ WORKS = {
         "reader = JournalReader(Path(sys.argv[1]) / 'events.jsonl'); [reader.read() for _ in range(8)]",
     ),
     "a list of runs": (
-        "from trainers.contract.summary import summarise; from trainers.contract.rundir import RunDir",
+        "from trainers.state.summary import summarise; from trainers.contract.rundir import RunDir",
         "summarise(RunDir(Path(sys.argv[1])))",
     ),
     "a writer's start": (
@@ -189,7 +189,7 @@ def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_does_not_confirm_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.runtime.journal_keeper import JournalWatch
+    from trainers.run.journal_keeper import JournalWatch
 
     writer = JournalWriter(tmp_path / "events.jsonl")
     watch = JournalWatch(writer, None, 1)

@@ -13,7 +13,7 @@ from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan
 from trainers.contract.events import RunEnded, Summary
 from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.contract.summary import read_config, summarise
+from trainers.state.summary import read_config, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs
 
 OLD, NEW, NEWER = (

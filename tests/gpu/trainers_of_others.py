@@ -12,7 +12,7 @@ from tests.processes.harness import Watched
 from tests.reported import values
 from trainers.contract.events import LogLine, Metrics, RankStarted
 from trainers.contract.rundir import RunDir
-from trainers.examples import __path__ as examples
+from tuiapp.examples import __path__ as examples
 
 TRANSFORMERS = """
 import runpy, sys, torch
@@ -24,7 +24,7 @@ print("bytes on the GPU:", torch.cuda.max_memory_allocated() if torch.cuda.is_av
 LIGHTNING = """
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from trainers.integrations.lightning import TuiappCallback, TuiappLogger
+from tuiapp.integrations.lightning import TuiappCallback, TuiappLogger
 
 class Model(LightningModule):
     def __init__(self):

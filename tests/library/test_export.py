@@ -22,7 +22,7 @@ from tests.contract.recorded import CONFIG, record
 from tests.manual import command_line
 from trainers.contract.events import Facts, Metrics
 from trainers.contract.rundir import RunDir
-from trainers.runtime.event_files import EventFiles
+from trainers.run.event_files import EventFiles
 from tuiapp.cli import main
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.exporters import EXPORTERS, Exporter

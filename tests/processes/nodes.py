@@ -20,7 +20,7 @@ from tests.processes.harness import START_S, Watched
 from tests.waiting import wait_until
 from trainers.contract.rundir import SECRET_VARIABLE
 
-AGENT = (sys.executable, "-P", "-m", "trainers.runtime.node")
+AGENT = (sys.executable, "-P", "-m", "trainers.run.node")
 
 
 def address_of(run: Watched) -> tuple[str, int]:

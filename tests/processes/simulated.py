@@ -8,10 +8,10 @@ import time
 from typing import cast
 
 from trainers.contract.events import AnyEvent, Event
-from trainers.runtime import node_wire
-from trainers.runtime.channel import Channel
-from trainers.runtime.node import greet
-from trainers.runtime.wire import FromRank
+from trainers.run import node_wire
+from trainers.run.channel import Channel
+from trainers.run.node import greet
+from trainers.run.wire import FromRank
 
 
 class SimulatedAgent:

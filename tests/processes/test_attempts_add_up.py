@@ -18,10 +18,10 @@ from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RunStarted, 
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import EXAMPLES, STEP_TIME, total
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from trainers.state.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
 
 APART_S = 4.0
 """Time between two attempts, in which nothing trains."""

@@ -11,7 +11,7 @@ from tests.processes.harness import launched
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Checkpoint
 from trainers.contract.manifest import list_checkpoints
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 
 
 @pytest.mark.parametrize("by", [pytest.param("accuracy", marks=pytest.mark.slow), "loss"])

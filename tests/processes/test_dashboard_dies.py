@@ -13,9 +13,9 @@ import pytest
 from tests.processes.harness import MLP, Watched, launched
 from tests.pty.terminal import Terminal
 from trainers.contract.events import Checkpoint, RankFailed, StopRequested
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
 
 
 def _attach(run: Watched) -> Terminal:

@@ -9,10 +9,10 @@ import msgspec
 import psutil
 
 from tests.processes.harness import MLP, launched, resumed, wait_dead
-from tests.runtime.test_digest_writer import assert_complete
+from tests.run.test_digest_writer import assert_complete
 from trainers.contract import mailbox
-from trainers.contract.digest import read_digest
 from trainers.contract.events import Checkpoint
+from trainers.state.digest import read_digest
 
 
 def test_it_spans_all_attempts(runs_dir: Path, fake: Callable[..., None]) -> None:

@@ -11,7 +11,7 @@ from tests.processes.harness import launched
 from trainers.config.catalog import BACKENDS
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
-from trainers.data import datasets
+from trainers.sources import datasets
 
 EXAMPLES = 101
 """In the test set: a prime number."""

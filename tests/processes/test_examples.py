@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import trainers.examples
+import tuiapp.examples
 from tests.processes.harness import END_S, Watched, launched
 from tests.processes.own_scripts import curve, saved_then_stopped, the_run
 from trainers.config.run_config import RunConfig
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = Path(trainers.examples.__file__).parent
+EXAMPLES = Path(tuiapp.examples.__file__).parent
 
 
 def run(runs_dir: Path, directory: Path, name: str, *words: str) -> Watched:

@@ -15,7 +15,7 @@ from tests.mxnet_environment import interpreter_of
 from tests.processes.harness import launched
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
-from trainers.data import datasets
+from trainers.sources import datasets
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "tuiapp/manual/models.md"

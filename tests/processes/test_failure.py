@@ -14,8 +14,8 @@ import pytest
 
 from tests.processes.harness import GONE_S, MLP, launched, wait_dead
 from trainers.contract.events import RankFailed
-from trainers.contract.summary import summarise
-from trainers.runtime.rank import ORPHAN_S
+from trainers.rank.process import ORPHAN_S
+from trainers.state.summary import summarise
 
 
 def test_a_rank_that_raises_ends_the_run_with_its_traceback(runs_dir: Path, fault: Callable[[str], None]) -> None:
@@ -98,7 +98,7 @@ def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
 def test_ranks_without_supervisor_and_reaper_end_themselves(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
-        (reaper,) = run.processes("trainers.runtime.reaper")
+        (reaper,) = run.processes("trainers.run.reaper")
         reaper.kill()
         os.kill(run.started.pid, signal.SIGKILL)
         run.wait_gone(ORPHAN_S + GONE_S)

@@ -20,11 +20,11 @@ from tests.processes.harness import MLP, Watched, launched
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, StopRequested
 from trainers.contract.lock_note import read_note
-from trainers.contract.summary import summarise
+from trainers.state.condition import headline
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from trainers.state.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.state.condition import headline
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SILENT = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)

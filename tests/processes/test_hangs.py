@@ -21,11 +21,11 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, Stacks
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import STEP_TIME
-from trainers.contract.summary import summarise
-from tuiapp.state.condition import run_words
-from tuiapp.state.fold import apply
-from tuiapp.state.rank_list import rank_rows
-from tuiapp.state.run_state import RunState
+from trainers.state.condition import run_words
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from trainers.state.summary import summarise
+from tuiapp.view.rank_list import rank_rows
 
 FLOOR_S = 3.0
 ON_TWO = msgspec.structs.replace(MLP, launcher="join", nodes=2, network="lo")

@@ -15,7 +15,7 @@ import pytest
 from tests.processes.harness import Gate, Watched, watching
 from trainers.contract.about import About, read_about
 from trainers.contract.events import Checkpoint, CheckpointRequested
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.library.find import find_run
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

@@ -26,7 +26,7 @@ def total_steps_of(watched: Watched) -> list[int]:
 HUGGINGFACE = """
     import sys, torch
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-    from trainers.integrations.huggingface import TuiappCallback
+    from tuiapp.integrations.huggingface import TuiappCallback
 
     def main(out, steps):
         torch.manual_seed(0)
@@ -76,7 +76,7 @@ LIGHTNING = """
     import sys, torch
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
-    from trainers.integrations.lightning import TuiappCallback, TuiappLogger
+    from tuiapp.integrations.lightning import TuiappCallback, TuiappLogger
 
     class Model(LightningModule):
         def __init__(self, width=4):
@@ -157,7 +157,7 @@ def test_lightning_names_the_checkpoint_of_the_stop(start: Start, runs_dir: Path
 
 KERAS = """
     import keras, numpy as np
-    from trainers.integrations.keras import TuiappCallback
+    from tuiapp.integrations.keras import TuiappCallback
 
     def main(*fits, path="", batches=1):
         model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)], name="tiny")
@@ -210,7 +210,7 @@ def test_keras_saves_and_stops(start: Start, runs_dir: Path, tmp_path: Path, bac
 ACCELERATE = """
     import sys, torch, tuiapp
     from accelerate import Accelerator
-    from trainers.integrations.accelerate import TuiappTracker
+    from tuiapp.integrations.accelerate import TuiappTracker
 
     accelerator = Accelerator(cpu=True, log_with=TuiappTracker("tiny"))
     accelerator.init_trackers("project", config={"lr": 0.01})

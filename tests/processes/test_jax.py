@@ -17,8 +17,8 @@ from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding
 from trainers.contract.metrics import STEP_TIME
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 
 MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
 

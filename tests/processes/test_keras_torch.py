@@ -24,7 +24,7 @@ CONFIG = RunConfig(backend="keras-torch", platform="cpu", devices=2)
 LOAD = """
 import keras, numpy, sys
 model = keras.saving.load_model(sys.argv[1])
-assert "trainers.models" not in sys.modules
+assert "trainers.frameworks" not in sys.modules
 with numpy.load(sys.argv[2]) as stored:
     small, labels = stored["x_test"], stored["y_test"]
 images = numpy.pad(small.repeat(3, 1).repeat(3, 2), ((0, 0), (2, 2), (2, 2)))[..., None] * (255 / 16)
@@ -59,7 +59,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
             "optimizer exp_avg_sq of fc1/kernel",
         }
         # What was exported is what was evaluated last, in plain Keras, on the other backend.
-        digits = Path(__file__).parents[2] / "trainers" / "data" / "digits.npz"
+        digits = Path(__file__).parents[2] / "trainers" / "sources" / "digits.npz"
         loaded = subprocess.run(
             [sys.executable, "-c", LOAD, run.run.path / "export" / "model.keras", digits],
             env={**os.environ, "KERAS_BACKEND": "jax"},

@@ -105,7 +105,7 @@ def test_the_shared_runs_directory_fills_up(disk: Disk, ends: str) -> None:
             os.kill(run.started.pid, signal.SIGTERM)
             # The agent's ranks end, too, and it waits for no room.
             assert other.wait(NAMED_S) == 0
-            wait_until(lambda: not run.processes("trainers.runtime.rank"), NAMED_S)
+            wait_until(lambda: not run.processes("trainers.rank.process"), NAMED_S)
         disk.make_room()
         if ends == "room again":
             run.at_step(last + 20)

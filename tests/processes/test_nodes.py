@@ -38,8 +38,8 @@ from trainers.contract.events import (
     place_name,
 )
 from trainers.contract.rundir import SECRET_VARIABLE, RunDir
-from trainers.runtime.node_wire import RankAttached, RankExited
-from trainers.runtime.supervisor import Supervisor
+from trainers.run.node_wire import RankAttached, RankExited
+from trainers.run.supervisor import Supervisor
 
 NAMED_S = 10.0
 """5 s by design, and what a loaded machine takes besides."""
@@ -135,7 +135,7 @@ def test_a_killed_agent_is_named(runs_dir: Path, fake: Callable[..., None]) -> N
         failed = run.wait(Alert, lambda alert: alert.kind == "node", NAMED_S)
         assert failed.node == 1
         # Its reaper has ended its rank.
-        wait_until(lambda: not [one for one in run.processes("trainers.runtime.rank") if rank_of(one) == "1"])
+        wait_until(lambda: not [one for one in run.processes("trainers.rank.process") if rank_of(one) == "1"])
 
 
 def test_a_killed_agent_is_the_first_cause_of_the_runs_failure(runs_dir: Path) -> None:
@@ -240,7 +240,7 @@ def test_an_agent_that_is_stopped_for_good_ends_its_ranks_once_it_continues(runs
         for process in processes:
             process.suspend()
         assert run.end(30).reason.startswith(f"node 1 ({socket.gethostname()}) has been out of reach for 5 s")
-        wait_until(lambda: not run.processes("trainers.runtime.supervisor"))
+        wait_until(lambda: not run.processes("trainers.run.supervisor"))
         for process in processes:
             process.resume()
         assert other.wait(30) == 1

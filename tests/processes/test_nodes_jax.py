@@ -14,7 +14,6 @@ from tests.backends.recorder import JAX_BACKENDS
 from tests.processes.harness import Watched, launched, resumed
 from tests.processes.nodes import agent
 from tests.user_files import write_data
-from trainers.checkpoints import load
 from trainers.config import memory
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
@@ -22,6 +21,7 @@ from trainers.contract import mailbox
 from trainers.contract.events import LogLine, Predictions, RankStarted, Sharding
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.metrics import LOSS
+from trainers.rank.checkpoints import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

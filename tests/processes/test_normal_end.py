@@ -14,7 +14,7 @@ from tests.processes.harness import launched
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Phase, RankSample, RankStarted, Sharding
-from trainers.contract.summary import read_config, summarise
+from trainers.state.summary import read_config, summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=4)
 

@@ -148,8 +148,8 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainers.contract.notices import NotificationConfig
-    from trainers.contract.summary import summarise
-    from trainers.runtime import notice
+    from trainers.run import notice
+    from trainers.state.summary import summarise
 
     monkeypatch.setattr(notice, "COMMAND_TIMEOUT_S", 0.5)
     settle(bell=True)

@@ -13,8 +13,8 @@ from trainers.config import datasets as data_catalog
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import RankFailed
-from trainers.contract.summary import read_config, summarise
 from trainers.launch import launch
+from trainers.state.summary import read_config, summarise
 
 
 def test_colour_images_of_floats_with_torch_ddp(

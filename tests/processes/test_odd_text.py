@@ -17,10 +17,10 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import Alert, Checkpoint, LogLine, Metrics, Predictions, RunEnded, Sharding
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_config
 from trainers.launch import LaunchError, launch
-from trainers.runtime.journal_keeper import DigestWriter
-from trainers.runtime.supervisor import Supervisor
+from trainers.run.journal_keeper import DigestWriter
+from trainers.run.supervisor import Supervisor
+from trainers.state.summary import read_config
 
 ODD = os.fsdecode(b"odd-\xff")
 

@@ -12,7 +12,7 @@ from tests.processes.own_scripts import DEADLINE_S, Start, curve, ends_well, the
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Facts, LogLine, Metrics, RunEnded, StopRequested
-from trainers.runtime.teardown import STOP_GRACE_S
+from trainers.run.teardown import STOP_GRACE_S
 from tuiapp.library.find import list_runs
 
 SPAWNS = """

@@ -29,8 +29,8 @@ from trainers.contract.events import (
 from trainers.contract.manifest import list_checkpoints, read_checkpoint
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
+from trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144, epochs=6)
 """9 steps an epoch, 54 in all; slow enough for every step to be on record by itself. Its Dropout draws numbers."""

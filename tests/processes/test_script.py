@@ -15,8 +15,8 @@ from tests.reported import values
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
-from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
+from trainers.state.summary import summarise
 
 SCRIPTS = Path(__file__).with_name("scripts")
 

@@ -27,10 +27,10 @@ from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
 from trainers.contract import mailbox
 from trainers.contract.about import Change, change_about, read_about
-from trainers.contract.digest import read_digest
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
-from trainers.runtime.journal_keeper import DigestWriter
+from trainers.run.journal_keeper import DigestWriter
+from trainers.state.digest import read_digest
 from tuiapp.library.liveness import AWAY_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

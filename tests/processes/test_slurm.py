@@ -18,17 +18,17 @@ from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
 from trainers.contract.lock_note import read_note
+from trainers.contract.messages import describe_queued
 from trainers.contract.process_identity import machine
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
-from trainers.contract.wording import describe_queued
 from trainers.launch import LaunchError, launch, resume
+from trainers.state.summary import summarise
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.library.run_index import RunIndex
 
 IN_JOB = msgspec.structs.replace(MLP, launcher="slurm", nodes=2, network="lo", slurm="--exclusive -t 10")
 PATIENCE_S = 120.0
-WATCHER = "trainers.runtime.slurm_queue"
+WATCHER = "trainers.run.slurm_queue"
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_each_node_chooses_of_the_gpus_that_slurm_gave_it(
     with launched(msgspec.structs.replace(IN_JOB, slurm=gpus), runs_dir) as run:
         run.wait(RunStarted, seconds=PATIENCE_S)
         run.at_step(3)
-        for module in ("trainers.runtime.supervisor", "trainers.runtime.node"):
+        for module in ("trainers.run.supervisor", "trainers.run.node"):
             assert {one.environ()["CUDA_VISIBLE_DEVICES"] for one in run.processes(module)} == {"0,1"}
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
@@ -323,7 +323,7 @@ def test_a_run_that_loses_a_node_goes_on_by_itself(
         if saved:
             mailbox.send(run.run.commands, "checkpoint")
             step = run.wait(Checkpoint).step
-        (agent,) = [one for one in run.processes("trainers.runtime.node") if one.name() != "srun"]
+        (agent,) = [one for one in run.processes("trainers.run.node") if one.name() != "srun"]
         for process in (agent, *agent.children(recursive=True)):
             process.kill()
         end = run.end()

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 from trainers.contract import mailbox
 from trainers.contract.events import Node
 from trainers.contract.rundir import RunDir
-from trainers.runtime.node_wire import VERSION
+from trainers.run.node_wire import VERSION
 
 TRY = "`ssh -o BatchMode=yes {host} true` must work"
 INSTALL = f"tuiapp {VERSION} must be installed there for {sys.executable}; see agent-1.log"
@@ -50,7 +50,7 @@ def client_of(run: Watched) -> psutil.Process:
 
 def agent_of(server: Sshd) -> psutil.Process:
     return next(
-        one for one in server.process.children(recursive=True) if "trainers.runtime.node" in " ".join(one.cmdline())
+        one for one in server.process.children(recursive=True) if "trainers.run.node" in " ".join(one.cmdline())
     )
 
 

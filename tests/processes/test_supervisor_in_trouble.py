@@ -20,8 +20,8 @@ from trainers.config.plan import make_plan
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, HostSample, RankFailed
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, launch
+from trainers.state.summary import summarise
 from tuiapp.library.find import find_run, list_runs
 
 
@@ -95,7 +95,7 @@ def test_reaper_and_sampler_are_started_again_and_that_is_said(runs_dir: Path, f
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
         run.wait(HostSample)
-        for module, kind in (("runtime.reaper", "reaper"), ("telemetry", "telemetry")):
+        for module, kind in (("run.reaper", "reaper"), ("telemetry", "telemetry")):
             (old,) = run.processes(f"trainers.{module}")
             old.kill()
             alert = run.wait(Alert, lambda alert, kind=kind: alert.kind == kind)  # type: ignore[misc]

@@ -16,7 +16,6 @@ from tests.processes.own_scripts import DEADLINE_S, TORCHRUN, Start, curve, ends
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.about import About, read_about
-from trainers.contract.digest import read_digest
 from trainers.contract.events import (
     Alert,
     Checkpoint,
@@ -28,15 +27,16 @@ from trainers.contract.events import (
     Stacks,
     StopRequested,
 )
-from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader
-from trainers.contract.summary import summarise
+from trainers.state.curves import Curves
+from trainers.state.digest import read_digest
+from trainers.state.fold import apply
+from trainers.state.gaps import find_gaps
+from trainers.state.run_state import RunState
+from trainers.state.summary import summarise
 from tuiapp.library.exporters.tables import rows_of
 from tuiapp.library.find import list_runs
-from tuiapp.state.curves import Curves
-from tuiapp.state.fold import apply
-from tuiapp.state.run_list import choose
-from tuiapp.state.run_state import RunState
+from tuiapp.view.run_list import choose
 
 
 def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:

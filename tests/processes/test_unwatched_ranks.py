@@ -22,10 +22,10 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, Metrics, RunEnded
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_config, summarise
-from tuiapp.state.condition import headline
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
+from trainers.state.condition import headline
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from trainers.state.summary import read_config, summarise
 
 CONFIG = RunConfig(model="mlp", platform="cpu", devices=2, global_batch_size=48, epochs=100, seed=7)
 """29 steps an epoch."""
@@ -46,7 +46,7 @@ def all_events(run: RunDir) -> list[AnyEvent]:
 
 def kill_both(run: Watched) -> None:
     """The reaper first, then the supervisor: the ranks are on their own for 5 s."""
-    for reaper in run.processes("trainers.runtime.reaper"):
+    for reaper in run.processes("trainers.run.reaper"):
         reaper.kill()
     os.kill(run.started.pid, signal.SIGKILL)
 

@@ -17,9 +17,9 @@ from trainers.config.options import ConfigError
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
-from trainers.contract.summary import read_config
-from trainers.examination import examine
 from trainers.launch import LaunchError, launch
+from trainers.launch.examination import examine
+from trainers.state.summary import read_config
 
 
 @pytest.mark.parametrize(("backend", "name"), [("torch-ddp", "arrays"), ("jax-sharding", "mapped")])

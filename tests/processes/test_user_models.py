@@ -13,7 +13,7 @@ from tests.user_files import write_model
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import RankFailed
 from trainers.contract.manifest import list_checkpoints
-from trainers.contract.summary import read_config
+from trainers.state.summary import read_config
 
 BACKENDS = [
     ("torch-ddp", "torch", 2),

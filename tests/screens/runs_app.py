@@ -14,7 +14,7 @@ from textual.message import Message
 from tests.contract.recorded import CONFIG
 from trainers.contract.events import Summary
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, RunStatus
+from trainers.state.summary import RunInfo, RunStatus
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen

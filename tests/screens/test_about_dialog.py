@@ -16,7 +16,7 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.runs_app import ListLister, RunsApp
 from trainers.contract.about import About, Change, change_about, read_about
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.app import TuiApp
 from tuiapp.library.find import titled
 from tuiapp.library.run_index import RunIndex

@@ -21,12 +21,12 @@ from trainers.contract.about import Change, change_about
 from trainers.contract.events import Facts, LogLine, encode
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
+from trainers.state.text import MISSING
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
-from tuiapp.state.chart import Look
-from tuiapp.state.text import MISSING
+from tuiapp.view.chart import Look
 from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.plot import LEFT_CELLS, Plot
 

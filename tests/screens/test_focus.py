@@ -21,7 +21,7 @@ from tests.screens.test_devices_screen import Recorded
 from tests.shown import is_read
 from tests.snapshots.screen_text import screen_text
 from tests.snapshots.stage import Stage, folded, run_screen
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen

@@ -15,7 +15,7 @@ from tests import interrupted
 from tests.screens.run_app import until
 from tests.snapshots.stage import Stage, run_screen
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.runs import RunsScreen
 

@@ -12,9 +12,9 @@ from textual.widgets._footer import FooterKey
 from tests import histories as h
 from tests.screens.run_app import until
 from tests.snapshots.stage import Stage, folded, run_screen
-from tuiapp.preferences import nodes
 from tuiapp.screens.keys_help import WORDS_CELLS, KeysHelp
 from tuiapp.screens.palette import Palette
+from tuiapp.screens.preferences import nodes
 from tuiapp.screens.runs import RunsScreen
 
 SIZES = [(40, 12), (80, 24), (120, 40)]

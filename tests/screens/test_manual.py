@@ -63,5 +63,5 @@ async def test_a_link_opens_its_page() -> None:
         page.post_message(Markdown.LinkClicked(page, "backends.md#environments"))
         await until(pilot, lambda: page.source == manual.read_page("backends"))
         await until(pilot, lambda: app.screen.query_one("#page").scroll_y > 0)
-        page.post_message(Markdown.LinkClicked(page, "../../trainers/examples/keras_fit.py"))
+        page.post_message(Markdown.LinkClicked(page, "../../tuiapp/examples/keras_fit.py"))
         await until(pilot, lambda: any("Not a page" in note.message for note in app._notifications))

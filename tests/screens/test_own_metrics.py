@@ -16,11 +16,11 @@ from tests.screens.test_run_charts import drawn, legend, listed
 from tests.screens.test_run_screen import text_of
 from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.events import AnyEvent, Facts, RunEnded
+from trainers.state.known_metrics import first_choice, second_choice
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.metric_list import MetricList
 from tuiapp.screens.run import RunScreen
-from tuiapp.state.metrics import first_choice, second_choice
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.rank_table import RankTable

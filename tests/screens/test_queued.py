@@ -12,13 +12,13 @@ from tests import histories as h
 from tests import interrupted
 from tests import node_histories as nodes
 from tests.contract.recorded import record
-from tests.contract.test_digest import digest_of
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled
+from tests.state.test_digest import digest_of
 from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Queued, encode
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.screens.leave import _look
 
 REQUEUED = Queued(job="12", reason="BeginTime", start="2026-11-20T11:30:00", **h.at(20.0))

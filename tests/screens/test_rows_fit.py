@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
 from tests.screens.run_app import until
-from tuiapp.state.run_state import LogEntry
+from trainers.state.run_state import LogEntry
 from tuiapp.widgets.log_rows import LogRows, _wrap
 from tuiapp.widgets.rank_table import MOST_DEVICE_CELLS, _fitting
 

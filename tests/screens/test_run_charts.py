@@ -13,12 +13,12 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.shown import is_current
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
+from trainers.state.fold import apply
+from trainers.state.known_metrics import metric
+from trainers.state.run_state import RunState
 from tuiapp.screens.metric_list import MetricList
-from tuiapp.state.chart import Chart
-from tuiapp.state.fold import apply
-from tuiapp.state.metrics import metric
-from tuiapp.state.run_state import RunState
 from tuiapp.terminal.ascii_filter import AsciiFilter
+from tuiapp.view.chart import Chart
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.plot import GRID_DOT, LEFT_CELLS, MOST_LINES, Plot

@@ -13,9 +13,9 @@ from tests import interrupted
 from tests.reported import evaluation_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.shown import is_current, shown_lines
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 from tuiapp.screens.run import PANELS
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView

@@ -16,8 +16,8 @@ from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
 from trainers.contract.mailbox import take
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
 from trainers.launch import Resumed
+from trainers.state.summary import RunInfo, summarise
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.requests import OpenRun

@@ -14,15 +14,15 @@ from tests.screens.test_app import make_run
 from trainers.config.machine import Machine
 from trainers.config.options import Problem
 from trainers.config.settings import Settings, read_settings, settings_path
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.app import TuiApp
-from tuiapp.preferences import bindings, nodes
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.palette import Palette
+from tuiapp.screens.preferences import bindings, nodes
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.theme_list import ThemeList
-from tuiapp.state.terminal_facts import wants_ascii
 from tuiapp.terminal.ascii_filter import to_ascii
+from tuiapp.terminal.facts import wants_ascii
 from tuiapp.terminal.key_names import key_problem
 
 

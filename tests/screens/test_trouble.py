@@ -15,15 +15,15 @@ from tests import interrupted
 from tests import node_histories as nodes
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Alert, AnyEvent, Stacks
-from trainers.contract.strays import Stray
-from tuiapp.screens import strays as strays_module
+from trainers.contract.orphans import Stray
+from tuiapp.screens import orphans as strays_module
 from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.panel_tabs import PanelTabs
 
 STACKS = """Thread 0x00007f8a (most recent call first):
-  File "/venv/trainers/runtime/reporter.py", line 190, in _send_forever
+  File "/venv/trainers/rank/reporter.py", line 190, in _send_forever
 
 Thread 0x00007f8b (most recent call first):
   File "/home/ada/[bold]model.py", line {line}, in step
@@ -160,7 +160,7 @@ class Bare(App[None]):
 
 @pytest.mark.parametrize(("key", "ends"), [("enter", True), ("escape", False)])
 async def test_what_a_run_left_behind_is_ended_when_the_user_says_so(tmp_path: Path, key: str, ends: bool) -> None:
-    left = [Stray(4121, 77, f"{h.RUN_ID}-{'0' * 16}", "0", "python -P -m trainers.runtime.rank x 0")]
+    left = [Stray(4121, 77, f"{h.RUN_ID}-{'0' * 16}", "0", "python -P -m trainers.rank.process x 0")]
     with (
         patch.object(strays_module, "find_strays", return_value=left),
         patch.object(strays_module, "end_strays", return_value=[]) as end,

@@ -17,7 +17,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from tests.snapshots.screen_text import screen_text
-from tuiapp.state.devices.processes import Seen
+from tuiapp.view.devices.processes import Seen
 
 PATIENCE_S = 15.0
 """How long a picture that differs may still become the expected one: a loaded machine draws late."""

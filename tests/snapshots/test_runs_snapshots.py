@@ -24,7 +24,7 @@ from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.about import About
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
+from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice

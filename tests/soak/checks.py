@@ -12,11 +12,11 @@ import psutil
 from tests.soak.faults import Outcome, Plan
 from tests.whole_curve import missing_steps, not_in_a_row, what_lacks
 from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RankStarted, RunStarted
-from trainers.contract.gaps import find_gaps
 from trainers.contract.manifest import list_checkpoints
+from trainers.contract.orphans import TOKEN
 from trainers.contract.rundir import RunDir
-from trainers.contract.strays import TOKEN
-from trainers.contract.summary import read_config, summarise
+from trainers.state.gaps import find_gaps
+from trainers.state.summary import read_config, summarise
 
 GONE_S = 30.0
 """Until the last process has ended; ranks without supervisor and reaper take 5 s."""

@@ -189,7 +189,7 @@ def _kill_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 def _kill_supervisor_and_reaper(plan: Plan, run: Watched) -> tuple[str, ...]:
     _reach(plan.step, run)
-    for reaper in run.processes("trainers.runtime.reaper"):
+    for reaper in run.processes("trainers.run.reaper"):
         reaper.kill()
     os.kill(run.started.pid, signal.SIGKILL)
     return _resume(plan, run)
@@ -286,7 +286,7 @@ def _kill_dashboard(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 
 def _agent() -> psutil.Process:
-    return next(one for one in psutil.Process().children() if "trainers.runtime.node" in one.cmdline())
+    return next(one for one in psutil.Process().children() if "trainers.run.node" in one.cmdline())
 
 
 def _kill_agent(plan: Plan, run: Watched) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from tests.reported import evaluation_event
 from tests.state.folding import fold
 from trainers.contract.events import Alert, Event, SoFar, StopRequested, Summary
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
-from tuiapp.state.condition import headline
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import MAX_CHECKPOINTS, RunState
+from trainers.state.condition import headline
+from trainers.state.fold import apply
+from trainers.state.run_state import MAX_CHECKPOINTS, RunState
 
 
 def evaluated(state: RunState) -> list[float]:

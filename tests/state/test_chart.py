@@ -15,11 +15,11 @@ from tests import node_histories as nodes
 from tests.reported import evaluation_event, step_event
 from tests.state.folding import fold
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
-from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
-from tuiapp.state.chart import BAND, Chart, Curve, Look, build_chart
-from tuiapp.state.metrics import KNOWN, UTILIZATION, metric
-from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
-from tuiapp.state.run_state import RunState
+from trainers.state.known_metrics import KNOWN, UTILIZATION, metric
+from trainers.state.run_state import RunState
+from tuiapp.view.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
+from tuiapp.view.chart import BAND, Chart, Curve, Look, build_chart
+from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
 from tuiapp.widgets.chart_legend import legend
 
 SIZE = {"columns": 200, "rows": 20}

@@ -12,13 +12,13 @@ from tests import histories as h
 from tests.state.folding import fold
 from trainers.config.machine import GpuProcess
 from trainers.contract.events import AnyEvent, DeviceSample, HostSample, MigInstance, RankSample
-from tuiapp.state.devices.drawing import Line, plain
-from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix
-from tuiapp.state.devices.host import host_line, host_rows
-from tuiapp.state.devices.large import efficiency_line
-from tuiapp.state.devices.processes import process_rows
-from tuiapp.state.devices.view import gpu_views, one_row_each, two_a_row, two_rows_each
-from tuiapp.state.run_state import RunState
+from trainers.state.run_state import RunState
+from tuiapp.view.devices.drawing import Line, plain
+from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix
+from tuiapp.view.devices.host import host_line, host_rows
+from tuiapp.view.devices.large import efficiency_line
+from tuiapp.view.devices.processes import process_rows
+from tuiapp.view.devices.view import gpu_views, one_row_each, two_a_row, two_rows_each
 
 WIDTHS = (38, 44, 60, 76, 96, 120, 196)
 

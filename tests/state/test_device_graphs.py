@@ -9,13 +9,13 @@ from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import AnyEvent
-from tuiapp.state.devices.drawing import Line, axis, columns, graph, plain
-from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, gpu_matrix
-from tuiapp.state.devices.host import gauges, host_graphs
-from tuiapp.state.devices.large import large_view
-from tuiapp.state.devices.processes import process_rows_of
-from tuiapp.state.devices.readings import GAP_S, HISTORY
-from tuiapp.state.devices.view import gpu_views, one_row_each, two_rows_each
+from trainers.state.readings import GAP_S, HISTORY
+from tuiapp.view.devices.drawing import Line, axis, columns, graph, plain
+from tuiapp.view.devices.gpu_matrix import LABEL_CELLS, gpu_matrix
+from tuiapp.view.devices.host import gauges, host_graphs
+from tuiapp.view.devices.large import large_view
+from tuiapp.view.devices.processes import process_rows_of
+from tuiapp.view.devices.view import gpu_views, one_row_each, two_rows_each
 
 
 def on_cpus(count: int, seconds: int = 40) -> list[AnyEvent]:

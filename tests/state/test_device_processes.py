@@ -8,9 +8,9 @@ import pytest
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import RankSample
-from tuiapp.state.devices.drawing import plain
-from tuiapp.state.devices.host import host_rows
-from tuiapp.state.devices.processes import process_rows
+from tuiapp.view.devices.drawing import plain
+from tuiapp.view.devices.host import host_rows
+from tuiapp.view.devices.processes import process_rows
 
 
 def test_processes_of_a_run_on_the_cpu() -> None:

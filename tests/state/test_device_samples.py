@@ -10,12 +10,12 @@ from tests import histories as h
 from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import AnyEvent, DeviceSample, RankStarted, TelemetrySource
-from tuiapp.state.devices.drawing import plain
-from tuiapp.state.devices.gpu_matrix import gpu_matrix
-from tuiapp.state.devices.large import efficiency_line
-from tuiapp.state.devices.readings import HISTORY, MOST_GPUS, same_uuid
-from tuiapp.state.devices.view import gpu_views
-from tuiapp.state.fold import apply
+from trainers.state.fold import apply
+from trainers.state.readings import HISTORY, MOST_GPUS, same_uuid
+from tuiapp.view.devices.drawing import plain
+from tuiapp.view.devices.gpu_matrix import gpu_matrix
+from tuiapp.view.devices.large import efficiency_line
+from tuiapp.view.devices.view import gpu_views
 
 
 def test_histories_are_bounded_and_keep_what_is_not_available_apart_from_zero() -> None:

@@ -9,10 +9,10 @@ from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.config.machine import GpuProcess
-from tuiapp.state.devices.drawing import gigabytes, joules, line, pad, plain, share
-from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, foreign_processes, gpu_matrix
-from tuiapp.state.devices.host import host_rows
-from tuiapp.state.devices.view import gpu_views, two_rows_each
+from tuiapp.view.devices.drawing import gigabytes, joules, line, pad, plain, share
+from tuiapp.view.devices.gpu_matrix import LABEL_CELLS, foreign_processes, gpu_matrix
+from tuiapp.view.devices.host import host_rows
+from tuiapp.view.devices.view import gpu_views, two_rows_each
 
 
 def test_ranks_on_parts_of_a_gpu() -> None:

@@ -11,24 +11,22 @@ import pytest
 
 from tests import histories as h
 from tests import node_histories as nodes
-from tests.contract.digest_runs import history
-from tests.contract.test_digest import digest_of, write_journal
+from tests.state.digest_runs import history
+from tests.state.test_digest import digest_of, write_journal
 from tests.state.test_feed import until
-from trainers.contract import digest_keeper
 from trainers.contract import events as ev
-from trainers.contract.digest import Digest
 from trainers.contract.events import Event, Metrics, decode, encode
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state import curves, digest_keeper, rank_state, readings, run_state
+from trainers.state.curves import Curves
+from trainers.state.digest import Digest
+from trainers.state.efficiency import EfficiencyMeter
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from trainers.state.series import LOW, Series
+from trainers.state.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.state import curves, rank_state, run_state
-from tuiapp.state.curves import Curves
-from tuiapp.state.devices import readings
-from tuiapp.state.efficiency import EfficiencyMeter
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
-from tuiapp.state.series import LOW, Series
 from tuiapp.verbs.facts import read_through
 
 SAME = (
@@ -181,7 +179,7 @@ def test_lines_of_the_log_that_are_no_longer_kept_count(run: RunDir) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_of_a_long_run(run: RunDir, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than what is kept of it; the resolution, which may be half as fine from a digest, is the same here."""
-    monkeypatch.setattr("tuiapp.state.curves.BUCKETS", digest_keeper.BUCKETS)
+    monkeypatch.setattr("trainers.state.curves.BUCKETS", digest_keeper.BUCKETS)
     events = [event for each in history(seed, batches=700) if (event := decode(encode(each)))]
     digest = digest_of(run, events[:-50])
     assert len(digest.events) < len(events) - digest_keeper.BATCHES_PER_RANK

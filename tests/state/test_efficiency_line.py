@@ -8,8 +8,8 @@ from tests import device_histories as d
 from tests import histories as h
 from tests.reported import with_values
 from tests.state.folding import fold
-from tuiapp.state.devices.drawing import plain
-from tuiapp.state.devices.large import efficiency_line
+from tuiapp.view.devices.drawing import plain
+from tuiapp.view.devices.large import efficiency_line
 
 
 def test_efficiency_in_a_line() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuiapp.state.grid import LEAST_HEIGHT, LEAST_WIDTH, MOST, Pages, grid_size
-from tuiapp.state.metrics import grouped
+from trainers.state.known_metrics import grouped
+from tuiapp.view.grid import LEAST_HEIGHT, LEAST_WIDTH, MOST, Pages, grid_size
 
 
 @pytest.mark.parametrize(

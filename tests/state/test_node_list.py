@@ -7,10 +7,10 @@ from dataclasses import replace
 from tests import histories as h
 from tests import node_histories as nodes
 from tests.state.folding import fold
-from tuiapp.state.node_list import NodeGroups, NodeRow, node_rows
-from tuiapp.state.node_state import NodeState
-from tuiapp.state.rank_list import SortKey, rank_rows
-from tuiapp.state.run_state import RunState
+from trainers.state.node_state import NodeState
+from trainers.state.run_state import RunState
+from tuiapp.view.node_list import NodeGroups, NodeRow, node_rows
+from tuiapp.view.rank_list import SortKey, rank_rows
 
 
 def rows(state: RunState, sort: SortKey = "rank") -> list[NodeRow]:

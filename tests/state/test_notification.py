@@ -6,7 +6,7 @@ import pytest
 
 from tests.screens.runs_app import info
 from trainers.contract.about import About
-from tuiapp.state.notification import ending, notification
+from tuiapp.view.notification import ending, notification
 
 
 @pytest.mark.parametrize(

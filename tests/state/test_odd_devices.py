@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import DeviceSample, place_name
-from tuiapp.state.devices.drawing import plain
-from tuiapp.state.devices.gpu_matrix import gpu_matrix
-from tuiapp.state.devices.view import gpu_views
+from tuiapp.view.devices.drawing import plain
+from tuiapp.view.devices.gpu_matrix import gpu_matrix
+from tuiapp.view.devices.view import gpu_views
 
 
 def test_a_gpu_shown_by_its_place_gives_way_to_the_one_that_it_is() -> None:

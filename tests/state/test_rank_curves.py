@@ -11,14 +11,14 @@ import pytest
 
 from tests import histories as h
 from tests.reported import step_event
-from trainers.contract.digest import read_digest
-from trainers.contract.digest_keeper import DigestKeeper
 from trainers.contract.events import DeviceSample, Metrics, encode
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
 from trainers.contract.rundir import RunDir
-from tuiapp.state.curves import ALL, MAX_NAMES, Curves
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
+from trainers.state.curves import ALL, MAX_NAMES, Curves
+from trainers.state.digest import read_digest
+from trainers.state.digest_keeper import DigestKeeper
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 
 ENTRIES = 10
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests import histories as h
 from tests.state.folding import fold
-from tuiapp.state.devices.drawing import plain
-from tuiapp.state.rank_list import rank_graphs
+from tuiapp.view.devices.drawing import plain
+from tuiapp.view.rank_list import rank_graphs
 
 
 def test_each_rank_has_a_graph_on_one_scale() -> None:

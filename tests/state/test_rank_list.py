@@ -6,8 +6,8 @@ import pytest
 
 from tests import histories as h
 from tests.state.folding import fold
-from tuiapp.state.rank_list import SortKey, rank_rows
-from tuiapp.state.run_state import RunState
+from trainers.state.run_state import RunState
+from tuiapp.view.rank_list import SortKey, rank_rows
 
 
 def run() -> RunState:

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
-from tests.contract.test_digest import digest_of, write_journal
+from tests.state.test_digest import digest_of, write_journal
 from trainers.contract.events import Alert, AnyEvent
 from trainers.contract.rundir import RunDir
+from trainers.state.condition import headline
 from tuiapp.feeds import feed as feeds
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.run_reader import RunReader
-from tuiapp.state.condition import headline
-from tuiapp.state.rank_list import rank_rows
+from tuiapp.view.rank_list import rank_rows
 
 LAST = 6000
 NOW = h.START + 2.5 + LAST / 20

@@ -21,11 +21,11 @@ from trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
-from tuiapp.state.chart import Look
-from tuiapp.state.comparison_chart import build_comparison
-from tuiapp.state.curves import ALL, AXES, MEAN_BUCKETS, Curves
-from tuiapp.state.metrics import KNOWN, UTILIZATION
-from tuiapp.state.raster import rasterize
+from trainers.state.curves import ALL, AXES, MEAN_BUCKETS, Curves
+from trainers.state.known_metrics import KNOWN, UTILIZATION
+from tuiapp.view.chart import Look
+from tuiapp.view.comparison_chart import build_comparison
+from tuiapp.view.raster import rasterize
 
 
 def curves_of(events: list[AnyEvent], piece: int = 7) -> Curves:

@@ -8,10 +8,10 @@ import pytest
 
 from tests.screens.runs_app import info
 from trainers.contract.events import Summary
-from tuiapp.state.comparison import differing, results
-from tuiapp.state.run_list import BY_NAME, COLUMNS, choose, order, started
-from tuiapp.state.text import fitting_columns
+from trainers.state.text import fitting_columns
 from tuiapp.verbs.arguments import SORTS
+from tuiapp.view.comparison import differing, results
+from tuiapp.view.run_list import BY_NAME, COLUMNS, choose, order, started
 
 ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
 

@@ -14,9 +14,9 @@ from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, Shard, Sharding, StopRequested
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
-from tuiapp.state.condition import headline, rank_condition
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import MAX_LOG_LINES, RunState
+from trainers.state.condition import headline, rank_condition
+from trainers.state.fold import apply
+from trainers.state.run_state import MAX_LOG_LINES, RunState
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from tests import histories as h
 from tests.contract.recorded import record
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
+from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.runs_feed import SHOW_S, Listing, RunsFeed
 from tuiapp.library import run_index
 

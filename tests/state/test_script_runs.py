@@ -11,12 +11,12 @@ from tests.state.folding import fold
 from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import AnyEvent, RunEnded, RunStarted, StopRequested, Summary
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo
-from tuiapp.state.condition import headline
-from tuiapp.state.notification import ending
-from tuiapp.state.run_list import BY_NAME, words_of
-from tuiapp.state.run_state import names
+from trainers.state.condition import headline
+from trainers.state.run_state import names
+from trainers.state.summary import RunInfo
 from tuiapp.verbs.live_view import live_view, progress_words
+from tuiapp.view.notification import ending
+from tuiapp.view.run_list import BY_NAME, words_of
 
 CONFIG = RunConfig(backend="script", script="/x/train.py", platform="cpu", devices=2, stop_grace_s=90)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.state.folding import extend
-from tuiapp.state.series import COUNT, FIRST, LAST, TOTAL, Reduced, Series, smooth
+from trainers.state.series import COUNT, FIRST, LAST, TOTAL, Reduced, Series, smooth
 
 
 def filled(reduced: Reduced) -> list[int]:

@@ -9,11 +9,11 @@ from tests import node_histories as nodes
 from tests.reported import step_event
 from tests.state.folding import fold
 from trainers.contract.events import Alert, AnyEvent, Metrics, Phase
-from tuiapp.state.condition import run_words
-from tuiapp.state.node_list import node_rows
-from tuiapp.state.rank_list import rank_rows
-from tuiapp.state.run_state import RunState
+from trainers.state.condition import run_words
+from trainers.state.run_state import RunState
 from tuiapp.verbs.live_view import live_view
+from tuiapp.view.node_list import node_rows
+from tuiapp.view.rank_list import rank_rows
 
 STOPPED = Alert(kind="stopped", rank=1, text="rank 1 is stopped (SIGSTOP), the others wait", **h.at(15))
 HANG = Alert(kind="hang", severity="error", rank=1, text="no progress for 30 s: rank 1 is behind", **h.at(35))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuiapp.state import text
+from trainers.state import text
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from tests import histories as h
 from tests.reported import evaluation_event, step_event
 from tests.state.folding import fold
 from trainers.contract.metrics import TEST_ACCURACY
-from tuiapp.state.chart import Chart, Look, build_chart
-from tuiapp.state.comparison_chart import build_comparison
-from tuiapp.state.curves import Curves
-from tuiapp.state.raster import rasterize
-from tuiapp.state.run_state import RunState
+from trainers.state.curves import Curves
+from trainers.state.run_state import RunState
+from tuiapp.view.chart import Chart, Look, build_chart
+from tuiapp.view.comparison_chart import build_comparison
+from tuiapp.view.raster import rasterize
 from tuiapp.widgets.chart_legend import beyond_words
 
 SIZE = {"columns": 200, "rows": 20}

@@ -19,9 +19,9 @@ from trainers.config.plan import Plan, make_plan, read_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import LogLine
 from trainers.launch.prepare import prepare
-from trainers.runtime.place import Place
-from trainers.runtime.processes import rank_environment
-from tuiapp.state.launch_warnings import memory_warning
+from trainers.run.place import Place
+from trainers.run.processes import rank_environment
+from tuiapp.view.launch_warnings import memory_warning
 
 pytestmark = needs_compiler
 

@@ -29,11 +29,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from trainers.checkpoints import Checkpoints, Saved
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
-from trainers.data import datasets
-from trainers.jax_devices import (
+from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
     TrainingSet,
@@ -49,10 +47,12 @@ from trainers.jax_devices import (
     steps_in_flight,
     sum_up,
 )
-from trainers.loop import Evaluate, Export, Save, Step, training
-from trainers.models.flax_state import TrainState, create, restore, snapshot
-from trainers.runtime.reporter import Reporter
-from trainers.trees import fill, named_leaves
+from trainers.frameworks.jax.state import TrainState, create, restore, snapshot
+from trainers.frameworks.jax.trees import fill, named_leaves
+from trainers.rank.checkpoints import Checkpoints, Saved
+from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.reporter import Reporter
+from trainers.sources import datasets
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:

@@ -24,11 +24,9 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
-from trainers.data import datasets
-from trainers.jax_devices import (
+from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
     TrainingSet,
@@ -43,9 +41,11 @@ from trainers.jax_devices import (
     steps_in_flight,
     sum_up,
 )
-from trainers.loop import Evaluate, Export, Save, Step, training
-from trainers.models.flax_state import TrainState, create, restore, snapshot
-from trainers.runtime.reporter import Reporter
+from trainers.frameworks.jax.state import TrainState, create, restore, snapshot
+from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.reporter import Reporter
+from trainers.sources import datasets
 
 Updated: TypeAlias = tuple[TrainState, Array, Array | None]
 

@@ -25,10 +25,8 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from trainers.checkpoints import Checkpoints, Saved
 from trainers.config.plan import Plan
-from trainers.data import datasets
-from trainers.jax_devices import (
+from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
     TrainingSet,
@@ -43,10 +41,12 @@ from trainers.jax_devices import (
     steps_in_flight,
     sum_up,
 )
-from trainers.loop import Evaluate, Export, Save, Step, training
-from trainers.models import keras_state
-from trainers.models.keras_optimizers import build_optimizer
-from trainers.runtime.reporter import Reporter
+from trainers.frameworks.keras import state as keras_state
+from trainers.frameworks.keras.optimizers import build_optimizer
+from trainers.rank.checkpoints import Checkpoints, Saved
+from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.reporter import Reporter
+from trainers.sources import datasets
 
 
 class State(NamedTuple):

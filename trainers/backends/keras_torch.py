@@ -25,14 +25,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
-from trainers.data import datasets
-from trainers.loop import Evaluate, Export, Save, Step, training
-from trainers.models import keras_state
-from trainers.models.torch_state import Snapshot, restore, snapshot
-from trainers.runtime.reporter import Reporter
-from trainers.torch_ranks import (
+from trainers.frameworks.keras import state as keras_state
+from trainers.frameworks.torch.ranks import (
     TrainingSet,
     average_statistics,
     build_optimizer,
@@ -45,6 +40,11 @@ from trainers.torch_ranks import (
     to_device,
     update,
 )
+from trainers.frameworks.torch.state import Snapshot, restore, snapshot
+from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.reporter import Reporter
+from trainers.sources import datasets
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:

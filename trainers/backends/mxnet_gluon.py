@@ -28,19 +28,13 @@ import numpy.typing as npt
 from mxnet import autograd, gluon
 from mxnet.gluon.utils import split_and_load
 
-from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
 from trainers.contract.events import Shard, Sharding
-from trainers.data import datasets
-from trainers.data.prefetch import prefetch
-from trainers.data.stored import StoredImages
-from trainers.evaluation import Sums, sum_up
-from trainers.loop import Evaluate, Export, Save, Step, training
-from trainers.models import mxnet_models
-from trainers.models.mxnet_optimizers import build_optimizer, clip
-from trainers.models.mxnet_state import (
+from trainers.frameworks.mxnet import models as mxnet_models
+from trainers.frameworks.mxnet.optimizers import build_optimizer, clip
+from trainers.frameworks.mxnet.state import (
     average_statistics,
     named_parameters,
     restore,
@@ -48,7 +42,13 @@ from trainers.models.mxnet_state import (
     snapshot,
     trained,
 )
-from trainers.runtime.reporter import Reporter
+from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.evaluation import Sums, sum_up
+from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.reporter import Reporter
+from trainers.sources import datasets
+from trainers.sources.prefetch import prefetch
+from trainers.sources.stored import StoredImages
 
 EVAL_BATCH = 1024
 

@@ -22,15 +22,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
-from trainers.data import datasets
-from trainers.loop import Evaluate, Export, Save, Step, training
-from trainers.models.sync_batch_norm import synchronize
-from trainers.models.torch_state import Snapshot, restore, snapshot
-from trainers.runtime.reporter import Reporter
-from trainers.torch_compile import compile_ahead, compile_model, uses_cuda_graphs
-from trainers.torch_ranks import (
+from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
+from trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,
     average_statistics,
@@ -46,6 +40,12 @@ from trainers.torch_ranks import (
     to_device,
     update,
 )
+from trainers.frameworks.torch.state import Snapshot, restore, snapshot
+from trainers.frameworks.torch.sync_batch_norm import synchronize
+from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.reporter import Reporter
+from trainers.sources import datasets
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:

@@ -21,15 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
-from trainers.data import datasets
-from trainers.evaluation import Sums
-from trainers.loop import Evaluate, Export, Save, Step, training
-from trainers.models.torch_state import Snapshot, restore, snapshot
-from trainers.runtime.reporter import Reporter
-from trainers.torch_compile import compile_ahead, compile_model, uses_cuda_graphs
-from trainers.torch_ranks import (
+from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
+from trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,
     build_model,
@@ -43,6 +37,12 @@ from trainers.torch_ranks import (
     to_device,
     update,
 )
+from trainers.frameworks.torch.state import Snapshot, restore, snapshot
+from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.evaluation import Sums
+from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.reporter import Reporter
+from trainers.sources import datasets
 
 RANDOM = "random.cuda"
 """In a checkpoint, the generator state of each GPU for Dropout: uint8 [devices, …]."""

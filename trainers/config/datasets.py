@@ -107,7 +107,7 @@ class Source:
     ending: str
     """Of the names that complete a path; no file's ends with "/"."""
     module: str
-    """Of `trainers.data`: has `load(facts)`, and where a launch examines it `examine(value, image_size, seed)`."""
+    """Of `trainers.sources`: has `load(facts)`, and where a launch examines it `examine(value, image_size, seed)`."""
     check: Callable[[str], object]
     """Checks what can be told of a value at once; raises DatasetError."""
     facts: Callable[[str], Dataset] | None = None

@@ -14,7 +14,7 @@ from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_
 from trainers.config.datasets import DATASETS, SOURCES, Dataset
 from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
-from trainers.config.script_texts import check_name, compile_pattern, read_environment, split_words
+from trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
 from trainers.config.user_code import PY
 
 SCHEMA = 1

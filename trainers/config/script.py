@@ -12,7 +12,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.options import Problem, suggest
 from trainers.config.run_config import RunConfig
-from trainers.config.script_texts import MODULE, program_name, split_words
+from trainers.config.script_syntax import MODULE, program_name, split_words
 
 MAX_CODE_BYTES = 1 << 20
 """A longer script is not copied into the run's directory."""

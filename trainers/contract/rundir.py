@@ -68,7 +68,7 @@ class RunDir:
 
     @property
     def digest(self) -> Path:
-        """A summary of the journal: see `trainers.contract.digest`. May be deleted."""
+        """A summary of the journal: see `trainers.state.digest`. May be deleted."""
         return self.path / "digest"
 
     @property
@@ -86,12 +86,12 @@ class RunDir:
 
     @property
     def address(self) -> Path:
-        """Name of the socket to which ranks that report by `tuiapp.log` connect: see `trainers.runtime.listener`."""
+        """Name of the socket to which ranks that report by `tuiapp.log` connect: see `trainers.run.listener`."""
         return self.path / "address"
 
     @property
     def secret(self) -> Path:
-        """What the agents of other nodes prove to know: see `trainers.runtime.nodes`."""
+        """What the agents of other nodes prove to know: see `trainers.run.nodes`."""
         return self.path / "secret"
 
     @property
@@ -116,7 +116,7 @@ class RunDir:
 
     @property
     def mirror(self) -> Path:
-        """How far the run is mirrored: see `trainers.runtime.mirror`."""
+        """How far the run is mirrored: see `trainers.run.mirror`."""
         return self.path / "mirror"
 
     @property

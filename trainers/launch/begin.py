@@ -18,13 +18,13 @@ from trainers.config.run_config import OPTIONS, RunConfig
 from trainers.config.slurm import SlurmError
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, read_about
 from trainers.contract.journal import journal_end
+from trainers.contract.orphans import SUPERVISOR, TOKEN
 from trainers.contract.rundir import RunDir
-from trainers.contract.strays import SUPERVISOR, TOKEN
-from trainers.contract.summary import run_name
 from trainers.launch.directory import make_directory, working_directory
 from trainers.launch.errors import LaunchError
 from trainers.launch.prepare import prepare
 from trainers.launch.processes import start_job, start_supervisor
+from trainers.state.summary import run_name
 
 MIRROR_VARIABLE = "TUIAPP_MIRROR"
 """The key `mirror` of a run that a script begins by itself."""

@@ -19,8 +19,8 @@ from trainers.config.plan import Plan, make_plan
 from trainers.config.relevance import drop_inapplicable
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import UserCodeError
-from trainers.examination import examine
 from trainers.launch.errors import LaunchError
+from trainers.launch.examination import examine
 
 
 def prepare(config: RunConfig, machine: Machine) -> Plan:

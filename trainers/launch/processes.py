@@ -37,7 +37,7 @@ def start_supervisor(
     """
     process = None
     try:
-        command = _module("trainers.runtime.supervisor", str(run.path), *resumed)
+        command = _module("trainers.run.supervisor", str(run.path), *resumed)
         process, said_before = _start_process(run, command, passed, environment)
         started = _wait_for_start(run, offset, process, said_before)
     except BaseException:
@@ -67,7 +67,7 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
 
 def start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
     """Submits a run's job to Slurm, and starts the process that waits for it; in an allocation, the job itself."""
-    command = _module("trainers.slurm_job", str(run.path))
+    command = _module("trainers.launch.slurm_job", str(run.path))
     if slurm.inside_allocation():
         # `salloc` gives its shell on the machine where it was typed.
         elsewhere = "SLURMD_NODENAME" not in os.environ
@@ -97,7 +97,7 @@ def watch_queue(run: RunDir) -> None:
 
 
 def _start_watch(run: RunDir, job: str, lock: int) -> None:
-    _start_process(run, _module("trainers.runtime.slurm_queue", str(run.path), job, str(lock)), (lock,))
+    _start_process(run, _module("trainers.run.slurm_queue", str(run.path), job, str(lock)), (lock,))
 
 
 def _module(name: str, *arguments: str) -> list[str]:

@@ -18,18 +18,18 @@ from trainers.config.settings import read_settings
 from trainers.config.slurm import SlurmError
 from trainers.config.user_code import UserCodeError, read_text
 from trainers.contract import mailbox
-from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import journal_end
+from trainers.contract.journal_ends import peek_journal
 from trainers.contract.manifest import CheckpointError, list_checkpoints
 from trainers.contract.notices import write_notification_config
-from trainers.contract.peek import peek_journal
-from trainers.contract.resume_point import ResumePoint, first_usable, has_more, resume_points
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import last_attempt, read_config, read_only_reason, summarise, unreadable_reason
 from trainers.launch.directory import code_copies, directories, keep_code
 from trainers.launch.errors import LaunchError
 from trainers.launch.prepare import prepare
 from trainers.launch.processes import start_job, start_supervisor
+from trainers.state.gaps import find_gaps
+from trainers.state.resume_point import ResumePoint, first_usable, has_more, resume_points
+from trainers.state.summary import last_attempt, read_config, read_only_reason, summarise, unreadable_reason
 
 
 class Resumed(NamedTuple):

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainers.contract.digest import read_digest
 from trainers.contract.events import AnyEvent, Facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
+from trainers.state.curves import Curves
+from trainers.state.digest import read_digest
+from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.polling import PollingThread
-from tuiapp.state.curves import Curves
 
 POLL_S = 1.0  # for live runs, once all is read
 

@@ -13,10 +13,10 @@ from textual.screen import ModalScreen
 
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
+from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import LivenessProbe
-from tuiapp.state.notification import ending, notification
+from tuiapp.view.notification import ending, notification
 
 LOOK_EVERY_S = 1.0
 

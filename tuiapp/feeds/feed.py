@@ -8,10 +8,10 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from trainers.contract.digest import Digest, read_digest
 from trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
+from trainers.state.digest import Digest, read_digest
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import LivenessProbe
 

@@ -10,7 +10,7 @@ from trainers.config.options import ConfigError
 from trainers.config.run_config import to_toml_values
 from trainers.contract.about import About, read_about
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_config, read_only_reason
+from trainers.state.summary import read_config, read_only_reason
 from tuiapp.feeds.polling import PollingThread
 
 POLL_S = 1.0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from trainers.contract.events import Event, RunStarted
-from trainers.contract.peek import JournalPeek, peek_journal
+from trainers.contract.journal_ends import JournalPeek, peek_journal
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread

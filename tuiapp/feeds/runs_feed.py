@@ -7,7 +7,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.contract.summary import RunInfo
+from trainers.state.summary import RunInfo
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.run_index import RunIndex
 

@@ -9,7 +9,7 @@ import msgspec
 
 from trainers.config.directories import user_state
 from trainers.config.files import make_private, read_limited, write_atomically
-from tuiapp.state.series import SMOOTHINGS
+from trainers.state.series import SMOOTHINGS
 
 MAX_FILE_BYTES = 4096
 

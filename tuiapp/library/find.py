@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from trainers.contract.rundir import RUN_ID, RunDir
-from tuiapp.state.text import join_words, sanitize
+from trainers.state.text import join_words, sanitize
 
 NAMED = 5  # runs listed in a message about an ambiguous name
 SECOND = 15  # characters of a run's name: when it was launched
@@ -86,7 +86,7 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
     matches = [run for run in runs if name and run.run_id.startswith(name)]
     if len(matches) == 1 or (matches and matches[-1].run_id == name):
         return matches[-1]
-    from trainers.contract.summary import run_name
+    from trainers.state.summary import run_name
 
     names = {run: run_name(run) for run in runs}
     called = [run for run in runs if name and names[run] == name]
@@ -106,7 +106,7 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
 
 def titled(run: RunDir) -> str:
     """Returns a run's name, if it has one, and its id."""
-    from trainers.contract.summary import run_name
+    from trainers.state.summary import run_name
 
     return join_words([sanitize(run_name(run), 100), sanitize(run.run_id)])
 

@@ -19,7 +19,7 @@ from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.relevance import check_file, drop_inapplicable
 from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
 from trainers.config.script import subject, with_absolute_paths
-from tuiapp.state.text import without_directories
+from trainers.state.text import without_directories
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"

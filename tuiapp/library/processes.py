@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import psutil
 
-from tuiapp.state.devices.processes import Seen
-from tuiapp.state.text import sanitize
+from trainers.state.text import sanitize
+from tuiapp.view.devices.processes import Seen
 
 COMMAND_CHARACTERS = 400
 

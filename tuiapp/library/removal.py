@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from trainers.contract.rundir import RUN_ID, RunDir
-from trainers.contract.summary import read_only_reason
+from trainers.state.summary import read_only_reason
 
 _REMOVED = ".removed-"
 

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 
 from trainers.config.files import read_limited
 from trainers.config.secrets import mask_values, mask_words
-from trainers.contract.digest import read_digest
 from trainers.contract.events import Alert
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import TEST_EXAMPLES, held_out_of
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
-from tuiapp.state.comparison import known_values, results, value_text
-from tuiapp.state.condition import describe_failure
-from tuiapp.state.curves import Curves
-from tuiapp.state.figure import Drawn, draw_figure
-from tuiapp.state.fold import apply
-from tuiapp.state.metrics import ordered
-from tuiapp.state.run_list import state
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import MISSING, format_bytes, format_fact, sanitize, sanitize_lines
+from trainers.state.condition import describe_failure
+from trainers.state.curves import Curves
+from trainers.state.digest import read_digest
+from trainers.state.fold import apply
+from trainers.state.known_metrics import ordered
+from trainers.state.run_state import RunState
+from trainers.state.summary import RunInfo, summarise
+from trainers.state.text import MISSING, format_bytes, format_fact, sanitize, sanitize_lines
+from tuiapp.view.comparison import known_values, results, value_text
+from tuiapp.view.figure import Drawn, draw_figure
+from tuiapp.view.run_list import state
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
 MAX_ALERTS = 50  # the last ones

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from trainers.state.text import format_clock, sanitize
 from tuiapp.library.report import Reported, Rows, config_rows, environment_rows, figures, result_rows
-from tuiapp.state import figure
-from tuiapp.state.text import format_clock, sanitize
+from tuiapp.view import figure
 
 STYLE = """
 :root{color-scheme:light dark;--text:#222;--soft:#666;--line:#ddd;--ground:#fff;--panel:#f7f7f8;--bad:#a3142c}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
+from trainers.state.summary import RunInfo, summarise
 from tuiapp.library.find import find_runs, unreadable
 from tuiapp.library.liveness import keep_watched
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainers.config.catalog import BACKENDS
-from trainers.contract.digest import read_digest
 from trainers.contract.events import Facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
-from tuiapp.state.comparison import known_values
+from trainers.state.digest import read_digest
+from trainers.state.summary import RunInfo, summarise
+from tuiapp.view.comparison import known_values
 
 
 def with_facts(info: RunInfo) -> RunInfo:

@@ -14,10 +14,10 @@ from textual.widgets import Button, Input, Label, Static, TextArea
 
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, AboutError, Change, change_about, read_about, split_tags
 from trainers.contract.rundir import RunDir
+from trainers.state.text import sanitize
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.dialog import Dialog
 from tuiapp.screens.run_control import tell
-from tuiapp.state.text import sanitize
 from tuiapp.terminal.patience import patiently
 
 

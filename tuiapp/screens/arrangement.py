@@ -9,7 +9,7 @@ from typing import Any
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tuiapp.state.run_state import Fault
+from trainers.state.run_state import Fault
 from tuiapp.widgets.panel_tabs import PanelTabs
 
 LEAST_WIDTH, LEAST_HEIGHT = 100, 30

@@ -8,8 +8,8 @@ from typing import Any
 from textual.screen import Screen
 from textual.timer import Timer
 
+from trainers.state.text import sanitize
 from tuiapp.library.chart_view import change_view, read_view, view_path
-from tuiapp.state.text import sanitize
 
 SAVE_S = 1.0
 """Between the last change and its writing."""

@@ -13,20 +13,20 @@ from textual.geometry import Size
 from textual.reactive import reactive
 
 from trainers.contract.metrics import LOSS
-from trainers.contract.summary import RunInfo
+from trainers.state.curves import AXES, Axis
+from trainers.state.known_metrics import first_choice, metric, ordered
+from trainers.state.summary import RunInfo
+from trainers.state.text import MISSING, format_percent, join_words, plural
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
 from tuiapp.screens.metrics_grid import MetricsGrid
-from tuiapp.state.chart import Look
-from tuiapp.state.comparison import Line
-from tuiapp.state.comparison_chart import build_comparison, place_words, read_out
-from tuiapp.state.curves import AXES, Axis
-from tuiapp.state.grid import Pages
-from tuiapp.state.metrics import first_choice, metric, ordered
-from tuiapp.state.text import MISSING, format_percent, join_words, plural
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.view.chart import Look
+from tuiapp.view.comparison import Line
+from tuiapp.view.comparison_chart import build_comparison, place_words, read_out
+from tuiapp.view.grid import Pages
 from tuiapp.widgets.chart_legend import beyond_words
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.compare_chart import CompareChart

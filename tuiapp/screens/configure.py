@@ -24,13 +24,13 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.about import About
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.launch import launch
+from trainers.state.text import plural, sanitize
 from tuiapp.library.environments import find_environments, look_at_environments
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
-from tuiapp.state.draft import NAME, command_line, examine, machine_words, to_texts
-from tuiapp.state.text import plural, sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
+from tuiapp.view.draft import NAME, command_line, examine, machine_words, to_texts
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList

@@ -15,10 +15,10 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
 
+from trainers.state.text import sanitize
 from tuiapp.library.export import ExportError, check_target
 from tuiapp.library.exporters import EXPORTERS, TABLES, What
 from tuiapp.screens.dialog import Dialog
-from tuiapp.state.text import sanitize
 
 SUFFIXES = {row.suffix for row in EXPORTERS.values() if row.suffix}
 

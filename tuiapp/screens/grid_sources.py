@@ -9,15 +9,15 @@ from typing import TypeAlias
 
 from textual.content import Content
 
+from trainers.state.curves import AXES, Axis, Curves
+from trainers.state.known_metrics import metric
+from trainers.state.run_state import RunState
+from trainers.state.text import MISSING, plural
 from tuiapp.feeds.compare_feed import CompareFeed
-from tuiapp.state.chart import Chart, Look, build_chart
-from tuiapp.state.comparison_chart import build_comparison, place_words, read_out
-from tuiapp.state.curves import AXES, Axis, Curves
-from tuiapp.state.metrics import metric
-from tuiapp.state.palette import series_color
-from tuiapp.state.run_list import brief
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import MISSING, plural
+from tuiapp.view.chart import Chart, Look, build_chart
+from tuiapp.view.comparison_chart import build_comparison, place_words, read_out
+from tuiapp.view.palette import series_color
+from tuiapp.view.run_list import brief
 from tuiapp.widgets.chart_legend import legend, why_empty
 from tuiapp.widgets.run_header import state_words
 

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 
 from trainers.contract.mailbox import Command, send
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.library.find import titled
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice, Question

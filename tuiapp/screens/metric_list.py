@@ -13,9 +13,9 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from trainers.state.known_metrics import grouped, metric
+from trainers.state.text import sanitize
 from tuiapp.screens.dialog import Dialog
-from tuiapp.state.metrics import grouped, metric
-from tuiapp.state.text import sanitize
 
 MANY = 16
 """With more metrics a search field is shown."""

@@ -14,14 +14,14 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Input, Static
 
+from trainers.state.curves import Axis
+from trainers.state.known_metrics import grouped, metric
+from trainers.state.text import plural
 from tuiapp.screens.grid_sources import GridSource
 from tuiapp.screens.metric_list import MAX_NAME
-from tuiapp.state.chart import Look
-from tuiapp.state.curves import Axis
-from tuiapp.state.grid import MOST, Pages
-from tuiapp.state.metrics import grouped, metric
-from tuiapp.state.text import plural
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.view.chart import Look
+from tuiapp.view.grid import MOST, Pages
 from tuiapp.widgets.chart_legend import beyond_words, line_of
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.grid_chart import GridChart

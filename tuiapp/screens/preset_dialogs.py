@@ -8,6 +8,7 @@ from typing import Any
 from textual.app import App
 
 from trainers.config.run_config import RunConfig
+from trainers.state.text import format_path, sanitize, sanitize_lines
 from tuiapp.library.presets import (
     Preset,
     PresetError,
@@ -18,7 +19,6 @@ from tuiapp.library.presets import (
 )
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.save_preset import SavePreset
-from tuiapp.state.text import format_path, sanitize, sanitize_lines
 from tuiapp.widgets.preset_list import Change
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo
+from trainers.state.summary import RunInfo
 
 if TYPE_CHECKING:
     from trainers.config.run_config import RunConfig

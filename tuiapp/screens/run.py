@@ -17,10 +17,12 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from trainers.config.options import ConfigError
+from trainers.contract.messages import describe_alone
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_config
-from trainers.contract.wording import describe_alone
 from trainers.launch import resume
+from trainers.state.run_state import RunState, Topic
+from trainers.state.summary import read_config
+from trainers.state.text import join_words, sanitize
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, WIDE, Arrangement, arrange
@@ -28,11 +30,9 @@ from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.run_reader import Reading, RunReader, steer
-from tuiapp.state.grid import Pages
-from tuiapp.state.run_state import RunState, Topic
-from tuiapp.state.text import join_words, sanitize
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.terminal.patience import patiently
+from tuiapp.view.grid import Pages
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.failure_panel import FailurePanel
@@ -350,7 +350,7 @@ class RunScreen(CoveredScreenFix[None]):
         # Imported here: its parts must not delay the screen's first picture.
         from tuiapp.screens.grid_sources import RunSource
         from tuiapp.screens.metrics_grid import MetricsGrid
-        from tuiapp.state.chart import Look
+        from tuiapp.view.chart import Look
 
         chart = self._charts.main
         look = Look(chart.metric, chart.axis, chart.smoothing, chart.log_scale)

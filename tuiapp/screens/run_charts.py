@@ -9,11 +9,11 @@ from textual.content import Content
 from textual.screen import Screen
 
 from trainers.contract.metrics import TEST_ACCURACY
+from trainers.state.known_metrics import first_choice, metric, second_choice
+from trainers.state.run_state import RunState
 from tuiapp.screens.arrangement import LEAST_HEIGHT, WIDE
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.metric_list import NOTHING, MetricList
-from tuiapp.state.metrics import first_choice, metric, second_choice
-from tuiapp.state.run_state import RunState
 from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.zoomable import next_smoothing, view_actions
 

@@ -9,14 +9,14 @@ from typing import Any, Literal, TypeAlias
 from textual.app import App
 
 from trainers.contract import mailbox
-from trainers.contract.resume_point import resume_point
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_only_reason
 from trainers.launch import Resumed
+from trainers.state.resume_point import resume_point
+from trainers.state.summary import read_only_reason
+from trainers.state.text import format_duration, sanitize_lines
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice, Question
-from tuiapp.state.text import format_duration, sanitize_lines
 from tuiapp.terminal.patience import patiently
 
 Resumer: TypeAlias = Callable[[RunDir], Resumed]

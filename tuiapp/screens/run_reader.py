@@ -9,12 +9,12 @@ from math import floor
 from typing import NamedTuple, get_args
 
 from trainers.contract.rundir import RunDir
+from trainers.state.fold import apply
+from trainers.state.run_clock import RunClock
+from trainers.state.run_state import RunState, Topic
 from tuiapp.feeds.feed import Feed
 from tuiapp.feeds.metadata_feed import MetadataFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
-from tuiapp.state.fold import apply
-from tuiapp.state.run_clock import RunClock
-from tuiapp.state.run_state import RunState, Topic
 
 TAKE = 64
 """Events folded between two looks at the clock."""

@@ -15,19 +15,19 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from trainers.config.catalog import BACKENDS
+from trainers.contract.messages import describe_alone
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo
-from trainers.contract.wording import describe_alone
 from trainers.launch import resume
+from trainers.state.summary import RunInfo
+from trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.about_dialog import ask_about
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
-from tuiapp.state.comparison import MOST
-from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order, title
-from tuiapp.state.text import join_words, plural, sanitize_lines
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.view.comparison import MOST
+from tuiapp.view.run_list import BY_NAME, COLUMNS, NEWEST, choose, order, title
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable

@@ -8,18 +8,18 @@ from typing import Any
 
 from textual.app import App
 
-from trainers.contract.gaps import find_gaps
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo
+from trainers.state.gaps import find_gaps
+from trainers.state.summary import RunInfo
+from trainers.state.text import plural
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.in_thread import in_thread
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.run_control import tell
-from tuiapp.state.run_list import title
-from tuiapp.state.text import plural
 from tuiapp.terminal.patience import patiently
+from tuiapp.view.run_list import title
 
 NAMES = 6
 """Most runs that a question names."""

@@ -13,7 +13,7 @@ SORTS = (
     *("started", "state", "name", "backend", "model", "dataset", "devices", "accuracy", "loss", "speed", "took"),
     *("steps", "run", "best_loss"),
 )
-"""`tuiapp.state.run_list.COLUMNS` by name: to import those would make every command start later."""
+"""`tuiapp.view.run_list.COLUMNS` by name: to import those would make every command start later."""
 
 
 def count(text: str) -> int:

@@ -8,14 +8,14 @@ from argparse import Namespace
 from string import ascii_lowercase
 
 from trainers.config.run_config import to_toml_values
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
+from trainers.state.text import join_words, sanitize
 from tuiapp.library.find import find_run
 from tuiapp.library.script_facts import with_facts
-from tuiapp.state.comparison import Line, differing, results
-from tuiapp.state.run_list import tags, title
-from tuiapp.state.text import join_words, sanitize
 from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.sources import runs_dir
+from tuiapp.view.comparison import Line, differing, results
+from tuiapp.view.run_list import tags, title
 
 WIDEST = 24  # characters of a value in the table; --json has all of it
 

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
-from trainers.contract.peek import peek_journal
+from trainers.contract.journal_ends import peek_journal
+from trainers.contract.messages import describe_alone
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_only_reason, summarise
-from trainers.contract.wording import describe_alone
 from trainers.launch import LaunchError
+from trainers.state.condition import describe_checkpoint
+from trainers.state.summary import read_only_reason, summarise
+from trainers.state.text import join_words, sanitize
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run, list_runs, titled
 from tuiapp.library.liveness import LivenessProbe
-from tuiapp.state.condition import describe_checkpoint
-from tuiapp.state.text import join_words, sanitize
 from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.sources import runs_dir
 

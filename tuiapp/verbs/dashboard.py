@@ -9,7 +9,7 @@ import sys
 from argparse import Namespace
 
 from trainers.contract.rundir import default_runs_dir
-from trainers.contract.summary import unreadable_reason
+from trainers.state.summary import unreadable_reason
 from tuiapp.library.find import find_run
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -30,7 +30,7 @@ def open_dashboard(options: Namespace) -> int:
         raise UsageError(f"{run.run_id} cannot be opened: {older}.")
     in_browser = "TEXTUAL_DRIVER" in os.environ  # set by `tuiapp serve`
     if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        from tuiapp.state.text import sanitize
+        from trainers.state.text import sanitize
 
         instead = f"tuiapp show {run.run_id}" if run else "tuiapp run quickstart"
         print(f"tuiapp: the dashboard needs a terminal. Without one: {sanitize(instead)}", file=sys.stderr)
@@ -46,8 +46,8 @@ def open_dashboard(options: Namespace) -> int:
         importlib.import_module("numpy")
         del os.environ[BLAS_THREADS]
     from trainers.config.settings import read_settings
+    from trainers.state.text import sanitize
     from tuiapp.app import TuiApp
-    from tuiapp.state.text import sanitize
 
     settings, problems = read_settings()
     app = TuiApp(

@@ -20,17 +20,17 @@ from rich.text import Text
 from trainers.config.environment import telemetry_interval_s
 from trainers.config.gpu_choice import VISIBLE
 from trainers.contract.events import DeviceSample, HostSample, TelemetrySource
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from trainers.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.feeds.sampler_feed import SamplerFeed
-from tuiapp.state.devices.drawing import Line, Span, line, stacked
-from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix
-from tuiapp.state.devices.host import host_rows
-from tuiapp.state.devices.view import gpu_views, one_row_each
-from tuiapp.state.fold import apply
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.verbs.live_view import LiveLines
 from tuiapp.verbs.sources import runs_dir
+from tuiapp.view.devices.drawing import Line, Span, line, stacked
+from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix
+from tuiapp.view.devices.host import host_rows
+from tuiapp.view.devices.view import gpu_views, one_row_each
 
 SAMPLES_OF_A_LOOK = 2  # some rates take two
 QUICK_S = 0.3  # between them

@@ -18,11 +18,11 @@ from trainers.config.data_files import DATA_DIR, FILES, data_dir, where
 from trainers.config.installed import installed_version
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.settings import is_open_to_others, settings_path
-from trainers.contract.strays import describe_strays, end_strays, find_strays
+from trainers.contract.orphans import describe_strays, end_strays, find_strays
+from trainers.state.text import format_bytes, sanitize
 from tuiapp import __version__
 from tuiapp.library.environments import Environment, look_at_environments
 from tuiapp.library.presets import list_presets, presets_dir
-from tuiapp.state.text import format_bytes, sanitize
 from tuiapp.verbs.settings import read_all
 from tuiapp.verbs.sources import runs_dir
 

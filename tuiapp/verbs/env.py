@@ -7,9 +7,9 @@ import sys
 from argparse import Namespace
 
 from trainers.config.machine import Machine, inspect_machine
+from trainers.state.text import format_bytes, sanitize
 from tuiapp.library import create_environment
 from tuiapp.library.environments import Environment, look_at_environments
-from tuiapp.state.text import format_bytes, sanitize
 
 SHOWN = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "ERROR")
 """How the lines of pip and uv begin that say how far they are."""

@@ -8,12 +8,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.contract.gaps import find_gaps
-from trainers.contract.summary import summarise
+from trainers.state.gaps import find_gaps
+from trainers.state.summary import summarise
+from trainers.state.text import plural, sanitize
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.exporters import EXPORTERS, What, names_of
 from tuiapp.library.find import find_run
-from tuiapp.state.text import plural, sanitize
 from tuiapp.verbs.sources import runs_dir
 
 

@@ -9,17 +9,17 @@ from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import is_examined
 from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan, read_plan
-from trainers.contract.digest import read_digest
 from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir
-from trainers.contract.resume_point import has_more, resume_point
 from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.contract.summary import RunInfo, config_facts, read_config, run_facts, summarise
-from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
-from tuiapp.state.text import sanitize
+from trainers.state.digest import read_digest
+from trainers.state.efficiency import Efficiency, EfficiencyMeter
+from trainers.state.resume_point import has_more, resume_point
+from trainers.state.summary import RunInfo, config_facts, read_config, run_facts, summarise
+from trainers.state.text import sanitize
 
 if TYPE_CHECKING:
-    from tuiapp.state.run_state import RunState
+    from trainers.state.run_state import RunState
 
 
 class UsageError(Exception):
@@ -51,8 +51,8 @@ def list_facts(info: RunInfo) -> dict[str, object]:
 def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:
     """Reads the whole journal; returns the run's efficiency over all attempts, and its state."""
     # They need numpy, which takes longer to import than a list of runs to read.
-    from tuiapp.state.fold import apply
-    from tuiapp.state.run_state import RunState
+    from trainers.state.fold import apply
+    from trainers.state.run_state import RunState
 
     meter, state = EfficiencyMeter(), RunState(about=info.about)
     if info.is_readable:

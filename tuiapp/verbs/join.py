@@ -12,7 +12,7 @@ from typing import NoReturn
 from trainers.contract.rundir import SECRET_VARIABLE
 from tuiapp.verbs.facts import UsageError
 
-AGENT = (sys.executable, "-P", "-m", "trainers.runtime.node")
+AGENT = (sys.executable, "-P", "-m", "trainers.run.node")
 
 
 def join_run(options: Namespace) -> NoReturn:

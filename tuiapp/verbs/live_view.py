@@ -12,11 +12,11 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from tuiapp.state.condition import describe_queued, run_words
-from tuiapp.state.metrics import format_accuracy
-from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import (
+from trainers.state.condition import describe_queued, run_words
+from trainers.state.known_metrics import format_accuracy
+from trainers.state.rank_state import RankState
+from trainers.state.run_state import RunState
+from trainers.state.text import (
     format_duration,
     format_metric,
     format_percent,

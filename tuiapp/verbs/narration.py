@@ -11,7 +11,6 @@ from typing import TextIO
 
 from rich.text import Text
 
-from trainers.contract.digest import is_logged
 from trainers.contract.events import (
     Alert,
     AnyEvent,
@@ -26,14 +25,15 @@ from trainers.contract.events import (
     RunStarted,
     StopRequested,
 )
+from trainers.contract.messages import describe_result
 from trainers.contract.metrics import evaluation_of
 from trainers.contract.rundir import RunDir
-from trainers.contract.wording import describe_result
-from tuiapp.state.condition import describe_checkpoint, describe_queued
-from tuiapp.state.metrics import metric
-from tuiapp.state.run_clock import RunClock
-from tuiapp.state.run_state import RunState, names
-from tuiapp.state.text import (
+from trainers.state.condition import describe_checkpoint, describe_queued
+from trainers.state.digest import is_logged
+from trainers.state.known_metrics import metric
+from trainers.state.run_clock import RunClock
+from trainers.state.run_state import RunState, names
+from trainers.state.text import (
     format_clock,
     format_duration,
     format_rate,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from trainers.contract.about import MAX_FILE_BYTES, About, Change, change_about, read_about
 from trainers.contract.rundir import RunDir
+from trainers.state.text import join_words, plural, sanitize
 from tuiapp.library.find import find_run, titled
-from tuiapp.state.text import join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.sources import runs_dir
 

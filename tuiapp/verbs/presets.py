@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 
 from trainers.config.run_config import to_toml, to_toml_values
+from trainers.state.text import sanitize
 from tuiapp.library.presets import (
     delete_preset,
     list_presets,
@@ -15,7 +16,6 @@ from tuiapp.library.presets import (
     rename_preset,
     save_preset,
 )
-from tuiapp.state.text import sanitize
 from tuiapp.verbs.sources import read_source
 
 

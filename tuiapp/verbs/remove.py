@@ -6,13 +6,13 @@ import sys
 from argparse import Namespace
 
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
+from trainers.state.text import format_bytes, format_count, join_words, plural, sanitize
 from tuiapp.library.find import find_run, titled
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
-from tuiapp.state.run_list import title
-from tuiapp.state.text import format_bytes, format_count, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.sources import runs_dir
+from tuiapp.view.run_list import title
 
 
 def remove_runs(options: Namespace) -> int:

@@ -13,12 +13,12 @@ from argparse import Namespace
 from pathlib import Path
 
 from trainers.contract.rundir import RunDir
+from trainers.state.text import sanitize
 from tuiapp.library.export import ExportError, exists, other_file, put_directory_in_place, put_in_place
 from tuiapp.library.find import find_run
-from tuiapp.state.comparison import MOST
-from tuiapp.state.text import sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.sources import runs_dir
+from tuiapp.view.comparison import MOST
 
 FORMATS = (".html", ".md")
 

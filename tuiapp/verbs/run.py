@@ -17,27 +17,27 @@ from trainers.config.machine import Machine, inspect_machine
 from trainers.config.memory import can_estimate, estimate_memory
 from trainers.config.placement import place, placement_problems
 from trainers.config.run_config import Check, RunConfig
-from trainers.config.script_texts import MODULE
+from trainers.config.script_syntax import MODULE
 from trainers.config.settings import Settings, read_settings, settings_path
 from trainers.contract import mailbox
 from trainers.contract.about import About, Change, change_about, read_about
 from trainers.contract.journal import JournalReader
+from trainers.contract.orphans import describe_strays, find_strays
 from trainers.contract.rundir import RunDir
-from trainers.contract.strays import describe_strays, find_strays
-from trainers.contract.summary import run_facts, summarise
 from trainers.launch import launch, resume
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
+from trainers.state.summary import run_facts, summarise
+from trainers.state.text import sanitize
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import LivenessProbe
-from tuiapp.state.fold import apply
-from tuiapp.state.launch_warnings import busy_gpus, describe_use, memory_warning
-from tuiapp.state.notification import ending, notification
-from tuiapp.state.run_state import RunState
-from tuiapp.state.terminal_facts import wants_ascii
-from tuiapp.state.text import sanitize
+from tuiapp.terminal.facts import wants_ascii
 from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.sources import read_like, read_source, runs_dir
+from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning
+from tuiapp.view.notification import ending, notification
 
 POLL_S = 0.05
 LIVE_CHECK_S = 1.0

@@ -16,18 +16,13 @@ from trainers.config.run_config import to_toml_values
 from trainers.config.secrets import mask_values
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
+from trainers.contract.messages import describe_alone
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
-from trainers.contract.resume_point import ResumePoint, resume_point
-from trainers.contract.summary import RunInfo, summarise
-from trainers.contract.wording import describe_alone
-from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
-from tuiapp.library.liveness import keep_watched
-from tuiapp.state.devices.large import efficiency_words
-from tuiapp.state.metrics import KNOWN, format_accuracy, metric, ordered
-from tuiapp.state.predictions import predictions_facts
-from tuiapp.state.run_list import BY_NAME, choose, order, state, state_name, tags
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import (
+from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
+from trainers.state.resume_point import ResumePoint, resume_point
+from trainers.state.run_state import RunState
+from trainers.state.summary import RunInfo, summarise
+from trainers.state.text import (
     MISSING,
     fitting_columns,
     format_bytes,
@@ -40,8 +35,13 @@ from tuiapp.state.text import (
     sanitize,
     sanitize_lines,
 )
+from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
+from tuiapp.library.liveness import keep_watched
 from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, reported_facts, resume_command, resume_hint
 from tuiapp.verbs.sources import runs_dir
+from tuiapp.view.devices.large import efficiency_words
+from tuiapp.view.predictions import predictions_facts
+from tuiapp.view.run_list import BY_NAME, choose, order, state, state_name, tags
 
 MAX_ALERTS = 5
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 
 from trainers.config.options import Problem
 from trainers.config.settings import Settings, host_of, read_settings, settings_path
-from tuiapp.state.text import sanitize
+from trainers.state.text import sanitize
 
 USAGE_ERROR = 2
 
@@ -19,7 +19,7 @@ def read_all() -> tuple[Settings, list[Problem]]:
     found = list(problems)
     if settings.theme or settings.keys:
         # It imports Textual, and every screen for the keys.
-        from tuiapp.preferences import check_keys, check_theme
+        from tuiapp.screens.preferences import check_keys, check_theme
 
         if settings.keys:
             import tuiapp.app  # noqa: F401 (its keys count as well)
@@ -63,7 +63,7 @@ def keys(options: Namespace) -> int:
     """Prints the key bindings, under the names that the file uses for them."""
     # It imports every screen.
     import tuiapp.app  # noqa: F401 (its keys count as well)
-    from tuiapp.preferences import bindings
+    from tuiapp.screens.preferences import bindings
 
     found = list(bindings())
     if options.json:

@@ -21,10 +21,10 @@ from trainers.config.run_config import (
     parse_toml,
     to_mapping,
 )
-from trainers.config.script_texts import MODULE
+from trainers.config.script_syntax import MODULE
 from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.contract.summary import read_config
 from trainers.launch import LaunchError
+from trainers.state.summary import read_config
 from tuiapp.library.presets import load_config
 
 

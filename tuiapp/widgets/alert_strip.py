@@ -5,8 +5,8 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from tuiapp.state.condition import headline
-from tuiapp.state.run_state import RunState
+from trainers.state.condition import headline
+from trainers.state.run_state import RunState
 
 
 class AlertStrip(Static):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
-from tuiapp.state.axes import short_duration
-from tuiapp.state.chart import BAND, Chart
-from tuiapp.state.metrics import UTILIZATION, metric
-from tuiapp.state.palette import series_color
-from tuiapp.state.text import join_words
+from trainers.state.known_metrics import UTILIZATION, metric
+from trainers.state.text import join_words
+from tuiapp.view.axes import short_duration
+from tuiapp.view.chart import BAND, Chart
+from tuiapp.view.palette import series_color
 from tuiapp.widgets.colors import BAND_COLOR, MUTED
 
 

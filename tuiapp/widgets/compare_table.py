@@ -14,11 +14,11 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from trainers.contract.summary import RunInfo
-from tuiapp.state.comparison import Line, differing, results
-from tuiapp.state.palette import series_color
-from tuiapp.state.run_list import state
-from tuiapp.state.text import fit, format_percent, sanitize
+from trainers.state.summary import RunInfo
+from trainers.state.text import fit, format_percent, sanitize
+from tuiapp.view.comparison import Line, differing, results
+from tuiapp.view.palette import series_color
+from tuiapp.view.run_list import state
 from tuiapp.widgets.colors import MUTED
 
 WIDEST = 20

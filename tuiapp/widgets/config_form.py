@@ -19,10 +19,10 @@ from trainers.config.datasets import DATASETS, SOURCES
 from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
 from trainers.config.user_code import PY
+from trainers.state.text import sanitize
 from tuiapp.library.environments import find_environments
-from tuiapp.state.draft import FIELDS, Draft
-from tuiapp.state.text import sanitize
-from tuiapp.widgets.field_words import FieldWords
+from tuiapp.view.draft import FIELDS, Draft
+from tuiapp.widgets.field_label import FieldWords
 from tuiapp.widgets.form_picture import form_picture
 from tuiapp.widgets.gpu_checklist import GpuChecklist
 

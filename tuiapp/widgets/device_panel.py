@@ -13,21 +13,21 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tuiapp.state.devices.drawing import Line, Span, line
-from tuiapp.state.devices.host import host_line, host_rows
-from tuiapp.state.devices.large import efficiency_line
-from tuiapp.state.devices.processes import process_rows, rank_processes
-from tuiapp.state.devices.view import GpuView, gpu_views, one_row_each, two_a_row, two_rows_each
-from tuiapp.state.node_state import NodeState
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import format_clock
+from trainers.state.node_state import NodeState
+from trainers.state.run_state import RunState
+from trainers.state.text import format_clock
+from tuiapp.view.devices.drawing import Line, Span, line
+from tuiapp.view.devices.host import host_line, host_rows
+from tuiapp.view.devices.large import efficiency_line
+from tuiapp.view.devices.processes import process_rows, rank_processes
+from tuiapp.view.devices.view import GpuView, gpu_views, one_row_each, two_a_row, two_rows_each
 from tuiapp.widgets.colors import styled
 from tuiapp.widgets.node_scroll import NodeScroll
 from tuiapp.widgets.text_panel import TextPanel
 
 if TYPE_CHECKING:
     from tuiapp.library.processes import ProcessReader
-    from tuiapp.state.devices.processes import ProcessKey, Seen
+    from tuiapp.view.devices.processes import ProcessKey, Seen
 
 
 LEAST_LISTED = 3
@@ -89,7 +89,7 @@ class DevicePanel(TextPanel, NodeScroll):
     ) -> tuple[list[Line], list[NodeScroll.Place]]:
         """Returns a line per node, unfolded ones with their devices; alone, the chosen one has the room beneath."""
         # Imported here: most runs are on one machine.
-        from tuiapp.state.devices.node_rows import device_lines, node_lines, views_by_node
+        from tuiapp.view.devices.node_rows import device_lines, node_lines, views_by_node
 
         of, listed = views_by_node(state, views), list(state.nodes.values())
         chosen = state.nodes.get(self.groups.cursor, listed[0])
@@ -156,8 +156,8 @@ class DevicePanel(TextPanel, NodeScroll):
 
     def _all(self, state: RunState, views: list[GpuView], width: int, height: int, node: int = 0) -> list[Line]:
         # Imported here: they must not delay the first picture.
-        from tuiapp.state.devices.large import large_view
-        from tuiapp.state.devices.processes import process_rows_of, sort_keys
+        from tuiapp.view.devices.large import large_view
+        from tuiapp.view.devices.processes import process_rows_of, sort_keys
 
         if self._is_here(state, node):
             self._look()

@@ -11,10 +11,10 @@ from textual.widgets import Static
 
 from trainers.config.directories import user_data
 from trainers.contract.events import RankFailed
-from tuiapp.state.condition import describe_failure
-from tuiapp.state.run_state import RunState
-from tuiapp.state.stack_groups import group_stacks
-from tuiapp.state.text import format_path, format_ranges, sanitize, sanitize_lines
+from trainers.state.condition import describe_failure
+from trainers.state.run_state import RunState
+from trainers.state.text import format_path, format_ranges, sanitize, sanitize_lines
+from tuiapp.view.stack_groups import group_stacks
 from tuiapp.widgets.colors import MUTED
 
 MAX_OTHERS = 32

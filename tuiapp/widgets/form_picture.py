@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from trainers.config.options import GROUPS
-from tuiapp.state.draft import Draft
-from tuiapp.widgets.field_words import CONTROL_CELLS, FAINT, LABEL_CELLS, FieldWords
+from tuiapp.view.draft import Draft
+from tuiapp.widgets.field_label import CONTROL_CELLS, FAINT, LABEL_CELLS, FieldWords
 
 BETWEEN_COLUMNS = 3
 CONTROL_STYLE = "$foreground on $surface"

@@ -12,8 +12,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from trainers.config.machine import Gpu
-from tuiapp.state.launch_warnings import describe_use, users_of
-from tuiapp.state.text import format_bytes, join_words, sanitize
+from trainers.state.text import format_bytes, join_words, sanitize
+from tuiapp.view.launch_warnings import describe_use, users_of
 
 NAME_CELLS = 24
 """Most cells of a GPU's name."""

@@ -11,8 +11,8 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from tuiapp.state.axes import Window
-from tuiapp.state.chart import Chart
+from tuiapp.view.axes import Window
+from tuiapp.view.chart import Chart
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 

@@ -12,9 +12,9 @@ from textual.widgets import Button, Static
 from trainers.config.machine import Machine
 from trainers.config.memory import free_memory, jax_pool_bytes, on_host
 from trainers.config.script import short_command
-from tuiapp.state.draft import FIELDS, Draft, device_words
-from tuiapp.state.launch_warnings import busy_gpus, memory_warning, users_of
-from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
+from trainers.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
+from tuiapp.view.draft import FIELDS, Draft, device_words
+from tuiapp.view.launch_warnings import busy_gpus, memory_warning, users_of
 
 LABEL_CELLS = 10
 BETWEEN = " · "

@@ -14,8 +14,8 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from tuiapp.state.run_state import LogEntry
-from tuiapp.state.text import fit, format_clock
+from trainers.state.run_state import LogEntry
+from trainers.state.text import fit, format_clock
 from tuiapp.widgets.selected_text import mark_selection
 
 MAX_ROWS = 20_000

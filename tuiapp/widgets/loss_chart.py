@@ -12,8 +12,8 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from trainers.contract.metrics import LOSS
-from tuiapp.state.chart import Look, build_chart
-from tuiapp.state.run_state import RunState
+from trainers.state.run_state import RunState
+from tuiapp.view.chart import Look, build_chart
 from tuiapp.widgets.chart_legend import beyond_words, legend, line_of, why_empty
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable

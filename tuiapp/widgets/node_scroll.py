@@ -13,7 +13,7 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.widgets import Static
 
-from tuiapp.state.node_list import NodeGroups
+from tuiapp.view.node_list import NodeGroups
 
 
 class NodeScroll(VerticalScroll):

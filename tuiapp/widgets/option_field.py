@@ -16,9 +16,9 @@ from textual.widgets import Input, Static
 
 from trainers.config.datasets import SOURCES
 from trainers.config.mirror import TENSORBOARD
-from tuiapp.state.text import sanitize
+from trainers.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
-from tuiapp.widgets.field_words import CONTROL_CELLS, FieldWords
+from tuiapp.widgets.field_label import CONTROL_CELLS, FieldWords
 from tuiapp.widgets.path_suggester import PathSuggester
 
 COMPLETED = {"script": ".py", "program": "", "directory": "/"}

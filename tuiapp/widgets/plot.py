@@ -16,11 +16,11 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tuiapp.state.axes import LABEL_CELLS
-from tuiapp.state.chart import BAND, Chart
-from tuiapp.state.palette import series_color
-from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, RAW, Cells, rasterize
 from tuiapp.terminal.ascii_filter import AsciiFilter
+from tuiapp.view.axes import LABEL_CELLS
+from tuiapp.view.chart import BAND, Chart
+from tuiapp.view.palette import series_color
+from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, Cells, rasterize
 from tuiapp.widgets.colors import BAND_COLOR, faint
 
 if TYPE_CHECKING:

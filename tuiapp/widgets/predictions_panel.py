@@ -6,9 +6,9 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from trainers.contract.events import Predictions
-from tuiapp.state.predictions import ClassAccuracy, by_class, class_name, confusions, is_matrix
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import bar, format_percent
+from trainers.state.run_state import RunState
+from trainers.state.text import bar, format_percent
+from tuiapp.view.predictions import ClassAccuracy, by_class, class_name, confusions, is_matrix
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.text_panel import TextPanel
 

@@ -14,14 +14,11 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from trainers.contract.metrics import LOSS
-from tuiapp.state.array_state import letter
-from tuiapp.state.condition import Condition
-from tuiapp.state.devices.drawing import Line, cores, network
-from tuiapp.state.node_list import NodeRow, node_rows
-from tuiapp.state.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
-from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import (
+from trainers.state.array_state import letter
+from trainers.state.condition import Condition
+from trainers.state.rank_state import RankState
+from trainers.state.run_state import RunState
+from trainers.state.text import (
     MISSING,
     fit,
     fitting_columns,
@@ -31,6 +28,9 @@ from tuiapp.state.text import (
     format_rate,
     format_seconds,
 )
+from tuiapp.view.devices.drawing import Line, cores, network
+from tuiapp.view.node_list import NodeRow, node_rows
+from tuiapp.view.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
 from tuiapp.widgets.colors import SEVERITY_STYLES, styled
 from tuiapp.widgets.node_scroll import NodeScroll
 
@@ -225,7 +225,7 @@ class RankTable(Vertical):
         lines: list[Line] = []
         if room > 0:
             # Imported here: it must not delay the first picture.
-            from tuiapp.state.rank_list import rank_graphs
+            from tuiapp.view.rank_list import rank_graphs
 
             node = self.query_one(NodeScroll).groups.cursor
             among = self._state.ranks_of(node) if self._state.nodes else None

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from tuiapp.state.text import format_duration
+from trainers.state.text import format_duration
 from tuiapp.widgets.colors import MUTED
 
 

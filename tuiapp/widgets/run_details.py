@@ -7,10 +7,9 @@ from textual.widgets import Static
 
 from trainers.config.options import format_value
 from trainers.config.run_config import RunConfig, changed_keys
-from trainers.contract.summary import RunInfo
-from tuiapp.state.metrics import format_accuracy
-from tuiapp.state.run_list import state, tags
-from tuiapp.state.text import (
+from trainers.state.known_metrics import format_accuracy
+from trainers.state.summary import RunInfo
+from trainers.state.text import (
     format_count,
     format_fact,
     format_metric,
@@ -18,6 +17,7 @@ from tuiapp.state.text import (
     join_words,
     sanitize,
 )
+from tuiapp.view.run_list import state, tags
 from tuiapp.widgets.colors import MUTED
 
 LEAST_LINES, MOST_LINES = 4, 8

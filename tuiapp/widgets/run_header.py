@@ -7,12 +7,11 @@ from typing import ClassVar
 from textual.content import Content
 from textual.widget import Widget
 
-from tuiapp.state.condition import describe_queued, run_words
-from tuiapp.state.devices.drawing import join_fitting
-from tuiapp.state.metrics import format_accuracy
-from tuiapp.state.run_state import RunState, names
-from tuiapp.state.signs import SIGNS
-from tuiapp.state.text import (
+from trainers.state.condition import describe_queued, run_words
+from trainers.state.known_metrics import format_accuracy
+from trainers.state.run_state import RunState, names
+from trainers.state.signs import SIGNS
+from trainers.state.text import (
     format_duration,
     format_percent,
     format_rate,
@@ -20,6 +19,7 @@ from tuiapp.state.text import (
     plural,
     sanitize,
 )
+from tuiapp.view.devices.drawing import join_fitting
 from tuiapp.widgets.colors import MUTED
 
 STYLES = {

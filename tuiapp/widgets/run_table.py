@@ -18,9 +18,9 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, RunStatus
-from tuiapp.state.run_list import COLUMNS, Column, is_stalled
-from tuiapp.state.text import GAP_CELLS, fit, fitting_columns
+from trainers.state.summary import RunInfo, RunStatus
+from trainers.state.text import GAP_CELLS, fit, fitting_columns
+from tuiapp.view.run_list import COLUMNS, Column, is_stalled
 from tuiapp.widgets.selected_text import mark_selection
 
 MARK_CELLS = 2

@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual.content import Content
 
-from tuiapp.state.array_state import ArrayState, Block, Device, letter
-from tuiapp.state.devices.drawing import Line, Span, bar_span, line, pad
-from tuiapp.state.devices.view import letter_span
-from tuiapp.state.palette import series_color
-from tuiapp.state.run_state import RunState
-from tuiapp.state.text import fit, format_bytes, join_words, plural, sanitize
+from trainers.state.array_state import ArrayState, Block, Device, letter
+from trainers.state.run_state import RunState
+from trainers.state.text import fit, format_bytes, join_words, plural, sanitize
+from tuiapp.view.devices.drawing import Line, Span, bar_span, line, pad
+from tuiapp.view.devices.view import letter_span
+from tuiapp.view.palette import series_color
 from tuiapp.widgets.colors import MUTED, styled, text_on
 from tuiapp.widgets.text_panel import TextPanel
 

@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from tuiapp.state.run_state import RunState
+from trainers.state.run_state import RunState
 from tuiapp.widgets.colors import MUTED
 
 

@@ -11,10 +11,10 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from tuiapp.state.axes import Window, panned, zoomed
-from tuiapp.state.chart import Chart
-from tuiapp.state.curves import Axis
-from tuiapp.state.series import SMOOTHINGS
+from trainers.state.curves import Axis
+from trainers.state.series import SMOOTHINGS
+from tuiapp.view.axes import Window, panned, zoomed
+from tuiapp.view.chart import Chart
 from tuiapp.widgets.plot import Plot
 
 PAN = 0.2

@@ -17,7 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from tests.benchmarks.bare.common import Race
 from tests.benchmarks.bare.on_torch import finish, set_arithmetic
-from trainers.models import keras_models
+from trainers.frameworks.keras import models as keras_models
 
 
 def work(rank: int, port: int, race: Race) -> None:

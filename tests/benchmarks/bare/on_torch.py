@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests.benchmarks.bare.common import Race
-from trainers.torch_compile import compile_model
+from trainers.frameworks.torch.compile import compile_model
 
 
 def set_arithmetic(race: Race) -> None:

@@ -16,7 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from tests.benchmarks.bare.common import Race
 from tests.benchmarks.bare.on_torch import autocast, compiled, finish, memory_format, set_arithmetic
-from trainers.models import torch_models
+from trainers.frameworks.torch import models as torch_models
 
 
 def work(rank: int, port: int, race: Race) -> None:

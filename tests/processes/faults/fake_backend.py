@@ -14,10 +14,10 @@ import time
 
 import numpy as np
 
-from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
-from trainers.loop import Evaluate, Save, Step, training
-from trainers.runtime.reporter import Reporter
+from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.loop import Evaluate, Save, Step, training
+from trainers.rank.reporter import Reporter
 
 
 def _seconds(name: str, default: float = 0.0) -> float:

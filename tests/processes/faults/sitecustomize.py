@@ -62,7 +62,7 @@ def _misbehave(kind: str) -> None:
 
 
 _fault = os.environ.get("TUIAPP_TEST_FAULT")
-if "RANK" in os.environ and "trainers.runtime.rank" in " ".join(sys.orig_argv):
+if "RANK" in os.environ and "trainers.rank.process" in " ".join(sys.orig_argv):
     if os.environ.get("TUIAPP_TEST_BACKEND") == "fake":
         sys.modules["trainers.backends.torch_ddp"] = importlib.import_module("fake_backend")
     if _witness := os.environ.get("TUIAPP_TEST_WITNESS"):
@@ -72,7 +72,7 @@ if "RANK" in os.environ and "trainers.runtime.rank" in " ".join(sys.orig_argv):
         if _step == "0" and os.environ["RANK"] == _rank:
             _misbehave(_kind)
 
-        from trainers.runtime.reporter import Reporter
+        from trainers.rank.reporter import Reporter
 
         # "hang" is before the rank has told that it starts the step, all else after that.
         _name = "save_before" if _kind == "hang" else "stop_before"
@@ -90,8 +90,8 @@ if "RANK" in os.environ and "trainers.runtime.rank" in " ".join(sys.orig_argv):
             return bool(_ask(self, step))
 
         setattr(Reporter, _name, _asked)
-elif os.environ.get("TUIAPP_TEST_SUPERVISOR") == "raise" and "trainers.runtime.supervisor" in " ".join(sys.orig_argv):
-    from trainers.runtime.watchdog import Watchdog
+elif os.environ.get("TUIAPP_TEST_SUPERVISOR") == "raise" and "trainers.run.supervisor" in " ".join(sys.orig_argv):
+    from trainers.run.watchdog import Watchdog
 
     def _fail(*_: object) -> None:
         raise RuntimeError("the test's own failure of the supervisor")

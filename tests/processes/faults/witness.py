@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from trainers.contract.events import Metrics, decode
-from trainers.runtime.reporter import Reporter
+from trainers.rank.reporter import Reporter
 
 
 def watch(directory: str) -> None:

@@ -25,9 +25,9 @@ from trainers.contract.events import (
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, group_of
 from trainers.contract.rundir import RunDir
+from trainers.state.text import sanitize
 from tuiapp.library.exporters import What
-from tuiapp.state.predictions import class_name, is_matrix
-from tuiapp.state.text import sanitize
+from tuiapp.view.predictions import class_name, is_matrix
 
 Row: TypeAlias = dict[str, object]
 

@@ -1,4 +1,4 @@
-"""A run's metrics as a directory for TensorBoard: see `trainers.tensorboard`."""
+"""A run's metrics as a directory for TensorBoard: see `trainers.state.tensorboard`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
-from trainers.tensorboard import EventFiles
+from trainers.state.tensorboard import EventFiles
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import in_table
 from tuiapp.library.script_facts import config_of

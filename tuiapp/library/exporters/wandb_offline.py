@@ -26,11 +26,11 @@ from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, group_of
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.state.summary import summarise
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import in_table
 from tuiapp.library.script_facts import with_facts
-from tuiapp.state.comparison import known_values
+from tuiapp.view.comparison import known_values
 
 STEPS_AT_ONCE = 4096  # rows that wait for what other ranks report of their steps
 

@@ -1,0 +1,80 @@
+"""Keras' updates are PyTorch's, number for number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+import torch
+
+from trainers.config.catalog import OPTIMIZER_SLOTS
+from trainers.config.run_config import RunConfig
+from trainers.frameworks.keras.optimizers import build_optimizer
+from trainers.frameworks.torch.ranks import build_optimizer as build_torch
+from trainers.frameworks.torch.ranks import update
+
+RATES = [0.05 / (step + 1) for step in range(12)]
+
+
+@pytest.mark.parametrize("gradient_clip", [0.0, 2.0])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", [*OPTIMIZER_SLOTS, "sgd without momentum", "sgd with nesterov"])
+def test_twelve_updates(name: str, weight_decay: float, gradient_clip: float) -> None:
+    optimizer, _, variant = name.partition(" ")
+    config = RunConfig(
+        optimizer=optimizer,
+        learning_rate=0.05,
+        momentum=0.0 if variant == "without momentum" else 0.9,
+        nesterov=variant == "with nesterov",
+        weight_decay=weight_decay,
+        gradient_clip=gradient_clip,
+    )
+    start, gradients = numbers()
+    _compare(_keras(config, start, gradients), by_torch(config, start, gradients), start)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_where_gradients_are_as_small_as_epsilon(name: str) -> None:
+    """There Adam's two ways to add ε are far apart."""
+    config = RunConfig(optimizer=name, learning_rate=0.05)
+    start, gradients = numbers(1e-8)
+    _compare(_keras(config, start, gradients), by_torch(config, start, gradients), start)
+
+
+def numbers(scale: float = 1) -> tuple[Any, Any]:
+    """Parameters, float32 [7], and gradients, float32 [steps, 7], with a norm of 2.6 times `scale` on the average."""
+    random = np.random.default_rng(0)
+    start, gradients = random.normal(size=7).astype(np.float32), random.normal(size=(len(RATES), 7)).astype(np.float32)
+    return start, gradients * np.float32(scale)
+
+
+def by_torch(config: RunConfig, start: Any, gradients: Any) -> Any:
+    """The parameters after all of PyTorch's updates."""
+    layer = torch.nn.Linear(7, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(start)[None])
+    optimizer = build_torch(config, layer)
+    for gradient, rate in zip(gradients, RATES, strict=True):
+        layer.weight.grad = torch.from_numpy(gradient.copy())[None]
+        update(config, layer, optimizer, rate)
+    return layer.weight.detach().numpy()[0]
+
+
+def _keras(config: RunConfig, start: Any, gradients: Any) -> Any:
+    """The parameters after all of Keras' updates."""
+    # Two variables: gradients are clipped by the norm over both.
+    variables = [keras.Variable(part) for part in np.split(start, [3])]
+    optimizer = build_optimizer(config)
+    optimizer.build(variables)
+    for gradient, rate in zip(gradients, RATES, strict=True):
+        optimizer.learning_rate = rate
+        optimizer.apply([jnp.asarray(part) for part in np.split(gradient, [3])])
+    return np.concatenate([np.asarray(variable.value) for variable in variables])
+
+
+def _compare(parameters: Any, expected: Any, start: Any) -> None:
+    np.testing.assert_allclose(parameters, expected, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(parameters, start)

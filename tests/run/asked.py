@@ -1,0 +1,21 @@
+"""A process of this machine, as a watchdog and a dump of stacks see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.contract.process_identity import is_stopped
+from trainers.run import stacks
+
+
+@dataclass
+class Asked:
+    pid: int
+    directory: Path
+
+    def ask_stacks(self) -> bool:
+        return stacks.ask(self.pid)
+
+    def is_stopped(self) -> bool:
+        return is_stopped(self.pid)

@@ -1,0 +1,92 @@
+"""Scalars of event files as PyTorch writes them."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorboard")
+from torch.utils.tensorboard import SummaryWriter
+
+from trainers.run.event_files import EventFiles, Scalar
+
+
+def of(found: list[Scalar], name: str) -> list[tuple[int, float]]:
+    return [(scalar.step, scalar.value) for scalar in found if scalar.name == name]
+
+
+def test_scalars_of_every_kind_and_nothing_else(tmp_path: Path) -> None:
+    files = EventFiles(tmp_path / "logs")
+    with SummaryWriter(str(tmp_path / "logs" / "version_0")) as writer:
+        for step in range(3):
+            writer.add_scalar("Loss/train", 0.5 * step, step)
+            writer.add_scalar("tensor", step, step, new_style=True)
+            writer.add_scalar("double", 0.1 * step, step, double_precision=True)
+            writer.add_scalars("both", {"a": step, "b": -step}, step)
+            writer.add_histogram("histogram", np.arange(10), step)
+            writer.add_text("text", "hello", step)
+            # Longer than what is read at once.
+            writer.add_image("image", np.random.default_rng(0).random((3, 800, 800)), step)
+        writer.add_hparams({"lr": 0.1}, {"accuracy": 0.5}, run_name=".")
+        writer.add_scalar("not a number", float("nan"), 3)
+        writer.add_scalar("large step", 1, (1 << 40) + 1)
+    found = files.read()
+    assert {scalar.name for scalar in found} == {
+        "Loss/train", "tensor", "double", "both_a/both", "both_b/both", "accuracy", "not a number", "large step",
+    }  # fmt: skip
+    assert of(found, "Loss/train") == [(0, 0.0), (1, 0.5), (2, 1.0)]
+    assert of(found, "tensor") == [(0, 0.0), (1, 1.0), (2, 2.0)]
+    assert of(found, "double") == [(0, 0.0), (1, pytest.approx(0.1)), (2, pytest.approx(0.2))]
+    assert of(found, "both_b/both") == [(0, 0.0), (1, -1.0), (2, -2.0)]
+    assert of(found, "large step") == [((1 << 40) + 1, 1.0)]
+    assert {scalar.pid for scalar in found} == {os.getpid()}
+    assert files.damaged == []
+    assert files.read() == []
+
+
+def test_what_is_there_before_is_skipped_and_what_grows_is_read_on(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path)) as old:
+        old.add_scalar("loss", 1, 1)
+    files = EventFiles(tmp_path)
+    assert files.read() == []
+    with SummaryWriter(str(tmp_path)) as writer:
+        for step in (2, 3):
+            writer.add_scalar("loss", step, step)
+            writer.flush()
+            assert of(files.read(), "loss") == [(step, step)]
+
+
+def test_a_record_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path / "whole")) as writer:
+        for step in range(3):
+            writer.add_scalar("loss", step, step)
+    (whole,) = (tmp_path / "whole").iterdir()
+    data, part = whole.read_bytes(), tmp_path / "part" / whole.name
+    part.parent.mkdir()
+    files, found = EventFiles(part.parent), list[Scalar]()
+    with part.open("wb", buffering=0) as file:
+        for place in range(len(data)):
+            file.write(data[place : place + 1])
+            found += files.read()
+    assert of(found, "loss") == [(0, 0.0), (1, 1.0), (2, 2.0)]
+    assert files.damaged == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [random.Random(1).randbytes(1000), struct.pack("<QI", 3, 0) + b"\x2f\xff\xff" + bytes(4), b"\xff" * 100],
+    ids=["random", "length", "ones"],
+)
+def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, data: bytes) -> None:
+    files = EventFiles(tmp_path)
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(data)
+    assert files.read() == []
+    assert files.damaged in ([path], [])
+    path.write_bytes(data * 2)
+    assert files.read() == []

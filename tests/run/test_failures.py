@@ -1,0 +1,106 @@
+"""Why ranks ended, in words, and which failure came first."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import traceback
+
+import msgspec
+import pytest
+
+from trainers.config.files import printable
+from trainers.contract.events import RankFailed
+from trainers.run import wire
+from trainers.run.failures import (
+    describe_exit,
+    first_cause,
+    is_consequence,
+    rank_error,
+)
+
+
+def failed(rank: int, mono: float, *, consequence: bool = False) -> tuple[RankFailed, bool]:
+    return RankFailed(rank=rank, mono=mono), consequence
+
+
+@pytest.mark.parametrize(
+    ("failures", "rank"),
+    [
+        ([failed(0, 5.0)], 0),
+        ([failed(0, 5.0), failed(1, 4.0)], 1),
+        # A collective's error may be raised, or seen, before what it follows from.
+        ([failed(0, 4.0, consequence=True), failed(1, 5.0)], 1),
+        ([failed(0, 4.0, consequence=True), failed(1, 5.0), failed(2, 4.5), failed(3, 3.0, consequence=True)], 2),
+        ([failed(0, 4.0, consequence=True), failed(1, 3.0, consequence=True)], 1),
+    ],
+)
+def test_the_first_cause(failures: list[tuple[RankFailed, bool]], rank: int) -> None:
+    for seed in range(5):
+        random.Random(seed).shuffle(failures)
+        assert first_cause(failures).rank == rank
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1",
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:94",
+        "torch.distributed.DistStoreError: wait timeout after 1000ms",
+        "RuntimeError: Broken pipe",
+        "RuntimeError: Connection reset by peer",
+    ],
+)
+def test_what_collectives_raise_when_a_rank_is_gone(error: str) -> None:
+    assert is_consequence(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError: global batch of 7",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (24x784 and 785x256)",
+        "KeyError: 'connection'",
+    ],
+)
+def test_what_a_rank_raises_by_itself(error: str) -> None:
+    assert not is_consequence(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("raise SystemExit(3)", (3, "")),
+        ("pass", (0, "")),
+        ("import os; os.kill(os.getpid(), 9)", (None, "SIGKILL")),
+        ("import os; os.abort()", (None, "SIGABRT")),
+        ("import os; os.kill(os.getpid(), 40)", (None, "signal 40")),
+    ],
+)
+def test_how_a_real_process_ended(code: str, expected: tuple[int | None, str]) -> None:
+    assert describe_exit(subprocess.run([sys.executable, "-S", "-c", code], check=False).returncode) == expected
+
+
+def test_every_signal_has_a_name() -> None:
+    assert [describe_exit(-number)[1] for number in signal.Signals] == [number.name for number in signal.Signals]
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["x" * 150_000, "é\x00" * 20_000, "no such file: /data/\udcff"],
+    ids=["long", "long in JSON", "no text"],
+)
+def test_whatever_a_rank_raises_is_on_record(said: str) -> None:
+    try:
+        raise ValueError(said)
+    except ValueError as error:
+        sent = wire.encode(wire.Failed(0, 1, rank_error(error, traceback.format_exc())))
+    found = msgspec.json.decode(sent, type=wire.Failed).error
+    assert found is not None
+    assert found.error.startswith(f"ValueError: {said[:10]}")
+    # Where it was raised stands at the traceback's beginning, what was raised at its end.
+    assert "in test_whatever_a_rank_raises_is_on_record" in found.traceback
+    assert found.traceback.rstrip("\n").endswith(printable(said[-2:]))

@@ -1,0 +1,189 @@
+"""When a run hangs, by a clock of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainers.config.environment import HANG_S, hang_limit_s
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import PhaseName
+from trainers.launch import launch
+from trainers.run.watchdog import PHASE_LIMITS_S, HangWatch, RankProgress, describe
+
+
+class Run:
+    """Ranks that tell every second where they stand."""
+
+    def __init__(self, world_size: int = 4) -> None:
+        self.watch = HangWatch(limit_s=30.0)
+        self.now = 1000.0
+        self.standings = {rank: RankProgress(0, "preparing") for rank in range(world_size)}
+        self.told: list[float] = []
+        self.stopped: set[int] = set()
+
+    def put(self, step: int, phase: PhaseName = "training", ranks: tuple[int, ...] | None = None) -> None:
+        for rank in ranks if ranks is not None else self.standings:
+            self.standings[rank] = RankProgress(step, phase)
+
+    def wait(self, seconds: int, *, steps_each: int = 0) -> None:
+        for second in range(seconds):
+            if steps_each and second % steps_each == 0:
+                for rank, standing in self.standings.items():
+                    self.standings[rank] = RankProgress(standing.step + 1, "training")
+            for rank, standing in self.standings.items():
+                if rank not in self.stopped:
+                    self.watch.hear(rank, standing, self.now)
+            if (silent := self.watch.look(self.now, self.stopped)) is not None:
+                self.told.append(silent)
+            self.now += 1.0
+
+
+@pytest.fixture
+def run() -> Run:
+    run = Run()
+    run.put(1)
+    run.wait(60, steps_each=1)
+    assert run.told == []
+    return run
+
+
+def test_a_rank_whose_node_does_not_answer_is_not_behind() -> None:
+    standings = {0: RankProgress(130, "training"), 1: RankProgress(129, "training")}
+    said = describe(30.0, standings, [1], away={1: "node 1 (node-b)"})
+    assert said == "no progress for 30 s: node 1 (node-b) does not answer; the other ranks are at step 130"
+
+
+def test_nobody_gets_on(run: Run) -> None:
+    run.put(62, ranks=(0, 1, 3))
+    run.wait(29)
+    assert run.told == []
+    run.wait(30)
+    assert len(run.told) == 1
+    assert 30 <= run.told[0] <= 32
+    assert run.watch.behind() == [2]
+
+
+def test_it_is_told_again_only_after_it_was_over(run: Run) -> None:
+    run.wait(200)
+    assert len(run.told) == 1
+    assert run.watch.over(run.now) is None
+    run.put(62)
+    run.wait(1)
+    lasted = run.watch.over(run.now)
+    assert lasted is not None
+    assert 195 < lasted < 205
+    assert run.watch.over(run.now) is None
+    # A hang says nothing of what is usual.
+    run.wait(40)
+    assert len(run.told) == 2
+
+
+def test_slow_steps_are_usual_once_seen() -> None:
+    run = Run()
+    run.put(1)
+    run.wait(200, steps_each=20)
+    assert run.told == []
+    run.wait(75)
+    assert run.told == []
+    run.wait(20)
+    assert len(run.told) == 1
+
+
+@pytest.mark.parametrize("phase", sorted(PHASE_LIMITS_S))
+def test_what_takes_long_is_no_hang_until_it_takes_very_long(run: Run, phase: PhaseName) -> None:
+    run.put(61, phase)
+    run.wait(int(PHASE_LIMITS_S[phase]) - 5)
+    assert run.told == []
+    run.wait(10)
+    assert len(run.told) == 1
+
+
+def test_those_who_wait_for_a_checkpoint_are_no_hang(run: Run) -> None:
+    run.put(61, "checkpointing", ranks=(0,))
+    run.wait(500)
+    assert run.told == []
+
+
+def test_an_evaluation_that_takes_far_longer_than_before_is_one(run: Run) -> None:
+    run.put(61, "evaluating")
+    run.wait(10)
+    run.put(62)
+    run.wait(1)
+    run.put(62, "evaluating")
+    run.wait(59)
+    assert run.told == []
+    run.wait(5)
+    assert len(run.told) == 1
+
+
+def test_a_supervisor_that_did_not_run_knows_nothing(run: Run) -> None:
+    run.wait(20)
+    run.now += 3600
+    run.wait(25)
+    assert run.told == []
+    run.wait(10)
+    assert len(run.told) == 1
+
+
+def test_a_stopped_rank_is_told_and_is_no_hang(run: Run) -> None:
+    run.stopped = {1}
+    run.wait(9)
+    assert run.watch.stopped(run.now) == []
+    run.wait(3)
+    assert run.watch.stopped(run.now) == [1]
+    run.wait(300)
+    assert run.told == []
+    run.stopped = set()
+    run.wait(20)
+    assert run.watch.stopped(run.now) == []
+    assert run.told == []
+
+
+def test_ranks_that_are_done_or_gone_are_not_waited_for(run: Run) -> None:
+    run.put(61, "done")
+    run.wait(500)
+    assert run.told == []
+    for rank in range(4):
+        run.watch.forget(rank)
+    assert run.watch.look(run.now) is None
+    assert run.watch.standings() == {}
+
+
+@pytest.mark.parametrize(("text", "limit"), [("5", 5.0), (" 1e2 ", 100.0), ("", HANG_S)])
+def test_the_limit_is_configurable(monkeypatch: pytest.MonkeyPatch, text: str, limit: float) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", text)
+    assert hang_limit_s() == limit
+
+
+@pytest.mark.parametrize("text", ["nonsense", "0.1", "nan", "inf", "٣٠", "3_0"])
+def test_a_limit_that_cannot_be(monkeypatch: pytest.MonkeyPatch, text: str, tmp_path: Path) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", text)
+    with pytest.raises(ConfigError, match=r"TUIAPP_HANG_S.*from 1\.0 to 604800"):
+        launch(RunConfig(platform="cpu"), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ([50, 49, 50, 50], "rank 1 is behind, at step 49; ranks 0, 2 and 3 wait at step 50"),
+        ([50, 49, 48], "ranks 1 and 2 are behind, at steps 48 to 49; rank 0 waits at step 50"),
+        ([50, 50], "all ranks are at step 50 (training)"),
+        ([1234], "the rank is at step 1,234 (training)"),
+        ([0, 0], "all ranks are before the first step (training)"),
+        ([9] * 20 + [8], "rank 20 is behind, at step 8; the 20 others wait at step 9"),
+    ],
+)
+def test_in_words(steps: list[int], words: str) -> None:
+    standings = {rank: RankProgress(step, "training") for rank, step in enumerate(steps)}
+    behind = [rank for rank, step in enumerate(steps) if step < max(steps)]
+    assert describe(31.4, standings, behind) == f"no progress for 31 s: {words}"
+
+
+def test_on_several_nodes_those_behind_are_named_with_theirs() -> None:
+    standings = {rank: RankProgress(8 if rank in (9, 10) else 9, "training") for rank in range(16)}
+    words = describe(31.4, standings, [9, 10], place_of=lambda rank: f"node {rank // 8}, gpu{rank // 8 + 1:02}")
+    assert "ranks 9 and 10 (node 1, gpu02) are behind, at step 8; the 14 others wait at step 9" in words

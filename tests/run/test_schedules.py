@@ -1,0 +1,53 @@
+"""The learning rate over a run."""
+
+from __future__ import annotations
+
+from math import cos, pi
+
+import pytest
+
+from trainers.config.plan import make_plan
+from trainers.config.run_config import RunConfig
+from trainers.rank.schedules import rate_factor
+
+STEPS = 40
+
+
+def factors(schedule: str, warmup_steps: int = 0, steps: int = STEPS) -> list[float]:
+    plan = make_plan(RunConfig(global_batch_size=1, max_steps=steps, schedule=schedule, warmup_steps=warmup_steps))
+    assert plan.total_steps == steps
+    return [rate_factor(plan, step) for step in range(1, steps + 1)]
+
+
+def test_constant() -> None:
+    assert factors("constant") == [1.0] * STEPS
+
+
+def test_linear() -> None:
+    assert factors("linear") == pytest.approx([1 - step / STEPS for step in range(STEPS)])
+
+
+def test_cosine() -> None:
+    values = factors("cosine")
+    assert values == pytest.approx([(1 + cos(pi * step / STEPS)) / 2 for step in range(STEPS)])
+    assert values[STEPS // 2] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+@pytest.mark.parametrize("warmup_steps", [1, 10, STEPS - 1, STEPS])
+def test_warm_up(schedule: str, warmup_steps: int) -> None:
+    values = factors(schedule, warmup_steps)
+    after = factors(schedule, steps=STEPS - warmup_steps) if warmup_steps < STEPS else []
+    assert values[:warmup_steps] == pytest.approx([step / warmup_steps for step in range(1, warmup_steps + 1)])
+    assert values[warmup_steps:] == pytest.approx(after)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+@pytest.mark.parametrize("warmup_steps", [0, 1, 39, 40, 41, 10_000])
+@pytest.mark.parametrize("steps", [1, 2, STEPS])
+def test_every_step_has_a_rate(schedule: str, warmup_steps: int, steps: int) -> None:
+    values = factors(schedule, warmup_steps, steps)
+    assert all(0 < value <= 1 for value in values)
+    peak = values.index(max(values))
+    assert values[: peak + 1] == sorted(values[: peak + 1])
+    assert values[peak:] == sorted(values[peak:], reverse=True)

@@ -1,0 +1,202 @@
+"""A run's early end: agreed, asked, forced. Ranks and clock are the test's own."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+import pytest
+
+from trainers.contract.events import Event, LogLine, StopRequested
+from trainers.run import wire
+from trainers.run.agreement import Agreement
+from trainers.run.teardown import SAVE_GRACE_S, SETTLE_S, STOP_GRACE_S, TERM_GRACE_S, Teardown
+
+COMMAND = StopRequested(by="command", save=True)
+AT_ONCE = StopRequested(by="command", now=True)
+START = 1000.0
+
+
+@dataclass(eq=False)
+class FakeRank:
+    """Notes what it is told."""
+
+    rank: int
+    agrees: bool = True
+    told: list[wire.ToRank] = field(default_factory=list)
+    signals: list[signal.Signals] = field(default_factory=list)
+
+    def send(self, message: wire.ToRank) -> None:
+        self.told.append(message)
+
+    def kill(self, number: signal.Signals) -> None:
+        self.signals.append(number)
+
+
+class Run:
+    """A teardown, its ranks and what it said."""
+
+    def __init__(self, world_size: int = 3) -> None:
+        self.agreement = Agreement()
+        self.teardown = Teardown(self.agreement)
+        self.ranks = [FakeRank(rank) for rank in range(world_size)]
+        self.said: list[Event] = []
+
+    def advance(self, seconds: float) -> None:
+        self.teardown.advance(START + seconds, self.ranks, self.said.append)
+
+    def signals(self) -> list[list[signal.Signals]]:
+        return [rank.signals for rank in self.ranks]
+
+    def vote(self, rank: int, step: int) -> None:
+        self.agreement.count(wire.Vote(rank, step, 1), self.ranks[rank], self.ranks)
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+def test_nothing_happens_by_itself(run: Run) -> None:
+    run.advance(1e6)
+    assert run.signals() == [[], [], []]
+    assert run.said == []
+    assert not run.teardown.stopping
+    assert not run.teardown.killing
+
+
+def test_a_stop_is_agreed(run: Run) -> None:
+    run.teardown.stop(COMMAND, START, run.ranks)
+    assert all(rank.told == [wire.Propose(1)] for rank in run.ranks)
+    run.teardown.stop(COMMAND, START + 1, run.ranks)
+    for rank in range(3):
+        run.vote(rank, 6 + rank)
+    assert all(rank.told == [wire.Propose(1), wire.Agreed(8, stop=True, save=True)] for rank in run.ranks)
+    run.advance(STOP_GRACE_S - 0.1)
+    assert run.signals() == [[], [], []]
+    assert run.teardown.stopping
+    assert not run.teardown.killing
+    assert run.teardown.reason(8) == "on request, after step 8"
+
+
+def test_a_stop_waits_longer_for_a_checkpoint(run: Run) -> None:
+    run.teardown.stop(COMMAND, START, run.ranks)
+    run.teardown.give_time_to_save(START + 5)
+    run.advance(5 + SAVE_GRACE_S - 0.1)
+    assert run.signals() == [[], [], []]
+    run.advance(5 + SAVE_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+    # Not once it has begun to end the ranks.
+    run.teardown.give_time_to_save(START + 6 + SAVE_GRACE_S)
+    run.advance(5 + SAVE_GRACE_S + TERM_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM, signal.SIGKILL]] * 3
+
+
+def test_a_checkpoint_gives_no_time_to_a_run_that_goes_on_or_must_end_at_once(run: Run) -> None:
+    run.teardown.give_time_to_save(START)
+    run.advance(10 * SAVE_GRACE_S)
+    assert run.signals() == [[], [], []]
+    run.teardown.stop(AT_ONCE, START + 10 * SAVE_GRACE_S, run.ranks)
+    run.teardown.give_time_to_save(START + 10 * SAVE_GRACE_S)
+    run.advance(10 * SAVE_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+
+
+def test_ranks_that_do_not_stop_get_sigterm_and_then_sigkill(run: Run) -> None:
+    run.teardown.stop(COMMAND, START, run.ranks)
+    run.advance(STOP_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+    assert run.teardown.killing
+    run.advance(STOP_GRACE_S + TERM_GRACE_S - 0.1)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+    run.ranks.pop(0)
+    run.advance(STOP_GRACE_S + TERM_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM, signal.SIGKILL]] * 2
+    texts = [event.text for event in run.said if isinstance(event, LogLine)]
+    assert texts == [f"rank {rank} did not end on SIGTERM: sent SIGKILL" for rank in (1, 2)]
+    run.advance(STOP_GRACE_S + 2 * TERM_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM, signal.SIGKILL, signal.SIGKILL]] * 2
+
+
+def test_a_stop_now_skips_the_agreement(run: Run) -> None:
+    run.teardown.stop(AT_ONCE, START, run.ranks)
+    run.advance(0)
+    assert [rank.told for rank in run.ranks] == [[], [], []]
+    assert run.signals() == [[signal.SIGTERM]] * 3
+    assert run.teardown.reason(5) == "on request, after step 5, at once"
+
+
+def test_a_stop_now_after_a_stop(run: Run) -> None:
+    run.teardown.stop(COMMAND, START, run.ranks)
+    run.teardown.stop(AT_ONCE, START + 3, run.ranks)
+    run.advance(3)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+
+
+def test_a_second_stop_does_not_put_off_the_first(run: Run) -> None:
+    run.teardown.stop(COMMAND, START, run.ranks)
+    run.teardown.stop(COMMAND, START + 20, run.ranks)
+    run.advance(STOP_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+    # Nor does one that comes between SIGTERM and SIGKILL.
+    run.teardown.stop(AT_ONCE, START + STOP_GRACE_S + 1, run.ranks)
+    run.advance(STOP_GRACE_S + TERM_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM, signal.SIGKILL]] * 3
+
+
+def test_after_a_failure_the_others_may_fail_by_themselves(run: Run) -> None:
+    run.ranks.pop(1)
+    run.teardown.fail(START)
+    run.advance(SETTLE_S - 0.1)
+    assert run.signals() == [[], []]
+    # A further failure does not put it off.
+    run.teardown.fail(START + SETTLE_S - 0.1)
+    run.advance(SETTLE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 2
+    run.advance(SETTLE_S + TERM_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM, signal.SIGKILL]] * 2
+
+
+def test_a_failure_shortens_a_stop(run: Run) -> None:
+    run.teardown.stop(COMMAND, START, run.ranks)
+    run.teardown.fail(START + 1)
+    run.advance(1 + SETTLE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+
+
+def test_a_stop_does_not_put_off_the_end_after_a_failure(run: Run) -> None:
+    run.teardown.fail(START)
+    run.teardown.stop(COMMAND, START + 0.5, run.ranks)
+    run.advance(SETTLE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+
+
+def test_with_all_ranks_gone_there_is_nothing_to_end(run: Run) -> None:
+    run.teardown.fail(START)
+    run.ranks.clear()
+    run.advance(100)
+    assert not run.teardown.killing
+    assert run.said == []
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("command", "on request, after step 1,234"),
+        ("SIGTERM", "by SIGTERM, after step 1,234"),
+        ("nan_policy", "because a loss was not finite (nan_policy), after step 1,234"),
+        ("rank 3", "by rank 3, after step 1,234"),
+    ],
+)
+def test_why_in_words(run: Run, by: str, words: str) -> None:
+    run.teardown.stop(StopRequested(by=by), START, run.ranks)
+    run.teardown.stop(StopRequested(by="somebody else"), START, run.ranks)
+    assert run.teardown.reason(1234) == words
+
+
+def test_a_checkpoint_does_not_put_off_the_end_after_a_failure(run: Run) -> None:
+    run.teardown.stop(COMMAND, START, run.ranks)
+    run.teardown.fail(START + 1)
+    run.teardown.give_time_to_save(START + 1.5)
+    run.advance(1 + SETTLE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3

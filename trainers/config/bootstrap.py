@@ -1,0 +1,36 @@
+"""Runs one of our modules in any interpreter: `python -P …/trainers/config/bootstrap.py MODULE ARGUMENT…`.
+
+The package `trainers` is the one that this file is in. All else is the interpreter's own: our directory is not on its
+search path, where the packages beside `trainers`, tuiapp's NumPy and frameworks, would come with it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import sys
+
+
+def command(python: str, module: str, *arguments: str) -> list[str]:
+    """The command that does; -P keeps this directory off the search path."""
+    return [python, "-P", os.path.abspath(__file__), module, *arguments]
+
+
+def main() -> None:
+    """Does what `python -m MODULE ARGUMENT…` does."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    spec = importlib.util.spec_from_file_location(
+        "trainers", os.path.join(here, "__init__.py"), submodule_search_locations=[here]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["trainers"] = package
+    spec.loader.exec_module(package)
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""JAX with Flax: devices and meshes, models and state."""

@@ -1,0 +1,364 @@
+"""The devices of a JAX backend, and how its arrays are sharded."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from math import ceil
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+from jax.experimental import multihost_utils
+from jax.extend.backend import register_backend_factory
+from jax.sharding import Mesh, NamedSharding
+
+from trainers.config.directories import user_cache
+from trainers.config.files import make_private
+from trainers.config.plan import Plan
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import FrameworkMemory, Shard, Sharding
+from trainers.frameworks.jax.trees import leaf_name
+from trainers.rank.evaluation import WORST, Sums, columns
+from trainers.rank.loop import STEPS_IN_FLIGHT
+from trainers.rank.reporter import Reporter
+from trainers.rank.schedules import learning_rate
+from trainers.sources import datasets
+from trainers.sources.prefetch import prefetch
+
+EVAL_BATCH = 1024
+COMPILED_BYTES = 1 << 30
+"""Size of the compilation cache; the least recently read goes first."""
+HEARTBEAT_MARGIN_S = 10
+"""After a node's grace: the run then ends with that node's name, and JAX's abort is left for what nobody else sees."""
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
+"""Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
+
+Batch: TypeAlias = tuple[Array, Array]
+"""Images, float32, and labels, int32."""
+
+TrainingBatch: TypeAlias = tuple[Array, Array, Array | None, Array]
+"""What a step takes beside its state: all images and labels, an epoch's example numbers, int32 [steps, batch], and its
+learning rates, float32 [steps]. Without numbers the images and labels are those of the step's batch.
+"""
+
+TestBatch: TypeAlias = tuple[Array, Array, Array]
+"""Images, labels and the examples' numbers in the test set, −1 for padding; split over the devices."""
+
+
+def pick_devices(plan: Plan, report: Reporter) -> list[jax.Device]:
+    """Returns this run's devices, node by node, and sets their arithmetic; this process owns its node's."""
+    config = plan.config
+    jax.config.update("jax_default_matmul_precision", PRECISIONS[config.precision])
+    enable_compilation_cache()
+    connect(config)
+    own: list[jax.Device] = jax.local_devices()[: plan.local_devices]
+    if len(own) < plan.local_devices:
+        raise RuntimeError(f"JAX sees {len(own)} devices of the {plan.local_devices} that the run wants")
+    first = plan.ranks_of(jax.process_index())[0]
+    uuids = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for number, device in enumerate(own):
+        kind, uuid = (device.device_kind, uuids[number]) if config.platform == "cuda" else ("", "")
+        report.rank_started(str(device), kind, uuid, first + number)
+    if config.platform == "cuda":
+        report.memory = lambda: framework_memory(own, first)
+    # One transfer for many steps, each a float32 [devices].
+    report.convert = lambda losses: np.stack(jax.device_get([of_this_process(loss) for loss in losses])).tolist()
+    # Ids have gaps between processes.
+    return own if config.nodes == 1 else sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+
+
+def connect(config: RunConfig) -> None:
+    """Joins the processes of the other nodes; before JAX is asked for any device."""
+    if config.nodes == 1:
+        return
+    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    # A cluster's proxy, which `http_proxy` names, does not reach its own nodes.
+    os.environ["no_grpc_proxy"] = os.environ["MASTER_ADDR"]  # noqa: SIM112
+    # Its handler of SIGTERM would leave this process alive.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.distributed.initialize(
+        address,
+        config.nodes,
+        int(os.environ["RANK"]),
+        # Slurm's variables, which it would follow, count other processes.
+        cluster_detection_method="deactivate",
+        # By default any interface.
+        coordinator_bind_address=address,
+        heartbeat_timeout_seconds=ceil(config.node_grace_s) + HEARTBEAT_MARGIN_S,
+    )
+    if config.platform == "cpu":
+        # JAX would take the address of the machine's name, which Debian maps to loopback, and has no setting for it.
+        # These names are private: another version of JAX may lack them, and must still run on one machine.
+        from jax._src import distributed, xla_bridge
+        from jaxlib import _jax
+
+        collectives = _jax.make_gloo_tcp_collectives(
+            distributed.global_state.client, interface=os.environ.get("GLOO_SOCKET_IFNAME")
+        )
+        make_client = partial(xla_bridge.make_cpu_client, collectives)
+        register_backend_factory("cpu", make_client, priority=0, fail_quietly=False)
+
+
+def steps_in_flight(config: RunConfig) -> dict[str, Any]:
+    """How `training` waits for steps, and for how many at most.
+
+    Virtual devices of the CPU compute them within the call that gives the next: several that were done by then would
+    be reported as one long step and some of no time.
+    """
+    return {"wait": jax.block_until_ready, "limit": STEPS_IN_FLIGHT if config.platform == "cuda" else 1}
+
+
+def donated(config: RunConfig) -> tuple[int, ...]:
+    """The arguments whose memory a step takes for its results: on a GPU the state.
+
+    On the CPU that made steps of `resnet18` on two devices 5 to 20 % longer, and others no shorter.
+    """
+    return (0,) if config.platform == "cuda" else ()
+
+
+def of_this_process(array: Array) -> Array:
+    """The part of an array that lies on this process's devices."""
+    if array.is_fully_addressable:
+        return array
+    sharding = array.sharding
+    assert isinstance(sharding, NamedSharding)
+    assert isinstance(sharding.mesh, Mesh)
+    own: Array = multihost_utils.global_array_to_host_local_array(array, sharding.mesh, sharding.spec)
+    return own
+
+
+def own_part(array: Any) -> Any:
+    """This process's part of an array that is split evenly over the processes."""
+    size = len(array) // jax.process_count()
+    return array[jax.process_index() * size :][:size]
+
+
+def put(tree: Any, sharding: NamedSharding) -> Any:
+    """Puts arrays on the devices without communication, given what this process's devices get of each."""
+    return jax.make_array_from_process_local_data(sharding, tree)
+
+
+def broadcast_from_first(tree: Any) -> Any:
+    """A tree's arrays as the first process has them, copied to the host of each.
+
+    Initialization may differ between processors, and in a model of the user's own between processes.
+    """
+    return multihost_utils.broadcast_one_to_all(jax.tree.map(np.array, tree))
+
+
+def enable_compilation_cache() -> None:
+    """Enables JAX's compilation cache: compiling then takes a second instead of many.
+
+    A directory that the user gave JAX (JAX_COMPILATION_CACHE_DIR) is used as it is; ours is limited in size.
+    """
+    given = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    ours = user_cache() / "jax"
+    jax.config.update("jax_compilation_cache_dir", given or str(ours))
+    if not given:
+        # If it cannot be created JAX reports it, and compiles again.
+        with contextlib.suppress(OSError):
+            make_private(ours)
+        if importlib.util.find_spec("filelock"):
+            # Without it JAX can keep no limit.
+            jax.config.update("jax_compilation_cache_max_size", COMPILED_BYTES)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def framework_memory(devices: Sequence[jax.Device], first: int = 0) -> list[FrameworkMemory]:
+    """What JAX's allocator holds of each device, the first of which is rank `first`.
+
+    Devices that do not report it, such as the CPU, are skipped.
+    """
+    samples = []
+    for rank, device in enumerate(devices, start=first):
+        if stats := device.memory_stats():
+            samples.append(
+                FrameworkMemory(
+                    rank=rank,
+                    used_bytes=stats.get("bytes_in_use"),
+                    peak_bytes=stats.get("peak_bytes_in_use"),
+                    # From the start all that it may take: the plan's share of the GPU, or three quarters of it.
+                    reserved_bytes=stats.get("pool_bytes"),
+                    limit_bytes=stats.get("bytes_limit"),
+                )
+            )
+    return samples
+
+
+def scale(images: Array) -> Array:
+    """Scales uint8, 0 to 255, to float32, 0 to 1; float32 is unchanged."""
+    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
+
+
+class TrainingSet:
+    """The training set on every device, for a program that indexes it; or its batches, read ahead and split.
+
+    Each epoch's order and learning rates are put on the devices at once, where a step finds its own by the steps made
+    before it (`of_step`): nothing is sent to them at each step.
+
+    `put_whole` puts arrays on every device; the run goes on after `done` steps. With `axis` a batch gets a leading axis
+    of so many devices, this process's, as in pmap.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        arrays: datasets.Arrays | datasets.StoredArrays,
+        split: NamedSharding,
+        put_whole: Callable[[Any], Any],
+        done: int,
+        axis: int | None = None,
+    ) -> None:
+        self._plan, self._split, self._put_whole, self._done, self._axis = plan, split, put_whole, done, axis
+        self._images, self._labels = arrays.x_train, arrays.y_train.astype(np.int32)
+        self._whole = None if isinstance(arrays, datasets.StoredArrays) else put_whole((self._images, self._labels))
+
+    def place(self, order: datasets.Rows) -> Iterable[TrainingBatch]:
+        """What each of the next steps takes, all of one epoch, given example numbers, int64 [steps, global batch]."""
+        first, self._done = self._done, self._done + len(order)
+        return self._batches(order, first)
+
+    def example(self) -> TrainingBatch:
+        """What a step takes, for its compiler."""
+        return next(iter(self._batches(np.arange(self._plan.config.global_batch_size)[None], self._done)))
+
+    def _batches(self, order: datasets.Rows, done: int) -> Iterator[TrainingBatch]:
+        rates = np.array([learning_rate(self._plan, done + number) for number in range(1, len(order) + 1)])
+        rates = self._put_whole(self._in_epoch(rates, done))
+        if not self._whole:
+            return ((*batch, None, rates) for batch in prefetch(order, self._read))
+        numbers = self._in_epoch(order.astype(np.int32), done)
+        if self._axis is None:
+            numbers = self._put_whole(numbers)
+        else:
+            own = own_part(numbers.T).reshape(self._axis, -1, len(numbers))
+            numbers = put(own.swapaxes(1, 2), self._split)
+        return repeat((*self._whole, numbers, rates), len(order))
+
+    def _in_epoch(self, values: npt.NDArray[Any], done: int) -> npt.NDArray[Any]:
+        """Values of the steps after `done`, one each, at their places in their whole epoch, of zeros elsewhere.
+
+        Compiled for one shape, a step takes the epochs that a resumed run begins in, or ends in, too.
+        """
+        steps = self._plan.steps_per_epoch
+        whole = np.zeros((steps, *values.shape[1:]), values.dtype)
+        whole[done % steps :][: len(values)] = values
+        return whole
+
+    def _read(self, rows: datasets.Rows) -> Any:
+        rows = own_part(rows)
+        return put((self._on_axis(self._images[rows]), self._on_axis(self._labels[rows])), self._split)
+
+    def _on_axis(self, array: Any) -> Any:
+        return array if self._axis is None else array.reshape(self._axis, -1, *array.shape[1:])
+
+
+def of_step(epoch: Array, done: int | Array) -> Array:
+    """What an epoch's values, [steps, …], are at the step of a run that comes after `done`."""
+    found: Array = jax.lax.dynamic_index_in_dim(epoch, done % len(epoch), keepdims=False)
+    return found
+
+
+class TestSet:
+    """The test set in batches that split evenly: on the devices, or read each time."""
+
+    def __init__(
+        self,
+        arrays: datasets.Arrays | datasets.StoredArrays,
+        devices: int,
+        split: NamedSharding,
+        axis: int | None = None,
+    ) -> None:
+        self._arrays, self._split, self._axis = arrays, split, axis
+        self._batch_size = -(-min(EVAL_BATCH, len(arrays.y_test)) // devices) * devices
+        self._put = None if isinstance(arrays, datasets.StoredArrays) else list(self._batches())
+
+    def __iter__(self) -> Iterator[TestBatch]:
+        return iter(self._put) if self._put is not None else self._batches()
+
+    def _batches(self) -> Iterator[TestBatch]:
+        arrays, part = self._arrays, (jax.process_index(), jax.process_count())
+        for x, y, numbers in datasets.numbered_batches(arrays.x_test, arrays.y_test, self._batch_size, part):
+            batch: tuple[Any, ...] = (x, y.astype(np.int32), numbers)
+            if self._axis is not None:
+                batch = tuple(one.reshape(self._axis, -1, *one.shape[1:]) for one in batch)
+            yield put(batch, self._split)
+
+
+def evaluate(eval_step: Callable[..., Array], state: Any, batches: Iterable[TestBatch], classes: int) -> Sums:
+    """Sums over the test set of what `eval_step` returns for a batch: `sum_up`'s, or those of each device."""
+    found: list[Array] = []
+    for batch in batches:
+        found.append(eval_step(state, *batch))
+        # Few of the calls wait for the devices at a time.
+        if len(found) > STEPS_IN_FLIGHT:
+            jax.block_until_ready(found[-STEPS_IN_FLIGHT - 1])
+    sums = np.stack(jax.device_get(found))
+    if sums.ndim > 2:
+        # Of this process's devices: [batches, devices, n].
+        sums = np.concatenate(multihost_utils.process_allgather(sums), axis=1)
+    sums = sums.astype(np.float64).reshape(-1, sums.shape[-1])
+    end = 1 + classes * columns(classes)
+    return np.concatenate([sums[:, :end].sum(0), sums[:, end:].ravel()])
+
+
+def sum_up(losses: Array, logits: Array, y: Array, numbers: Array) -> Array:
+    """Sums over a batch: see `trainers.rank.evaluation`; float32, exact for the counts of a batch.
+
+    `losses`, labels `y` and the examples' `numbers` are [batch], `logits` [batch, classes]; a number of −1 leaves an
+    example out.
+    """
+    counted = numbers >= 0
+    losses = jnp.where(counted, losses, 0)
+    predicted = logits.argmax(axis=1)
+    classes = logits.shape[1]
+    width = columns(classes)
+    places = predicted if width == classes else predicted != y
+    counts = jnp.zeros(classes * width).at[y * width + places].add(counted)
+    highest, found = jax.lax.top_k(losses, min(WORST, len(losses)))
+    worst = jnp.stack([highest, numbers[found], y[found], predicted[found]], axis=1)
+    return jnp.concatenate([losses.sum()[None], counts, worst.ravel()])
+
+
+def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:
+    """Reports how the batch, its labels, the largest parameter and its optimizer state are sharded over the devices.
+
+    A parameter's state has its path in `optimizer_state`, below the field's name:
+    `.inner_state[1].mu['fc1']['kernel']`. `x` and `y` are a global batch.
+    """
+    _report_array(report, "batch", x)
+    _report_array(report, "labels", y)
+    leaves = jax.tree_util.tree_leaves_with_path(parameters)
+    largest_path, largest = max(leaves, key=lambda item: item[1].size)
+    _report_array(report, f"parameter {leaf_name(largest_path)}", largest)
+    for path, array in jax.tree_util.tree_leaves_with_path(optimizer_state):
+        if path[-len(largest_path) :] == largest_path and array.shape == largest.shape:
+            field = leaf_name(path[-len(largest_path) - 1 : -len(largest_path)])
+            _report_array(report, f"optimizer {field} of {leaf_name(largest_path)}", array)
+
+
+def _report_array(report: Reporter, name: str, array: Array) -> None:
+    sharding = array.sharding
+    assert isinstance(sharding, jax.sharding.NamedSharding)
+    shards = [
+        Shard(
+            rank=sharding.mesh.devices.flatten().tolist().index(shard.device),
+            device=str(shard.device),
+            index=[part.indices(size)[:2] for part, size in zip(shard.index, array.shape, strict=True)],
+            bytes=shard.data.nbytes,
+        )
+        for shard in array.addressable_shards
+    ]
+    spec: list[Any] = [*sharding.spec, *[None] * (array.ndim - len(sharding.spec))]
+    mesh = {str(axis): size for axis, size in sharding.mesh.shape.items()}
+    report.send(
+        Sharding(array=name, shape=list(array.shape), dtype=str(array.dtype), mesh=mesh, spec=spec, shards=shards)
+    )

@@ -1,0 +1,179 @@
+"""The models in Flax: images, float32 [batch, H, W, C], scaled to 0–1, to logits [batch, classes].
+
+Layers have the names of `torch_models`. With `train=True` BatchNorm normalizes with the statistics of its batch and
+Dropout draws from the "dropout" stream. The layers compute in `dtype`; parameters, statistics and logits stay float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import DTypeLike
+
+from trainers.config.catalog import (
+    CONVNET_HIDDEN,
+    CONVNET_LAYERS,
+    MLP_WIDTHS,
+    NET_CHANNELS,
+    NET_HIDDEN,
+    RESNET_BLOCKS,
+    RESNET_STAGES,
+)
+from trainers.config.user_code import UserCodeError
+from trainers.sources.user_code import call
+
+# PyTorch's momentum is the share of the new statistics, Flax's that of the old ones. Flax's faster variance,
+# E[x²] − E[x]², loses digits where the mean is large against the deviation, and PyTorch does not use it.
+BatchNorm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5, use_fast_variance=False)
+
+
+def build(name: str, classes: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
+    """Builds a model of the catalog; `init` makes its parameters, with Flax's default initialization."""
+    models: dict[str, type[MLP | Net | ConvNet | ResNet18]]
+    models = {"mlp": MLP, "net": Net, "convnet": ConvNet, "resnet18": ResNet18}
+    return models[name](classes, dtype)
+
+
+def own(value: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Builds the user's own model, `py:FILE:NAME`; raises UserCodeError if it returns no Linen module."""
+    model = call(value, shape, classes)
+    if not isinstance(model, nn.Module):
+        raise UserCodeError(f"{value} returned a {type(model).__name__}; it must return a flax.linen.Module.")
+    return model
+
+
+def methods(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A model's `init` and `apply`, which take `train`; one that does not know it works alike in training and not."""
+    if "train" in signature(type(model).__call__).parameters:
+        return model.init, model.apply
+
+    def init(*arguments: Any, train: bool) -> Any:
+        return model.init(*arguments)
+
+    def apply(*arguments: Any, train: bool, **options: Any) -> Any:
+        return model.apply(*arguments, **options)
+
+    return init, apply
+
+
+def check_own(value: str, model: nn.Module, images: Array, classes: int) -> None:
+    """Checks variables and logits by their shapes alone; raises UserCodeError if training cannot use them."""
+    init, apply = methods(model)
+    variables = jax.eval_shape(partial(init, train=False), jax.random.key(0), images)
+    if other := variables.keys() - {"params", "batch_stats"}:
+        raise UserCodeError(f"{value} has variables {', '.join(other)}; it may have params and batch_stats.")
+    logits = jax.eval_shape(partial(apply, train=False), variables, images)
+    found = list(logits.shape) if isinstance(logits, jax.ShapeDtypeStruct) else type(logits).__name__
+    if found != [len(images), classes]:
+        wanted = f"it must give logits {[len(images), classes]}"
+        raise UserCodeError(f"{value} gives {found} for images {list(images.shape)}; {wanted}.")
+
+
+class MLP(nn.Module):
+    """A multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        x = x.reshape(len(x), -1)
+        for number, width in enumerate(MLP_WIDTHS, start=1):
+            x = nn.relu(nn.Dense(width, dtype=self.dtype, name=f"fc{number}")(x))
+        return nn.Dense(self.classes, dtype=self.dtype, name="out")(x).astype(jnp.float32)
+
+
+class Net(nn.Module):
+    """The two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        for number, channels in enumerate(NET_CHANNELS, start=1):
+            x = nn.Conv(channels, (3, 3), padding="VALID", dtype=self.dtype, name=f"conv{number}")(x)
+            x = BatchNorm(use_running_average=not train, dtype=self.dtype, name=f"bn{number}")(x)
+            x = nn.max_pool(nn.relu(x), (2, 2), (2, 2))
+        x = x.reshape(len(x), -1)
+        x = nn.relu(nn.Dense(NET_HIDDEN, dtype=self.dtype, name="fc1")(x))
+        return nn.Dense(self.classes, dtype=self.dtype, name="fc2")(x).astype(jnp.float32)
+
+
+class ConvNet(nn.Module):
+    """The network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
+
+    Source: https://keras.io/guides/distributed_training_with_jax/
+    """
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        for number, (channels, kernel, stride, bias, padded) in enumerate(CONVNET_LAYERS, start=1):
+            x = nn.Conv(
+                channels,
+                (kernel, kernel),
+                (stride, stride),
+                padding="SAME" if padded else "VALID",
+                use_bias=bias,
+                dtype=self.dtype,
+                name=f"conv{number}",
+            )(x)
+            x = BatchNorm(use_running_average=not train, use_scale=False, dtype=self.dtype, name=f"bn{number}")(x)
+            x = nn.relu(x)
+        x = x.mean((1, 2))
+        x = nn.relu(nn.Dense(CONVNET_HIDDEN, dtype=self.dtype, name="fc1")(x))
+        x = nn.Dropout(0.5, deterministic=not train, name="dropout")(x)
+        return nn.Dense(self.classes, dtype=self.dtype, name="fc2")(x).astype(jnp.float32)
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
+
+    Source: https://d2l.ai/chapter_computational-performance/multiple-gpus-concise.html
+    """
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        x = nn.Conv(RESNET_STAGES[0][0], (3, 3), padding=1, dtype=self.dtype, name="conv")(x)
+        x = nn.relu(BatchNorm(use_running_average=not train, dtype=self.dtype, name="bn")(x))
+        for stage, (channels, first_stride) in enumerate(RESNET_STAGES, start=1):
+            for block in range(1, RESNET_BLOCKS + 1):
+                stride = first_stride if block == 1 else 1
+                x = Residual(channels, stride, self.dtype, name=f"stage{stage}_block{block}")(x, train)
+        x = x.mean((1, 2))
+        return nn.Dense(self.classes, dtype=self.dtype, name="fc")(x).astype(jnp.float32)
+
+
+class Residual(nn.Module):
+    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the stride is not 1."""
+
+    channels: int
+    stride: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """From [N, H, W, C] to [N, ⌈H / stride⌉, ⌈W / stride⌉, channels]."""
+        norm = partial(BatchNorm, use_running_average=not train, dtype=self.dtype)
+        strides = (self.stride, self.stride)
+        # Padding of 1 on all sides, as PyTorch has it: "SAME" would pad a stride of 2 differently.
+        y = nn.Conv(self.channels, (3, 3), strides, padding=1, dtype=self.dtype, name="conv1")(x)
+        y = nn.relu(norm(name="bn1")(y))
+        y = nn.Conv(self.channels, (3, 3), padding=1, dtype=self.dtype, name="conv2")(y)
+        y = norm(name="bn2")(y)
+        if self.stride > 1:
+            x = nn.Conv(self.channels, (1, 1), strides, padding="VALID", dtype=self.dtype, name="shortcut")(x)
+        return nn.relu(x + y)

@@ -1,0 +1,92 @@
+"""The training state with Flax: parameters, BatchNorm statistics, the optimizer's state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy.typing as npt
+import optax
+from flax.training import train_state
+from jax import Array
+from jax.typing import ArrayLike
+
+from trainers.config.plan import Plan
+from trainers.config.run_config import RunConfig
+from trainers.config.user_code import PY
+from trainers.frameworks.jax import models as flax_models
+from trainers.frameworks.jax.trees import fill, named_leaves
+from trainers.rank.checkpoints import Saved
+
+
+class TrainState(train_state.TrainState):
+    batch_stats: Any
+    seed: Array
+    """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
+
+    def with_rate(self, rate: ArrayLike) -> TrainState:
+        return self.replace(opt_state=optax.tree_utils.tree_set(self.opt_state, learning_rate=rate))
+
+
+def create(plan: Plan) -> TrainState:
+    """The state before the first step; the same seed gives the same weights on any number of devices."""
+    config, data = plan.config, plan.data
+    dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
+    images = jnp.zeros((1, *data.input_shape))
+    if config.model.startswith(PY):
+        model = flax_models.own(config.model, data.input_shape, data.classes)
+        flax_models.check_own(config.model, model, images, data.classes)
+    else:
+        model = flax_models.build(config.model, data.classes, dtype)
+    init, apply = flax_models.methods(model)
+    variables = jax.jit(lambda key: init(key, images, train=False))(jax.random.key(config.seed))
+    state: TrainState = TrainState.create(
+        apply_fn=apply,
+        params=variables["params"],
+        tx=build_optimizer(config),
+        batch_stats=variables.get("batch_stats", {}),
+        seed=jnp.uint32(config.seed),
+    )
+    return state
+
+
+def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Copies of all that training resumes from: the model, and the optimizer's state.
+
+    There is no random state: Dropout draws by the seed and the step's number.
+    """
+    return named_leaves(_model(state)), named_leaves({"optimizer": state.opt_state})
+
+
+def restore(state: TrainState, saved: Saved) -> TrainState:
+    """A new state, filled from a checkpoint."""
+    model = fill(_model(state), saved.model)
+    optimizer = fill({"optimizer": state.opt_state}, saved.state)["optimizer"]
+    return state.replace(step=saved.step, opt_state=optimizer, **model)
+
+
+def _model(state: TrainState) -> dict[str, Any]:
+    return {"params": state.params, "batch_stats": state.batch_stats}
+
+
+def build_optimizer(config: RunConfig) -> optax.GradientTransformation:
+    """The optimizer, with PyTorch's conventions and constants; its learning rate is part of its state.
+
+    Weight decay is added to the gradient (L2), but decoupled in adamw: rate times decay times parameter is subtracted
+    besides Adam's step.
+    """
+    decay = optax.add_decayed_weights(config.weight_decay)
+    parts: tuple[optax.GradientTransformation, ...] = {
+        "sgd": (decay, optax.trace(config.momentum, nesterov=config.nesterov)),
+        "adam": (decay, optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)),
+        "adamw": (optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8), decay),
+        "adadelta": (decay, optax.scale_by_adadelta(rho=0.9, eps=1e-6)),
+    }[config.optimizer]
+    if config.gradient_clip:
+        parts = (optax.clip_by_global_norm(config.gradient_clip), *parts)
+
+    def with_rate(learning_rate: ArrayLike) -> optax.GradientTransformation:
+        return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+
+    return optax.inject_hyperparams(with_rate)(learning_rate=config.learning_rate)

@@ -1,0 +1,1 @@
+"""Keras: models, optimizers and state, on JAX or PyTorch."""

@@ -1,0 +1,67 @@
+"""The training state with Keras, as the variables of a model and its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from trainers.config.plan import Plan
+from trainers.config.user_code import PY
+from trainers.frameworks.keras import models as keras_models
+
+Variables: TypeAlias = dict[str, Any]
+
+
+def create_model(plan: Plan) -> keras.Model:
+    """The model before the first step; the same seed gives the same weights on any number of devices."""
+    config, data = plan.config, plan.data
+    keras.utils.set_random_seed(config.seed)
+    return keras_models.build(config.model, data.input_shape, data.classes, config.precision)
+
+
+def save(model: keras.Model, plan: Plan, path: Path) -> None:
+    """Saves the trained model to a new .keras file so that it takes images as in the data set.
+
+    Training scales uint8 images to 0–1 before the model: the saved model gets a layer that does so.
+    """
+    config, data = plan.config, plan.data
+    if data.value_bytes == 1 and config.model.startswith(PY):
+        model = keras_models.rescaled(model, data.input_shape)
+    elif data.value_bytes == 1:
+        trained = model.get_weights()
+        model = keras_models.build(config.model, data.input_shape, data.classes, config.precision, rescaling=True)
+        model.set_weights(trained)
+    model.save(path)
+
+
+def weights(model: keras.Model) -> Variables:
+    """Weights and running statistics, by their paths: "fc1/kernel"."""
+    return {variable.path: variable for variable in model.weights}
+
+
+def others(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Variables:
+    """All else: "optimizer.fc1_kernel_momentum" and "random.0", the state of the first layer with random numbers."""
+    kept = {f"optimizer.{variable.name}": variable for variable in optimizer.variables}
+    # Their own names count all that were made in this process.
+    seeds = [variable for variable in model.non_trainable_variables if variable.name == "seed_generator_state"]
+    return kept | {f"random.{number}": variable for number, variable in enumerate(seeds)}
+
+
+def to_arrays(variables: Variables) -> dict[str, npt.NDArray[Any]]:
+    """Copies of variables on the host."""
+    return {name: np.array(keras.ops.convert_to_numpy(variable.value)) for name, variable in variables.items()}
+
+
+def assign(variables: Variables, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Sets variables from `to_arrays`; raises ValueError if one is missing, or has another shape."""
+    for name, variable in variables.items():
+        array = arrays.get(name)
+        if array is None or array.shape != tuple(variable.shape):
+            found = "missing" if array is None else f"of shape {array.shape}, not {tuple(variable.shape)}"
+            raise ValueError(f"the checkpoint does not fit: {name} is {found}")
+        variable.assign(array)

@@ -1,0 +1,1 @@
+"""MXNet Gluon: models, optimizers and state."""

@@ -1,0 +1,1 @@
+"""PyTorch: process groups, data on the device, models and state."""

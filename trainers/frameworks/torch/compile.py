@@ -1,0 +1,63 @@
+"""torch.compile, ahead of the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from trainers.config.run_config import RunConfig
+from trainers.config.user_code import PY
+from trainers.rank.reporter import Reporter
+
+CALLS_AHEAD = 3
+"""With CUDA graphs the first call compiles and warms up, the second records, and from the third on it is replayed."""
+
+
+def uses_cuda_graphs(config: RunConfig) -> bool:
+    """Whether the compiled passes are replayed as CUDA graphs: one launch in place of hundreds.
+
+    That is what a small model's step waits for. A replay overwrites what the one before gave: of ours nothing outlives
+    its step, as the loss is computed outside of the model, and gradients are dropped before the next forward pass. Of a
+    user's own model nobody knows that. Graphs with collectives in them, as those of SyncBatchNorm, and their replay
+    beside the all-reduce of several GPUs, are not used.
+    """
+    own = config.model.startswith(PY)
+    return config.platform == "cuda" and config.devices == 1 and not config.sync_batch_norm and not own
+
+
+def compile_model(model: nn.Module, *, cuda_graphs: bool) -> nn.Module:
+    """The same model, compiled on its first call; its parameters and buffers stay those of the original."""
+    # Dropout draws as it does uncompiled. Options exclude mode="reduce-overhead", which sets just the second one.
+    options: dict[str, str | int | bool | Callable[..., Any]] = {
+        "fallback_random": True,
+        "triton.cudagraphs": cuda_graphs,
+    }
+    return cast(nn.Module, torch.compile(model, dynamic=False, options=options))
+
+
+def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss: Callable[[], Tensor]) -> None:
+    """Compiles forward and backward pass, so that the first step takes no longer than the others.
+
+    Both compile when they first run: they do so here, on a step's `loss`, and the changes to gradients and statistics
+    of the uncompiled `model` are undone. Raises RuntimeError if there is no compiler for torch.compile's output.
+    """
+    report.phase("compiling")
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            for _ in range(CALLS_AHEAD if device.type == "cuda" else 1):
+                model.zero_grad()
+                loss().backward()
+    except RuntimeError as error:
+        # The message of Inductor on the CPU ("No working C++ compiler found"), and of Triton on GPUs.
+        if "C++ compiler" not in str(error) and "C compiler" not in str(error):
+            raise
+        message = "compile = true needs a C and C++ compiler (gcc and g++, or what CC and CXX name), and none was found"
+        raise RuntimeError(f"{message}: install one, or set compile = false.") from error
+    model.zero_grad()
+    with torch.no_grad():
+        for buffer, before in zip(model.buffers(), buffers, strict=True):
+            buffer.copy_(before)

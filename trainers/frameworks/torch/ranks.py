@@ -1,0 +1,432 @@
+"""Shared by the PyTorch backends: devices, process group, optimizer, evaluation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from inspect import signature
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainers.config.environment import hang_limit_s
+from trainers.config.plan import Plan
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import FrameworkMemory, Shard, Sharding
+from trainers.frameworks.torch import models as torch_models
+from trainers.frameworks.torch.collectives import collectives
+from trainers.frameworks.torch.copies import Copies, Filled
+from trainers.rank.evaluation import WORST, Sums, columns
+from trainers.rank.reporter import Reporter
+from trainers.run.watchdog import PHASE_LIMITS_S
+from trainers.sources import datasets
+from trainers.sources.prefetch import prefetch
+from trainers.sources.stored import StoredImages
+
+EVAL_BATCH = 1024
+
+
+def pick_device(config: RunConfig, report: Reporter) -> torch.device:
+    """Returns this rank's device, and sets its arithmetic."""
+    set_arithmetic(config, report)
+    if config.platform == "cpu":
+        report.rank_started("cpu")
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    properties = torch.cuda.get_device_properties(device)
+    report.rank_started(str(device), properties.name, visible_gpus()[device.index])
+    report_memory(report, {int(os.environ["RANK"]): device})
+    return device
+
+
+def visible_gpus() -> list[str]:
+    """The UUIDs of this node's GPUs, in CUDA's order."""
+    return os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+
+
+def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
+    """Returns this run's devices, all owned by this process, and sets their arithmetic."""
+    set_arithmetic(config, report)
+    if config.platform == "cpu":
+        report.rank_started("cpu", number=0)
+        return [torch.device("cpu")]
+    devices = [torch.device("cuda", number) for number in range(config.devices)]
+    for number, device in enumerate(devices):
+        name = torch.cuda.get_device_properties(device).name
+        report.rank_started(str(device), name, config.device_ids[number], number)
+    report_memory(report, dict(enumerate(devices)))
+    return devices
+
+
+def report_memory(report: Reporter, devices: dict[int, torch.device]) -> None:
+    """Makes the reporter send what PyTorch's allocator holds of each rank's GPU."""
+
+    def read() -> list[FrameworkMemory]:
+        samples = []
+        for rank, device in devices.items():
+            stats = torch.cuda.memory_stats(device)
+            samples.append(
+                FrameworkMemory(
+                    rank=rank,
+                    used_bytes=stats.get("allocated_bytes.all.current"),
+                    peak_bytes=stats.get("allocated_bytes.all.peak"),
+                    reserved_bytes=stats.get("reserved_bytes.all.current"),
+                )
+            )
+        return samples
+
+    report.memory = read
+
+
+def set_arithmetic(config: RunConfig, report: Reporter) -> None:
+    """Sets the arithmetic of float32, and how the losses of many steps are converted: by one copy to the host."""
+    torch.backends.cudnn.allow_tf32 = config.precision != "float32"
+    torch.set_float32_matmul_precision("highest" if config.precision == "float32" else "high")
+    # Times cuDNN's algorithms on the first batch of a shape, and keeps the fastest. The next launch may find another
+    # faster: a GPU's last bits are not promised, the CPU's are.
+    torch.backends.cudnn.benchmark = config.platform == "cuda"
+    report.convert = lambda losses: torch.stack(losses).tolist()
+
+
+def steps_in_flight(device: torch.device) -> dict[str, Any]:
+    """How `training` waits for steps: on a GPU, where calls return before they are computed; not on the CPU."""
+    return {"mark": record, "wait": torch.cuda.Event.synchronize} if device.type == "cuda" else {}
+
+
+def record(loss: Tensor) -> torch.cuda.Event:
+    """An event after all that its device was given so far: with a process group also the gradients' all-reduce.
+
+    Blocking: who waits for it sleeps, and leaves the core to the threads that read batches and send reports.
+    """
+    event = torch.cuda.Event(blocking=True)
+    event.record(torch.cuda.current_stream(loss.device))
+    return event
+
+
+def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Context of the forward pass: operations that benefit use bfloat16, if configured."""
+    return torch.autocast(device.type, torch.bfloat16) if config.precision == "bfloat16" else nullcontext()
+
+
+def connect(config: RunConfig, rank: int, device: torch.device, report: Reporter) -> None:
+    """Joins the process group; has its collectives told in a hang.
+
+    Rank 0 serves the rendezvous on a socket bound before any rank started: no other process can take the port
+    in between.
+    """
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    listener = int(os.environ["TUIAPP_STORE_FD"]) if rank == 0 else None
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, port, config.devices, is_master=rank == 0, master_listen_fd=listener
+    )
+    on_gpu = device.type == "cuda"
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        store=store,
+        rank=rank,
+        world_size=config.devices,
+        device_id=device if on_gpu else None,
+        timeout=nccl_timeout(config) if on_gpu else None,
+    )
+    report.collectives = collectives
+
+
+def nccl_timeout(config: RunConfig) -> timedelta:
+    """How long a rank waits for the others in a collective, before NCCL ends it, and the run.
+
+    By default ten minutes, in which one rank may still compile, or read. A hang is reported long before, with what each
+    rank waits for, and a node that does not answer is given up: this ends what nobody looks at.
+    """
+    return timedelta(seconds=2 * max(*PHASE_LIMITS_S.values(), hang_limit_s(), config.node_grace_s))
+
+
+def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer, with PyTorch's conventions.
+
+    Fused: one pass over parameter, gradient and state instead of one per operation, with the same result up to
+    rounding. Adadelta has no fused implementation.
+    """
+    parameters = model.parameters()
+    rate, decay = config.learning_rate, config.weight_decay
+    match config.optimizer:
+        case "sgd":
+            momentum, nesterov = config.momentum, config.nesterov
+            return torch.optim.SGD(parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True)
+        case "adam":
+            return torch.optim.Adam(parameters, rate, weight_decay=decay, fused=True)
+        case "adamw":
+            return torch.optim.AdamW(parameters, rate, weight_decay=decay, fused=True)
+        case "adadelta":
+            return torch.optim.Adadelta(parameters, rate, weight_decay=decay)
+    raise ValueError(config.optimizer)
+
+
+def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> Tensor | None:
+    """Updates with the present gradients, clipped to `gradient_clip` in their global norm.
+
+    They are already averaged over the devices, so every rank clips by the same norm. Returns the norm before clipping,
+    float32 [] on the device; None without clipping.
+    """
+    norm = None
+    if config.gradient_clip:
+        # By max_norm / (norm + 1e-6), where Optax divides by the norm alone: 1e-6 less at a norm of 1.
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    return norm
+
+
+def memory_format(config: RunConfig, device: torch.device) -> torch.memory_format:
+    """Memory format of images and convolution weights: channels last where it is faster.
+
+    The tensor cores of GPUs prefer it in tf32 and bfloat16
+    (https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html). On the CPU a step of `net` would take
+    30 % less, but BatchNorm then sums in float32: with an error of 5e-6, not 5e-8, in its statistics, and two ranks no
+    longer have the curve of one.
+    """
+    on_tensor_cores = device.type == "cuda" and config.precision != "float32"
+    return torch.channels_last if on_tensor_cores else torch.contiguous_format
+
+
+def build_model(plan: Plan, device: torch.device) -> nn.Module:
+    """The model on the device; the same seed gives the same weights on any device."""
+    config, data = plan.config, plan.data
+    torch.manual_seed(config.seed)
+    model = torch_models.build(config.model, data.input_shape, data.classes)
+    # The type stubs of `to` lack the option.
+    placed: nn.Module = model.to(device, memory_format=memory_format(config, device))  # type: ignore[call-overload]
+    return placed
+
+
+def to_floats(x: Tensor, layout: torch.memory_format | None) -> Tensor:
+    """Images as float32, uint8 scaled to 0–1, in `layout`."""
+    if layout is not None:
+        x = x.contiguous(memory_format=layout)
+    return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
+class Images:
+    """A data set's images, on a device in the type of the file: bytes as float32 would take four times the memory.
+
+    From [N, H, W, C], uint8 or float32, to batches [N, C, H, W] in `layout`; None: [N, H, W, C].
+    """
+
+    def __init__(self, images: datasets.Images, device: torch.device, layout: torch.memory_format | None) -> None:
+        stored = torch.from_numpy(images).to(device)
+        # With one channel the strides of the whole determine those of the batches, and these the kernels.
+        stored = stored if layout is None else stored.permute(0, 3, 1, 2)
+        if not images.flags.c_contiguous:
+            # A rank's part, which must not keep all images in memory.
+            as_floats = layout or torch.contiguous_format
+            stored = stored.clone() if stored.dtype == torch.uint8 else stored.contiguous(memory_format=as_floats)
+        self._stored = stored
+        self._layout = layout
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        return to_floats(self._stored[rows], self._layout)
+
+
+class Streamed:
+    """`Images` that are read when they are indexed: none is kept on the device."""
+
+    def __init__(self, images: StoredImages, device: torch.device, layout: torch.memory_format | None) -> None:
+        self._images, self._layout = images, layout
+        self._copies = Copies(images, device) if device.type == "cuda" else None
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        return self.move(self.read(rows if isinstance(rows, slice) else rows.numpy(force=True)))
+
+    def read(self, rows: datasets.Rows | slice) -> Tensor | Filled:
+        """Images [n, H, W, C] on the host, for `move`."""
+        return self._copies.read(rows) if self._copies else torch.from_numpy(self._images[rows])
+
+    def move(self, read: Tensor | Filled) -> Tensor:
+        """What `read` gave, on the device as `Images` has it."""
+        x = self._copies.move(read) if self._copies and isinstance(read, Filled) else read
+        assert isinstance(x, Tensor)
+        return to_floats(x if self._layout is None else x.permute(0, 3, 1, 2), self._layout)
+
+
+class TrainingSet:
+    """Batches of the training set: indexed on the device, where all of it lies, or read ahead from where it is."""
+
+    def __init__(
+        self,
+        images: datasets.Images | StoredImages,
+        labels: datasets.Labels,
+        device: torch.device,
+        layout: torch.memory_format | None = None,
+    ) -> None:
+        self._device = device
+        self._images, self._labels = to_device(images, labels, device, layout)
+
+    def place(self, order: datasets.Rows) -> Iterable[tuple[Tensor, Tensor | Filled | None]]:
+        """Returns what `batch` takes for each step, given example numbers, int64 [steps, batch].
+
+        The numbers are on the device, moved at once and not step by step; images that are read are on the host.
+        """
+        order = np.ascontiguousarray(order)
+        numbers = torch.from_numpy(order).to(self._device).unbind()
+        if isinstance(self._images, Streamed):
+            return zip(numbers, prefetch(order, self._images.read), strict=True)
+        return ((rows, None) for rows in numbers)
+
+    def batch(self, placed: tuple[Tensor, Tensor | Filled | None]) -> tuple[Tensor, Tensor]:
+        """Images as float32, and labels, on the device."""
+        rows, read = placed
+        x = self._images[rows] if read is None or isinstance(self._images, Images) else self._images.move(read)
+        return x, self._labels[rows]
+
+    def first(self, count: int) -> tuple[Tensor, Tensor]:
+        """A batch of the first examples."""
+        return self.batch((torch.arange(count, device=self._device), None))
+
+
+def to_device(
+    images: datasets.Images | StoredImages,
+    labels: datasets.Labels,
+    device: torch.device,
+    layout: torch.memory_format | None = None,
+) -> tuple[Images | Streamed, Tensor]:
+    """`Images` on the device, or `Streamed` ones, and labels as int64 [N] on the device."""
+    kind = Streamed(images, device, layout) if isinstance(images, StoredImages) else Images(images, device, layout)
+    return kind, torch.from_numpy(labels).to(device)
+
+
+def distribute(model: nn.Module) -> DistributedDataParallel:
+    """Wraps the model in DDP, which leaves BatchNorm's running statistics to each rank."""
+    # PyTorch 2.13 renamed the option.
+    new, old = "forward_sync_buffers", "broadcast_buffers"
+    no_sync: dict[str, Any] = {new if new in signature(DistributedDataParallel).parameters else old: False}
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **no_sync)
+
+
+def average_statistics(model: nn.Module, world_size: int) -> None:
+    """Gives every replica the mean of all replicas' BatchNorm statistics."""
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer)
+            buffer /= world_size
+
+
+@torch.no_grad()
+def sum_up(
+    model: Callable[[Tensor], Tensor],
+    x: Images | Streamed,
+    y: Tensor,
+    classes: int,
+    context: AbstractContextManager[object],
+    part: tuple[int, int] = (0, 1),
+) -> Tensor:
+    """Sums over a part of the test set, of a model in evaluation mode: see `trainers.rank.evaluation`.
+
+    Part (r, N), with images `x` and labels `y`, has examples r, r + N, r + 2N … of the test set. The result is on the
+    labels' device, with zeros for the worst examples of the other parts.
+    """
+    rank, world_size = part
+    width = columns(classes)
+    losses, predicted = torch.empty(len(x), device=y.device), torch.empty_like(y)
+    for start in range(0, len(x), EVAL_BATCH):
+        rows = slice(start, start + EVAL_BATCH)
+        with context:
+            logits = model(x[rows])
+        losses[rows] = F.cross_entropy(logits.float(), y[rows], reduction="none")
+        predicted[rows] = logits.argmax(1)
+    # Once and not batch by batch: with a small model these are a large part of the work.
+    places = predicted if width == classes else (predicted != y).long()
+    counts = torch.bincount(y * width + places, minlength=classes * width)
+    highest, found = losses.topk(min(WORST, len(losses)))
+    numbers = rank + world_size * found
+    worst = torch.zeros((world_size, WORST, 4), dtype=torch.float64, device=y.device)
+    worst[rank, : len(found)] = torch.stack([highest.double(), numbers, y[found], predicted[found]], 1)
+    return torch.cat([losses.sum(dtype=torch.float64).reshape(1), counts, worst.flatten()])
+
+
+def evaluate(
+    model: nn.Module, x: Images | Streamed, y: Tensor, classes: int, context: AbstractContextManager[object]
+) -> Sums:
+    """Sums over the test set, of which each rank has a part: see `sum_up`."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    average_statistics(model, world_size)
+    model.eval()
+    sums = sum_up(model, x, y, classes, context, (rank, world_size))
+    model.train()
+    dist.all_reduce(sums)
+    return sums.numpy(force=True)
+
+
+def report_array(
+    report: Reporter,
+    name: str,
+    local: Tensor,
+    rank: int,
+    mesh: Mapping[str, int],
+    split: tuple[Tensor, datasets.Rows] | None = None,
+) -> None:
+    """Reports this rank's part of an array, on a mesh of axis → ranks along it.
+
+    For an array of a global batch, `split` has this rank's example numbers, int64 [local batch], and all, int64 [global
+    batch]: the positions of the former give the rank's part. None: the array is whole here.
+    """
+    whole = [(0, size) for size in local.shape]
+    spec: list[str | None] = [None] * local.dim()
+    blocks, shape = [whole], list(local.shape)
+    if split:
+        taken, examples = split
+        places = np.flatnonzero(np.isin(examples, taken.numpy(force=True)))
+        runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+        blocks = [[(int(run[0]), int(run[-1]) + 1), *whole[1:]] for run in runs]
+        shape[0], spec[0] = len(examples), next(iter(mesh))
+    shards = [
+        Shard(
+            rank=rank,
+            device=str(local.device),
+            index=block,
+            bytes=prod(stop - start for start, stop in block) * local.element_size(),
+        )
+        for block in blocks
+    ]
+    dtype = str(local.dtype).removeprefix("torch.")
+    report.send(Sharding(array=name, shape=shape, dtype=dtype, mesh=dict(mesh), spec=spec, shards=shards))
+
+
+def report_sharding(
+    report: Reporter,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: tuple[Tensor, Tensor],
+    rank: int,
+    split: tuple[Tensor, datasets.Rows],
+) -> None:
+    """Reports the layout of the last step's arrays over the ranks: batch, labels, a parameter, its optimizer state."""
+    mesh = {"batch": dist.get_world_size()}
+    for name, part in zip(("batch", "labels"), batch, strict=True):
+        report_array(report, name, part, rank, mesh, split)
+    report_largest(report, model, optimizer, rank, mesh)
+
+
+def report_largest(
+    report: Reporter, model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, mesh: Mapping[str, int]
+) -> None:
+    """Reports the largest parameter and its optimizer state: whole on their devices."""
+    name, largest = max(model.named_parameters(), key=lambda item: item[1].numel())
+    report_array(report, f"parameter {name}", largest, rank, mesh)
+    for key, value in optimizer.state[largest].items():
+        if isinstance(value, Tensor) and value.shape == largest.shape:
+            report_array(report, f"optimizer {key} of {name}", value, rank, mesh)

@@ -1,0 +1,79 @@
+"""The training state with PyTorch, as a checkpoint holds it: weights, optimizer, random state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainers.rank.checkpoints import Saved
+
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Snapshot: TypeAlias = tuple[Arrays, Arrays]
+"""The model, and all else that training resumes from."""
+
+
+def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Snapshot:
+    """Copies of all that training resumes from; every rank calls this. Without a process group there is one rank.
+
+    Returns the model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
+    optimizer's state, and with a leading axis of ranks those statistics and the random state.
+    """
+    arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
+    if device.type == "cuda":
+        state["ranks.random_cuda"] = _gather(torch.cuda.get_rng_state(device), device)
+    own = {name for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+    for name, tensor in model.state_dict().items():
+        arrays[name] = _to_numpy(tensor)
+        if name in own:
+            state[f"ranks.{name}"] = _gather(tensor, device)
+            arrays[name] = state[f"ranks.{name}"].mean(axis=0, dtype=arrays[name].dtype)
+    for index, entry in optimizer.state_dict()["state"].items():
+        for key, value in entry.items():
+            if value is not None:
+                state[f"optimizer.{index}.{key}"] = _to_numpy(torch.as_tensor(value))
+    return arrays, state
+
+
+def restore(
+    saved: Saved, rank: int, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, world_size: int
+) -> None:
+    """Restores a checkpoint; with another number of ranks each starts from the mean of their statistics."""
+    arrays: Mapping[str, npt.NDArray[Any]] = saved.model
+    if len(saved.state["ranks.random"]) == world_size:
+        mine = {name.removeprefix("ranks."): array[rank] for name, array in saved.state.items() if "ranks." in name}
+        torch.set_rng_state(torch.from_numpy(mine.pop("random")))
+        if device.type == "cuda" and "random_cuda" in mine:
+            torch.cuda.set_rng_state(torch.from_numpy(mine.pop("random_cuda")), device)
+        arrays = {**arrays, **{name: array for name, array in mine.items() if name in arrays}}
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    entries: dict[int, dict[str, Tensor]] = {}
+    for name, array in saved.state.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            value, parameter = torch.from_numpy(array), parameters[int(index)]
+            # A fused optimizer walks parameter and state in memory order: the same order in both.
+            like = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
+            entries.setdefault(int(index), {})[key] = like
+    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _gather(tensor: Tensor, device: torch.device) -> npt.NDArray[Any]:
+    """A tensor of every rank: [ranks, …]."""
+    if not dist.is_initialized():
+        return _to_numpy(tensor[None])
+    mine = tensor.detach().to(device)
+    gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, mine)
+    return _to_numpy(torch.stack(gathered))
+
+
+def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+    """A copy on the host, its last axis the densest whatever the tensor's memory format."""
+    return np.array(tensor.detach().cpu().numpy(), order="C")

@@ -1,0 +1,120 @@
+"""A run's Slurm job, on the first of its nodes: `python -m trainers.launch.slurm_job RUN_DIR`.
+
+It starts the run's supervisor here, or resumes the run if the job was requeued. Slurm's signals become the run's:
+SIGTERM (scancel, preemption) and SIGUSR1 (the time limit is near) save a checkpoint and stop. A run with `requeue` that
+Slurm stopped, or that lost a node, goes back into the queue, unless its job was cancelled, and continues in the same
+directory from its last checkpoint, or anew if it has none. One whose own code failed does not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic, sleep
+
+from trainers.config import slurm
+from trainers.config.catalog import BACKENDS
+from trainers.config.files import write_atomically
+from trainers.config.options import ConfigError
+from trainers.contract import mailbox
+from trainers.contract.events import AnyEvent, Node, RankFailed, RunEnded
+from trainers.contract.journal_ends import peek_journal
+from trainers.contract.manifest import list_checkpoints
+from trainers.contract.rundir import RunDir
+from trainers.launch import LaunchError, resume, start
+from trainers.state.summary import is_final, last_attempt, read_config, since_start
+
+HANDOVER_S = 60.0
+"""Time for the process that waited in the queue to let go of the run."""
+POLL_S = 0.1
+EXIT_CODES = {"completed": 0, "stopped": 3}
+
+
+class Job:
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._stopped = False
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _: object) -> None:
+        if not self._stopped:
+            self._stopped = True
+            mailbox.send(self._run.commands, "time-limit" if number == signal.SIGUSR1 else "job-ends")
+
+    def run(self) -> int:
+        """Runs it to its end; returns the job's exit code."""
+        try:
+            lock = self._take_lock()
+            try:
+                self._run.queued.unlink(missing_ok=True)
+                if last_attempt(self._run) and has_begun(self._run):
+                    for note in resume(self._run, lock=lock).notes:
+                        print(note, file=sys.stderr)
+                else:
+                    if last_attempt(self._run):
+                        # Commands to an attempt that ended before it read them are not for this one.
+                        mailbox.take(self._run.commands)
+                    start(self._run, lock)
+            finally:
+                os.close(lock)
+        except (LaunchError, ConfigError, OSError) as error:
+            print(f"tuiapp: {error}", file=sys.stderr)
+            return 1
+        while self._run.is_supervised():
+            sleep(POLL_S)
+        events = peek_journal(self._run.journal).tail()
+        end = events[-1] if events else None
+        if not isinstance(end, RunEnded):
+            return 1
+        if (end.status == "stopped" or lost_node(events, end)) and not is_final(self._run):
+            self._requeue()
+        return EXIT_CODES.get(end.status, 1)
+
+    def _take_lock(self) -> int:
+        """Asks the process that waited in the queue for the run's lock."""
+        deadline = monotonic() + HANDOVER_S
+        while True:
+            self._run.handover.touch()
+            try:
+                return self._run.take_lock()
+            except BlockingIOError:
+                if monotonic() > deadline:
+                    raise
+
+    def _requeue(self) -> None:
+        """Puts the job back into the queue, unless Slurm ends it: it is cancelled then, or goes back by itself."""
+        job = os.environ["SLURM_JOB_ID"]
+        # Slurm ends this process, too.
+        self._stopped = True
+        try:
+            if slurm.look_up(job).state == "RUNNING":
+                write_atomically(self._run.queued, job.encode())
+                slurm.requeue(job)
+        except (slurm.SlurmError, OSError) as error:
+            self._run.queued.unlink(missing_ok=True)
+            print(f"tuiapp: job {job} is not requeued: {error}", file=sys.stderr)
+
+
+def lost_node(events: Sequence[AnyEvent], end: RunEnded) -> bool:
+    """Whether the last attempt failed because a node that had joined was out of reach."""
+    events = since_start(events)
+    causes = {one.node for one in events if isinstance(one, RankFailed) and one.lost and one.rank == end.failed_rank}
+    return any(isinstance(one, Node) and one.state == "lost" and one.node in causes for one in events)
+
+
+def has_begun(run: RunDir) -> bool:
+    """Whether a run has anything to resume from; a script looks by itself."""
+    return not BACKENDS[read_config(run).backend].builtin or any(list_checkpoints(run.checkpoints))
+
+
+def main() -> int:
+    """Runs the job of one run."""
+    return Job(RunDir(Path(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

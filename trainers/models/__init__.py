@@ -1,1 +1,0 @@
-"""The same models, each in its framework's idiom."""

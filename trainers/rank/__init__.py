@@ -1,0 +1,1 @@
+"""What runs inside a rank's process: reporting, checkpoints, the training loop, evaluation and schedules."""

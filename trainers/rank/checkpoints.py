@@ -1,0 +1,267 @@
+"""Saves and loads the state that training resumes from.
+
+The training thread hands over copies of its arrays and continues; another thread writes them into a hidden directory,
+each file synced, the manifest last; a rename then makes it a checkpoint. A crash at any moment leaves earlier
+checkpoints intact. The same holds for the trained model exported at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Set
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from trainers.config.plan import Plan
+from trainers.contract.evaluations import NEVER, Evaluated
+from trainers.contract.events import Alert, Checkpoint
+from trainers.contract.manifest import (
+    MANIFEST,
+    CheckpointDir,
+    Manifest,
+    StoredFile,
+    best_checkpoint,
+    checkpoint_name,
+    list_checkpoints,
+    read_checkpoint,
+)
+from trainers.contract.rundir import RunDir
+from trainers.rank import tensor_files
+from trainers.rank.reporter import Reporter
+from trainers.rank.tensor_files import Tensors
+
+MODEL_FILE = "model.safetensors"
+STATE_FILE = "state.safetensors"
+
+
+class Saved(NamedTuple):
+    step: int
+    model: dict[str, npt.NDArray[Any]]
+    """Weights and running statistics, under the framework's own names."""
+    state: dict[str, npt.NDArray[Any]]
+    """All else: optimizer, random state, what is specific to each rank."""
+
+
+class Checkpoints:
+    """A rank's access to its run's checkpoints, resuming from `resume_from`; only rank 0 writes.
+
+    Raises CheckpointError if that is unreadable. Another thread adds to `recorded`, steps that the journal covers.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        plan: Plan,
+        rank: int,
+        report: Reporter,
+        recorded: Set[int],
+        resume_from: Path | None = None,
+    ) -> None:
+        self._run, self._plan, self._rank, self._report = run, plan, rank, report
+        self._recorded = recorded
+        self._writer: threading.Thread | None = None
+        self.resumed = load(read_checkpoint(resume_from)) if resume_from else None
+        """What this attempt resumes from; None in a new run."""
+        if rank == 0:
+            _remove_hidden(run.checkpoints)
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._wait()
+
+    def save(self, step: int, model: Tensors, state: Tensors) -> None:
+        """Saves the state after a step; returns before it is written. Nobody may change the arrays afterwards.
+
+        Waits for the previous checkpoint, so that at most one is held in memory. `model` has weights and running
+        statistics, under the framework's own names; `state` all else.
+        """
+        if self._rank == 0:
+            self._wait()
+            evaluated, began = self._report.evaluated, perf_counter()
+            result = evaluated[1] if evaluated and evaluated[0] == step else NEVER
+            work = step, result, model, state, began
+            self._writer = threading.Thread(target=self._write, args=work, name="checkpoint")
+            self._writer.start()
+
+    def export(self, model: Tensors) -> None:
+        """Writes the trained model, as in `save`, to `export/model.safetensors`."""
+        self.export_file(MODEL_FILE, lambda path: _write(path, model))
+
+    def export_file(self, name: str, write: Callable[[Path], object]) -> None:
+        """Writes the trained model atomically to `export/<name>`; `write` gets a path that ends with `name`."""
+        if self._rank:
+            return
+        directory = self._run.export
+        partial = directory / f".partial-{name}"
+        try:
+            _make_durably(directory)
+            write(partial)
+            partial.chmod(0o600)
+            _sync(partial)
+            partial.replace(directory / name)
+            _sync(directory)
+        except Exception as error:
+            # A model of the user's own may have no way to be saved; it is in the checkpoints all the same.
+            partial.unlink(missing_ok=True)
+            text = f"the trained model was not exported to {directory / name}: {_why(error)}"
+            self._report.send(Alert(kind="export", severity="error", text=text))
+
+    def _wait(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _write(self, step: int, result: Evaluated, model: Tensors, state: Tensors, began: float) -> None:
+        name = checkpoint_name(step)
+        pending = self._run.checkpoints / f".{name}.pending"
+        try:
+            _make_durably(self._run.checkpoints)
+            pending.mkdir(mode=0o700)
+            files = {
+                MODEL_FILE: _write_durably(pending / MODEL_FILE, tensor_files.encode(model)),
+                STATE_FILE: _write_durably(pending / STATE_FILE, tensor_files.encode(state)),
+            }
+            manifest = self._describe(step, result, model, files)
+            _write_durably(pending / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest))])
+            _sync(pending)
+            committed = self._run.checkpoints / name
+            _replace_directory(pending, committed)
+        except Exception as error:
+            # Nobody waits for this thread's exception, and training need not end with it.
+            shutil.rmtree(pending, ignore_errors=True)
+            text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; earlier checkpoints are intact"
+            self._report.send(Alert(kind="checkpoint", severity="error", text=text))
+            return
+        # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it
+        # overtakes them; counting them would drop what it resumes from.
+        found = [one for one in list_checkpoints(self._run.checkpoints)[0] if one.manifest.step <= step]
+        config = self._plan.config
+        best = best_checkpoint(found, config.best)
+        self._report.send(
+            Checkpoint(
+                step=step,
+                epoch=manifest.epoch,
+                name=name,
+                bytes=sum(file.bytes for file in files.values()),
+                seconds=perf_counter() - began,
+                best=best is not None and best.manifest.step == step,
+            )
+        )
+        _forget_old(found, config.keep_checkpoints, best, self._recorded)
+
+    def _describe(self, step: int, result: Evaluated, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
+        config, data = self._plan.config, self._plan.data
+        return Manifest(
+            run_id=self._run.run_id,
+            backend=config.backend,
+            model=config.model,
+            dataset=config.dataset,
+            classes=data.classes,
+            input_shape=data.input_shape,
+            data_checksum=data.checksum,
+            optimizer=config.optimizer,
+            seed=config.seed,
+            global_batch_size=config.global_batch_size,
+            devices=config.devices,
+            step=step,
+            epoch=step / self._plan.steps_per_epoch,
+            finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
+            loss=result.loss,
+            accuracy=result.accuracy,
+            files=files,
+        )
+
+
+def load(checkpoint: CheckpointDir) -> Saved:
+    """Reads a checkpoint's arrays into memory."""
+    model, state = (tensor_files.load(checkpoint.path / name) for name in (MODEL_FILE, STATE_FILE))
+    return Saved(checkpoint.manifest.step, model, state)
+
+
+def _write(path: Path, tensors: Tensors) -> None:
+    with path.open("wb") as file:
+        file.writelines(tensor_files.encode(tensors))
+
+
+def _write_durably(path: Path, parts: Iterable[bytes | memoryview]) -> StoredFile:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    digest, size = hashlib.sha256(), 0
+    with open(fd, "wb") as file:
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+            size += len(part)
+        file.flush()
+        os.fsync(file.fileno())
+    return StoredFile(bytes=size, sha256=digest.hexdigest())
+
+
+def _make_durably(directory: Path) -> None:
+    """Makes a directory that survives a crash of the machine."""
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    _sync(directory.parent)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _replace_directory(new: Path, old: Path) -> None:
+    aside = old.parent / f".{old.name}.old"
+    if old.exists():
+        # The same step of an earlier attempt, which this attempt has passed over or gone back behind.
+        old.rename(aside)
+    new.rename(old)
+    _sync(old.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _forget_old(found: list[CheckpointDir], keep: int, best: CheckpointDir | None, recorded: Set[int]) -> None:
+    """Removes all but the newest `keep` checkpoints, the best, and the one from which a run that dies now would resume.
+
+    That is the newest of the `recorded`, or else the oldest. Non-finite ones are ignored. `found` has the newest first.
+    """
+    finite = [checkpoint for checkpoint in found if checkpoint.manifest.finite]
+    covered = [checkpoint for checkpoint in finite if checkpoint.manifest.step in recorded]
+    kept = {checkpoint.path for checkpoint in (*finite[:keep], *found[:1], *(covered[:1] or finite[-1:]))}
+    if best is not None:
+        kept.add(best.path)
+    for checkpoint in found:
+        if checkpoint.path not in kept:
+            # Under a hidden name a half-removed one is not taken for a checkpoint.
+            gone = checkpoint.path.with_name(f".{checkpoint.path.name}.old")
+            with contextlib.suppress(OSError):
+                checkpoint.path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def _remove_hidden(directory: Path) -> None:
+    if directory.is_dir():
+        for path in directory.iterdir():
+            if path.name.startswith("."):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,197 @@
+"""The control skeleton of training, which every backend iterates over.
+
+    for work in training(plan, report, checkpoints):
+        match work:
+            case Step():
+                work.done(update(work.rows, work.rate))
+            case Evaluate():
+                work.done(evaluate())
+            case Save():
+                work.done(*snapshot())
+            case Export():
+                checkpoints.export(snapshot()[0])
+
+The generator decides what comes next, and reports the phase that begins: epochs and their batches, evaluations and
+checkpoints when they are due, checkpoints and stops after the step on which all ranks have agreed, and how many steps
+may be in flight. A step is reported once it is computed, so that its time is the devices', not that of telling them
+what to do. It knows no framework: a batch is the numbers of its examples, and losses pass through as they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from trainers.config.plan import Plan
+from trainers.contract.events import Predictions
+from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.evaluation import Sums, evaluation_of
+from trainers.rank.reporter import Reporter
+from trainers.rank.schedules import learning_rate
+from trainers.rank.tensor_files import Tensors
+from trainers.sources.datasets import Rows, remaining
+
+STEPS_IN_FLIGHT = 8
+"""Enough to keep the devices busy, few enough to stop soon and to hold little memory."""
+
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    number: int
+    """Counted from 1 over the whole run."""
+    batch: Rows
+    """The examples of its global batch, int64 [global_batch_size]."""
+    rows: Any
+    rate: np.float32
+    is_first: bool
+    """In this process: report how its arrays are sharded."""
+    waited_s: float
+    """Seconds its process waited for the batch."""
+    in_flight: InFlight
+
+    def done(self, loss: Any, gradient_norm: Any = None) -> None:
+        """Has the update reported once it is computed; see `Reporter.step` for its loss, and norm before clipping."""
+        self.in_flight.add(self, loss, gradient_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    step: int
+    plan: Plan
+    report: Reporter
+
+    def done(self, sums: Sums) -> None:
+        """Reports the evaluation from its sums over all ranks, see `trainers.rank.evaluation`."""
+        data = self.plan.data
+        found = evaluation_of(sums, data.classes)
+        self.report.evaluation(self.step, found.loss, found.accuracy, found.examples)
+        self.report.predictions(
+            Predictions(step=self.step, counts=found.counts, names=list(data.class_names), worst=found.worst)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    step: int
+    checkpoints: Checkpoints
+
+    def done(self, model: Tensors, state: Tensors) -> None:
+        self.checkpoints.save(self.step, model, state)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """All steps are made; the trained model can be exported."""
+
+
+Work: TypeAlias = Step | Evaluate | Save | Export
+
+
+class InFlight:
+    """The steps that a framework was given, but that are not computed: at most `limit`; 0 waits for each.
+
+    `mark` gives what to wait for of a step just given, from its loss; `wait` waits for that. Without `wait` a step that
+    was given is computed.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        report: Reporter,
+        mark: Callable[[Any], Any],
+        wait: Callable[[Any], object] | None,
+        limit: int,
+    ) -> None:
+        self._plan, self._report = plan, report
+        self._mark, self._wait = mark, wait or (lambda marked: None)
+        self._limit = limit if wait else 0
+        self._given: deque[tuple[Step, Any, Any, Any]] = deque()
+        report.at_close = self.abandon
+
+    def add(self, step: Step, loss: Any, gradient_norm: Any) -> None:
+        self._given.append((step, loss, gradient_norm, self._mark(loss)))
+        # The reporting of how the first one's arrays are sharded, and an evaluation after an epoch, must neither wait
+        # for steps nor count as part of one.
+        drain = step.is_first or self._plan.ends_epoch(step.number)
+        self.wait(0 if drain else self._limit)
+
+    def wait(self, most: int = 0) -> None:
+        """Waits until at most so many steps are left, and reports the others."""
+        while len(self._given) > most:
+            self._wait(self._given[0][3])
+            self._tell()
+
+    def abandon(self) -> None:
+        """Reports what is left without waiting: the backend has failed, and its device may never be done."""
+        while self._given:
+            self._tell()
+
+    def _tell(self) -> None:
+        step, loss, gradient_norm, _ = self._given.popleft()
+        examples, rate = self._plan.local_batch_size, float(step.rate)
+        self._report.step(step.number, loss, examples, rate, gradient_norm, step.waited_s)
+
+
+def training(
+    plan: Plan,
+    report: Reporter,
+    checkpoints: Checkpoints,
+    *,
+    place: Callable[[Rows], Iterable[Any]] = iter,
+    mark: Callable[[Any], Any] = lambda loss: loss,
+    wait: Callable[[Any], object] | None = None,
+    limit: int = STEPS_IN_FLIGHT,
+) -> Iterator[Work]:
+    """Yields the work of a process, from the first step, or the one after its checkpoint, to the last.
+
+    `place` turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to the
+    device at once rather than step by step, or the batches themselves, read ahead. A framework that returns before a
+    step is computed gives `wait`, which waits for a step's loss, or what `mark` made of it when the step was given.
+    """
+    done = checkpoints.resumed.step if checkpoints.resumed else 0
+    in_flight = InFlight(plan, report, mark, wait, limit)
+    for epoch in plan.epochs_after(done):
+        report.phase("training")
+        first, order = remaining(plan, epoch, done)
+        batches = zip(order, timed(place(order)), strict=True)
+        for number, (batch, (rows, waited_s)) in enumerate(batches, start=first):
+            if report.save_before(number):
+                in_flight.wait()
+                report.phase("checkpointing")
+                yield Save(number - 1, checkpoints)
+                report.phase("training")
+                waited_s = 0.0
+            if report.stop_before(number):
+                in_flight.wait()
+                return
+            is_first = number == done + 1
+            yield Step(number, batch, rows, learning_rate(plan, number), is_first, waited_s, in_flight)
+            if is_first:
+                # Reporting how its arrays are sharded is no part of the second.
+                report.restart_clock()
+        if plan.evaluates_after(number):
+            report.phase("evaluating")
+            yield Evaluate(number, plan, report)
+        if plan.saves_after(number):
+            report.phase("checkpointing")
+            yield Save(number, checkpoints)
+    yield Export()
+
+
+def timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
+    """Yields each batch with the seconds that asking for it took."""
+    source = iter(batches)
+    while True:
+        asked = perf_counter()
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        yield batch, perf_counter() - asked

@@ -1,0 +1,137 @@
+"""One rank's process: `trainers.rank.process RUN_DIR RANK`, in the environment set by the supervisor.
+
+`trainers.config.bootstrap` runs it, in any interpreter that has msgspec, NumPy and the backend's framework: nothing
+that it imports may need more. The only place that resolves a backend. A backend's exception is sent with its time, so
+that the supervisor can distinguish the first failure from its consequences.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.dataset_error import DatasetError
+from trainers.config.plan import read_plan
+from trainers.config.user_code import UserCodeError, files_of
+from trainers.contract.manifest import read_checkpoint
+from trainers.contract.rundir import RunDir
+from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.reporter import Reporter
+from trainers.rank.stop_gate import StopGate
+from trainers.run import stacks, wire
+from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from trainers.run.failures import rank_error
+from trainers.sources.user_code import format_error
+
+ORPHAN_S = 5.0
+"""Time the reaper gets, once the supervisor is gone, before a rank ends itself and its children."""
+
+_kept: list[Exception] = []
+"""Never freed: the frames of an exception hold the process group, whose destructor may wait for the other ranks."""
+
+
+def main() -> int:
+    """Trains; exit code 0 if the backend returned, 1 if it raised."""
+    run, rank = RunDir(Path(sys.argv[1])), int(sys.argv[2])
+    make_stdio_disk_full_safe()
+    # A crash in native code leaves the Python stacks in stderr.log.
+    faulthandler.enable()
+    stacks.answer_the_signal(run.rank(rank))
+    plan = read_plan(run.plan)
+    if plan.config.launcher == "slurm":
+        # Slurm sends it to every process of a job that it ends: the run saves a checkpoint in the time that is left.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Before anything is loaded: a message may come at any moment.
+    resume_from = Path(os.environ[wire.RESUME_FROM]) if wire.RESUME_FROM in os.environ else None
+    done = read_checkpoint(resume_from).manifest.step if resume_from else 0
+    gate, recorded = StopGate(done), {done}
+    # One process that owns all devices, or those of its node, reports for each of them.
+    each = plan.world_size // plan.processes
+    speaks_for = range(rank, rank + each)
+    report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
+    control = int(os.environ[wire.CONTROL_FD])
+    asked = threading.Event()
+    # Started before it is wanted: stacks are written while it tells, and a thread that begins then may crash that.
+    for name, target, arguments in (
+        ("control", _serve_control_pipe, (control, gate, report, recorded, asked)),
+        ("collectives", _tell_collectives, (asked, report, run.rank(rank))),
+    ):
+        threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
+    report.phase("preparing")
+    try:
+        with Checkpoints(run, plan, rank, report, recorded, resume_from) as checkpoints:
+            backend = importlib.import_module(BACKENDS[plan.config.backend].module)
+            backend.train(plan, rank, report, checkpoints)
+    except Exception as error:
+        _kept.append(error)
+        # Of an error in the user's file the message says it all; the traceback is of no use to them.
+        in_file = isinstance(error, DatasetError | UserCodeError)
+        text = "" if in_file else format_error(error, files_of(plan.config.model, plan.config.dataset))
+        report.fail(rank_error(error, text))
+        print(text.rstrip("\n") or error, file=sys.stderr)
+        return 1
+    else:
+        report.phase("done")
+        return 0
+    finally:
+        report.close()
+
+
+def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set[int], asked: threading.Event) -> None:
+    """Answers the supervisor, and sends heartbeats, until it is gone."""
+    messages = wire.control_messages(fd)
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    due = time.monotonic()
+    while not messages.ended:
+        if (left := due - time.monotonic()) <= 0:
+            report.beat()
+            due = time.monotonic() + wire.HEARTBEAT_S
+            continue
+        if not poll.poll(1000 * left):
+            continue
+        for message in messages.read():
+            match message:
+                case wire.Propose(vote_round):
+                    report.vote(vote_round)
+                case wire.Agreed(step, stop, save):
+                    gate.decide(step, stop=stop, save=save)
+                case wire.Recorded(step):
+                    recorded.add(step)
+                case wire.TellCollectives():
+                    # In a hang a driver may block whoever asks it; this thread must go on.
+                    asked.set()
+    gate.release()
+    # The supervisor is gone, and its reaper ends this process within a moment, native code or not. If the reaper is
+    # gone too, nobody else would.
+    time.sleep(ORPHAN_S)
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def _tell_collectives(asked: threading.Event, report: Reporter, directory: Path) -> None:
+    while asked.wait():
+        asked.clear()
+        try:
+            if report.collectives is not None and (found := report.collectives()) is not None:
+                found.tell(directory)
+        except Exception:
+            # Of a framework's version that answers otherwise, or of the disk: the hang is reported without.
+            traceback.print_exc()
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is sent and written. Shutting down the interpreter around the frameworks' native threads takes most of
+    # a second, and sometimes ends in "terminate called without an active exception".
+    os._exit(code)

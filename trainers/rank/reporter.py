@@ -1,0 +1,325 @@
+"""Sends a rank's events without blocking training.
+
+The training thread only appends to a backlog; another thread converts device scalars to floats, batches steps and
+writes them to the supervisor's pipe. If the pipe stays full the backlog fills up, and further steps are counted instead
+of kept. Losses arrive in the framework's own type, still on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import traceback
+from collections import deque
+from math import isfinite
+from time import monotonic, perf_counter, time
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from trainers.contract.evaluations import Evaluated
+from trainers.contract.events import (
+    Alert,
+    Checkpoint,
+    Event,
+    FrameworkMemory,
+    Phase,
+    PhaseName,
+    Predictions,
+    RankStarted,
+    Sharding,
+    StopRequested,
+)
+from trainers.contract.metrics import (
+    DATA_WAIT,
+    EXAMPLES,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    LOSS,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_EXAMPLES,
+    TEST_LOSS,
+    TEST_SECONDS,
+)
+from trainers.rank.stop_gate import StopGate
+from trainers.run import wire
+from trainers.run.step_batch import Budget, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from trainers.run.failures import RankError
+    from trainers.run.stacks import Collectives
+
+StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
+"""Step, loss, seconds, examples, learning rate, gradient norm or None, seconds waited for the batch."""
+
+
+class Named(NamedTuple):
+    step: int
+    values: dict[str, Any]
+    time: float
+    mono: float
+
+
+FLUSH_INTERVAL_S = 0.2
+MEMORY_INTERVAL_S = 2.0
+BACKLOG_STEPS = 200_000
+CLOSE_TIMEOUT_S = 5.0
+"""Time for converting the last losses at the end: a device that hangs never delivers them."""
+UNREAD_TIMEOUT_S = 600.0
+"""How long the last events wait at the end for a supervisor that lives but does not read (is suspended)."""
+
+
+class Reporter:
+    """Buffers a rank's events and sends them without blocking training.
+
+    A `nan_policy` other than "warn" requests a stop at the first non-finite loss. `speaks_for` are the ranks its events
+    carry: its own, or all devices' if one process owns them.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        events_fd: int,
+        gate: StopGate,
+        nan_policy: str = "warn",
+        speaks_for: Sequence[int] | None = None,
+    ) -> None:
+        self.convert: Callable[[list[Any]], Sequence[float | Sequence[float]]] = lambda losses: [
+            float(loss) for loss in losses
+        ]
+        """Converts the losses of many steps to floats, or to one float per device and step if one process owns all
+        devices: a backend sets a function that costs one device sync, not one per step.
+        """
+        self.memory: Callable[[], Sequence[FrameworkMemory]] | None = None
+        """The framework's memory on the devices, if it reports that; called now and then, by the reporter's thread."""
+        self.collectives: Callable[[], Collectives | None] | None = None
+        """What the rank's process group has begun and done, if the framework knows; called by any thread in a hang."""
+        self.at_close: Callable[[], None] = lambda: None
+        """Reports the steps that a backend which has failed had in flight."""
+        self._memory_due = 0.0
+        self._speaks_for = speaks_for or [rank]
+        self._rank = rank
+        self._fd = events_fd
+        self._gate = gate
+        self._nan_policy = nan_policy
+        self._nan_seen = False
+        self.evaluated: tuple[int, Evaluated] | None = None
+        """After which step the model was evaluated last, and what that came to."""
+        self._backlog: deque[Event | StepRecord | Named] = deque()
+        self._lost = 0
+        self._since = perf_counter()
+        self._budget = Budget(monotonic())
+        self._closing = threading.Event()
+        self._writing = threading.Lock()
+        self._unread = False
+        self._phase: PhaseName = "preparing"
+        self._thread = threading.Thread(target=self._send_forever, name="reporter", daemon=True)
+        self._thread.start()
+
+    # Called by backends; none of these waits, except `stop_before` while a stop is being agreed.
+
+    def rank_started(self, device: str, device_name: str = "", uuid: str = "", number: int | None = None) -> None:
+        """Reports the rank's device; if one process owns all devices, that of rank `number`."""
+        rank, pid = self._rank if number is None else number, os.getpid()
+        self._backlog.append(RankStarted(rank=rank, pid=pid, device=device, device_name=device_name, uuid=uuid))
+
+    def phase(self, phase: PhaseName) -> None:
+        """Begins a phase; step time is counted from here."""
+        self._phase = phase
+        self._backlog.extend(Phase(rank=rank, phase=phase) for rank in self._speaks_for)
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """Counts step time from here."""
+        self._since = perf_counter()
+
+    def save_before(self, step: int) -> bool:
+        """Whether to save a checkpoint of the state before this step; all ranks get the same answer.
+
+        Call before `stop_before`: a run that stops saves first.
+        """
+        return self._gate.saves_before(step)
+
+    def stop_before(self, step: int) -> bool:
+        """Whether the run stops before this step; all ranks get the same answer for the same step."""
+        return not self._gate.enter(step)
+
+    def step(
+        self,
+        step: int,
+        loss: Any,
+        examples: int,
+        learning_rate: float,
+        gradient_norm: Any = None,
+        waited_s: float = 0.0,
+    ) -> None:
+        """Reports a finished step, counted from 1 over the whole run; `examples` are those of a rank, or device.
+
+        `loss` is the rank's mean loss, in the framework's type; must not be changed afterwards. If one process owns all
+        devices, `convert` turns it into each device's. The norm is that before clipping, the same on all devices. For
+        `waited_s` seconds the process waited for the step's batch.
+        """
+        now = perf_counter()
+        self._keep((step, loss, now - self._since, examples, learning_rate, gradient_norm, waited_s))
+        self._since = now
+
+    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        """Reports named values of a step, in the framework's type; they must not be changed afterwards."""
+        self._keep(Named(step, dict(values), time(), monotonic()))
+
+    def _keep(self, record: StepRecord | Named) -> None:
+        if len(self._backlog) < BACKLOG_STEPS:
+            self._backlog.append(record)
+        else:
+            self._lost += 1
+
+    def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
+        """Reports the result on the whole test set; every rank may call this, rank 0's counts."""
+        seconds = round(perf_counter() - self._since, 6)
+        self.evaluated = (step, Evaluated(loss, accuracy))
+        if self._rank == 0:
+            found = {TEST_LOSS: loss, TEST_ACCURACY: accuracy, TEST_EXAMPLES: examples, TEST_SECONDS: seconds}
+            self.metrics(step, found)
+
+    def predictions(self, found: Predictions) -> None:
+        """Reports what an evaluation predicted for each class; every rank may call this, rank 0's counts."""
+        if self._rank == 0:
+            self._backlog.append(found)
+
+    def send(self, event: Sharding | Checkpoint | Alert) -> None:
+        self._backlog.append(event)
+
+    def vote(self, vote_round: int) -> None:
+        """Holds training at its next step and sends the vote; called by the control thread."""
+        self._write(wire.encode(wire.Vote(self._rank, self._gate.vote(), vote_round)))
+
+    def beat(self) -> None:
+        self._write(wire.encode(wire.Heartbeat(self._rank, self._gate.started, self._phase)))
+
+    def fail(self, error: RankError) -> None:
+        """Sends why the rank fails; not by a file, whose disk may be full."""
+        self._write(wire.encode(wire.Failed(self._rank, 1, error)))
+
+    def close(self) -> None:
+        """Sends what is buffered; gives up if a device blocks, or nobody reads for `UNREAD_TIMEOUT_S`."""
+        self.at_close()
+        self._closing.set()
+        give_up = monotonic() + UNREAD_TIMEOUT_S
+        self._thread.join(CLOSE_TIMEOUT_S)
+        while self._thread.is_alive() and self._unread and monotonic() < give_up:
+            self._thread.join(1.0)
+
+    def _send_forever(self) -> None:
+        closing = False
+        while not closing:
+            closing = self._closing.wait(FLUSH_INTERVAL_S)
+            try:
+                self._flush()
+                self._report_memory(monotonic())
+            except Exception:
+                # The training thread meets the same error and reports it; this thread must live to send that.
+                traceback.print_exc()
+
+    def _flush(self) -> None:
+        waiting = [self._backlog.popleft() for _ in range(len(self._backlog))]
+        events: list[Event] = []
+        run: list[StepRecord | Named] = []
+        for item in waiting:
+            if run and (isinstance(item, Event) or not _follows(run[-1], item)):
+                events += self._try_to_pack(run)
+                run = []
+            if isinstance(item, Event):
+                events.append(item)
+            else:
+                run.append(item)
+        events += self._try_to_pack(run)
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            text = f"rank {self._rank}: {lost:,} steps were not recorded: the supervisor did not read them in time"
+            events.append(Alert(kind="backlog", rank=self._rank, text=text))
+        if events:
+            self._write(b"".join(wire.encode(event) for event in events))
+
+    def _report_memory(self, now: float) -> None:
+        """Reports the framework's memory; stops asking after an error."""
+        if self.memory is None or now < self._memory_due:
+            return
+        read, self.memory = self.memory, None
+        self._memory_due = now + MEMORY_INTERVAL_S
+        self._write(b"".join(wire.encode(event) for event in read()))
+        self.memory = read
+
+    def _try_to_pack(self, run: list[StepRecord | Named]) -> list[Event]:
+        try:
+            named = [item for item in run if isinstance(item, Named)]
+            steps = [item for item in run if not isinstance(item, Named)]
+            return self._pack_named(named) if named else self._pack(steps)
+        except Exception:
+            # A failed device raises here too, when its losses are read: only these are lost of the backlog.
+            traceback.print_exc()
+            return []
+
+    def _pack(self, run: list[StepRecord]) -> list[Event]:
+        if not run:
+            return []
+        rows = [[loss] if isinstance(loss, float) else loss for loss in self.convert([item[1] for item in run])]
+        norms = self._norms(run)
+        window = self._budget.window(len(run), monotonic())
+        events: list[Event] = []
+        bad: list[tuple[int, int, float]] = []
+        numbers, _, seconds, examples, rates, _, waited = zip(*run, strict=True)
+        for rank, losses in zip(self._speaks_for, zip(*rows, strict=True), strict=True):
+            columns = {LOSS: losses, LEARNING_RATE: rates, EXAMPLES: examples, STEP_TIME: seconds}
+            if norms and rank == 0:
+                columns[GRADIENT_NORM] = norms
+            if rank == self._speaks_for[0]:
+                columns[DATA_WAIT] = waited
+            events.append(pack(rank, numbers, columns, window))
+            bad += [(step, rank, loss) for step, loss in zip(numbers, losses, strict=True) if not isfinite(loss)]
+        return events + self._report_non_finite(bad)
+
+    def _pack_named(self, run: list[Named]) -> list[Event]:
+        columns = {name: [float(item.values[name]) for item in run] for name in run[0].values}
+        packed = pack(self._rank, [item.step for item in run], columns, self._budget.window(len(run), monotonic()))
+        # Converted later than a checkpoint of the same step, which the log shows after it.
+        return [msgspec.structs.replace(packed, time=run[-1].time, mono=run[-1].mono)]
+
+    def _norms(self, run: list[StepRecord]) -> tuple[float, ...]:
+        if self._rank or any(item[5] is None for item in run):
+            return ()
+        # If each device has a copy, the first one's.
+        found = self.convert([item[5] for item in run])
+        return tuple(norm if isinstance(norm, float) else norm[0] for norm in found)
+
+    def _report_non_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
+        """Reports the run's first non-finite loss; `bad` has step, rank and loss of those found now."""
+        if self._nan_seen or not bad:
+            return []
+        self._nan_seen = True
+        step, rank, loss = min(bad)
+        text = f"rank {rank}: the loss is {loss} at step {step:,}; a lower learning rate may help"
+        events: list[Event] = [Alert(kind="nan", severity="error", rank=rank, step=step, text=text)]
+        if self._nan_policy != "warn":
+            events.append(StopRequested(save=self._nan_policy == "checkpoint-and-stop", by="nan_policy"))
+        return events
+
+    def _write(self, data: bytes) -> None:
+        # The reporter's and the control thread's lines must not mix. A supervisor that is gone is no error here: the
+        # reaper ends this process.
+        with self._writing, contextlib.suppress(OSError):
+            self._unread = True
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._fd, view) :]
+        self._unread = False
+
+
+def _follows(before: StepRecord | Named, item: StepRecord | Named) -> bool:
+    """Whether two records share an event: a gap after lost steps, or other names, starts a new one."""
+    if isinstance(before, Named) != isinstance(item, Named) or item[0] != before[0] + 1:
+        return False
+    return not isinstance(item, Named) or item.values.keys() == before[1].keys()

@@ -1,0 +1,304 @@
+"""Keeps a run's journal, and what is made of it while it grows: the digest, a note of trouble, the last facts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+
+import msgspec
+
+from trainers.contract.events import Alert, Checkpoint, Event, Facts, SoFar, Summary, encode, stalled_by
+from trainers.contract.journal import JournalReader, JournalWriter
+from trainers.contract.journal_ends import TAIL_BYTES, peek_journal
+from trainers.contract.lock_note import LockNote, signal_trouble, write_note
+from trainers.contract.process_identity import identity, machine
+from trainers.contract.rundir import BEAT_S, RunDir, beat
+from trainers.run import wire
+from trainers.run.agreement import Voter
+from trainers.state.digest import read_digest
+from trainers.state.digest_keeper import DigestKeeper
+from trainers.state.effort import Earlier
+
+
+class JournalKeeper:
+    """Writes a run's events to its journal; `lock` is the descriptor of the run's lock file.
+
+    `summary` returns what the run has come to.
+    """
+
+    def __init__(self, run: RunDir, lock: int | None, attempt: int, summary: Callable[[], Summary]) -> None:
+        self._writer = JournalWriter(run.journal)
+        self._digest = DigestWriter(run, self._writer)
+        self._watch = JournalWatch(self._writer, lock, attempt)
+        self._recorder = Recorder(self._writer)
+        self._tail = TailKeeper(run, self._writer, summary, lambda: self._digest.earlier)
+        self._events: list[Event] = []
+        """Those to be written next."""
+
+    @property
+    def earlier(self) -> Earlier:
+        """What earlier attempts count for."""
+        return self._digest.earlier
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether events wait for the disk."""
+        return self._writer.blocked is not None
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Checkpoint):
+            self._recorder.add(event)
+        self._tail.add(event)
+        self._events.append(event)
+
+    def repeat(self) -> None:
+        """Has what lists of runs show written again."""
+        self._events += self._tail.repeat()
+
+    def repeat_due(self) -> None:
+        self._events += self._tail.due()
+
+    def write(self, reached: int, saver: Voter | None, *, durable: bool = False) -> None:
+        """Writes what was added; all ranks have reported up to the step `reached`, and `saver` writes checkpoints."""
+        if self._events or self.is_blocked:
+            self._writer.append(self._events, durable=durable)
+            self._events.clear()
+            self._digest.write_due()
+        self._writer.sync_due()
+        self._recorder.report_covered(reached, saver)
+        self._events += self._watch.check()
+
+    def write_at_once(self) -> None:
+        """Writes what was added by the journal alone, after a fault in this process: what else is kept may be it."""
+        self._writer.append(self._events, durable=True)
+
+    def wait_for_room(self, give_up: Callable[[], bool]) -> None:
+        """Waits until a finished run's events are written; at most for a time, and not once `give_up()` is true."""
+        self._watch.wait_for_room(give_up)
+        self._events += [*self._tail.due(), *self._watch.check()]
+
+    def close(self) -> None:
+        """Ends it after the run's last event."""
+        self._digest.write()
+        self._writer.close()
+        self._watch.end()
+
+
+class Recorder:
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
+        self._committed: list[int] = []
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        self._committed.append(checkpoint.step)
+
+    def report_covered(self, reached: int, writer: Voter | None) -> None:
+        """Reports checkpoints now covered; call once the journal has all events up to `reached` on all ranks."""
+        covered = [step for step in self._committed if step <= reached]
+        if not covered or self._journal.blocked:
+            return
+        # What a crash of the machine could still lose is not covered.
+        self._journal.sync()
+        self._committed = [step for step in self._committed if step > reached]
+        if writer is not None:
+            for step in covered:
+                writer.send(wire.Recorded(step))
+
+
+RENEW_S = 1.0
+"""How often the note is rewritten while the trouble lasts."""
+
+END_WAIT_S = 600.0
+"""How long a finished run waits for disk space to record its end."""
+
+
+class JournalWatch:
+    """Checks a journal's writer from time to time; `lock` is the descriptor of the run's lock file."""
+
+    def __init__(self, journal: JournalWriter, lock: int | None, attempt: int) -> None:
+        self._journal, self._lock = journal, lock
+        self._note = LockNote(
+            attempt=attempt, supervisor=identity(os.getpid()), machine=machine(), host=socket.gethostname()
+        )
+        self._since: float | None = None
+        self._reason = ""
+        self._noted_at = 0.0
+        self._beat_at = 0.0
+        self._dropped = 0
+        self._given_up = self._sync_reported = False
+        self._wait_until: float | None = None
+        self._update_note()
+
+    def check(self) -> list[Alert]:
+        """Updates the note; returns alerts for the journal once it can be written again."""
+        blocked, now = self._journal.blocked, monotonic()
+        if self._lock is not None and now - self._beat_at >= BEAT_S:
+            self._beat_at = now
+            beat(self._lock)
+        if blocked is not None:
+            if self._since is None:
+                self._since = now
+            self._reason = blocked.strerror or str(blocked)
+            if now - self._noted_at >= RENEW_S:
+                self._noted_at = now
+                self._update_note(self._trouble(now - self._since))
+            return []
+        alerts = []
+        if self._since is not None:
+            alerts.append(Alert(kind="journal", text=self._afterwards(now - self._since)))
+            self._since, self._dropped = None, self._journal.dropped
+            self._noted_at = 0.0
+            self._update_note()
+        if (failed := self._journal.sync_failed) is not None and not self._sync_reported:
+            self._sync_reported = True
+            why = f"the disk did not confirm the journal's last second ({failed.strerror or failed})"
+            alerts.append(Alert(kind="journal", text=f"{why}: it may be lost if the machine goes down"))
+        return alerts
+
+    def wait_for_room(self, give_up: Callable[[], bool]) -> None:
+        """Retries a finished run's pending writes until `give_up`, for a bounded time over all calls."""
+        if self._wait_until is None:
+            self._wait_until = monotonic() + END_WAIT_S
+        self._note = msgspec.structs.replace(self._note, over=True)
+        self._noted_at = 0.0
+        while self._journal.blocked is not None and monotonic() < self._wait_until and not self._given_up:
+            self.check()
+            self._given_up = give_up()
+            time.sleep(0.2)
+            self._journal.flush()
+
+    def end(self) -> None:
+        """Notes that no machine has the run any more."""
+        self._note = msgspec.structs.replace(self._note, machine="")
+        self._update_note()
+
+    def _trouble(self, seconds: float) -> str:
+        waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB buffered"
+        lost = f", {self._journal.dropped:,} events lost" if self._journal.dropped else ""
+        then = "The run has ended and waits for disk space" if self._note.over else "Training continues"
+        return f"the journal has not been writable for {seconds:,.0f} s: {self._reason}. {then}; {waiting}{lost}"
+
+    def _afterwards(self, seconds: float) -> str:
+        lost = self._journal.dropped - self._dropped
+        came = f"{lost:,} events of that time are lost" if lost else "it now has everything reported meanwhile"
+        return f"the journal could not be written for {seconds:,.1f} s ({self._reason}); {came}"
+
+    def _update_note(self, trouble: str = "") -> None:
+        if self._lock is None:
+            return
+        note = msgspec.structs.replace(self._note, trouble=trouble, over=self._note.over and trouble != "")
+        written = write_note(self._lock, note)
+        blocked = self._journal.blocked
+        signal_trouble(self._lock, None if written or blocked is None else blocked.errno, over=note.over)
+
+
+WRITE_EVERY_BYTES = 4 << 20
+"""Least journal growth between two digests: a view reads as much in 0.1 s. It is never less than the digest's size."""
+
+MAX_UNREAD_BYTES = 16 << 20
+"""Most bytes read of earlier attempts, in two seconds of processor time; if more are unread, no digest is made."""
+
+CHUNK_BYTES = 1 << 17
+"""Bytes per read: the supervisor stays small."""
+
+
+class DigestWriter:
+    """Folds written events into the digest, and replaces the file from time to time.
+
+    The digest is a cache: a fault costs the digest, never the run. What the journal already holds is read first.
+    """
+
+    def __init__(self, run: RunDir, journal: JournalWriter) -> None:
+        self._run, self._journal = run, journal
+        self._keeper: DigestKeeper | None = None
+        try:
+            self._keeper = _read_keeper(run, journal.offset)
+        except Exception:
+            self._give_up()
+        self._written_at, self._size = journal.offset, 0
+        journal.on_line = self._add
+
+    @property
+    def earlier(self) -> Earlier:
+        """What earlier attempts count for; nothing where no digest is made."""
+        return self._keeper.earlier if self._keeper is not None else Earlier()
+
+    def write_due(self) -> None:
+        if self._journal.offset - self._written_at >= max(WRITE_EVERY_BYTES, self._size):
+            self.write()
+
+    def write(self) -> None:
+        """Replaces the digest, unless lines wait for disk space: the digest would be ahead of the journal."""
+        if self._keeper is None or self._journal.waiting_bytes:
+            return
+        self._written_at = self._journal.offset
+        with suppress(OSError):
+            self._keeper.write(self._run, self._journal.offset)
+            self._size = self._run.digest.stat().st_size
+
+    def _add(self, event: Event, line: bytes) -> None:
+        if self._keeper is None:
+            return
+        try:
+            self._keeper.add(event, line)
+        except Exception:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Continues without a digest after a fault, which goes to supervisor.log; views then read the whole journal."""
+        traceback.print_exc()
+        self._keeper = None
+
+
+def _read_keeper(run: RunDir, end: int) -> DigestKeeper | None:
+    """Reads the journal up to its end; None if there is too much to read."""
+    digest = read_digest(run) if end else None
+    reader = JournalReader(run.journal, digest.offset if digest else 0, CHUNK_BYTES)
+    if end - reader.offset > MAX_UNREAD_BYTES:
+        return None
+    keeper = DigestKeeper(digest)
+    while events := reader.read():
+        for event in events:
+            keeper.add(event, encode(event))
+    return keeper
+
+
+REPEAT_BYTES = TAIL_BYTES // 2
+"""Journal growth between two repetitions: what a poll adds leaves the last one within `TAIL_BYTES`."""
+
+
+class TailKeeper:
+    """Joins the facts of all attempts; `summary` returns what the run has come to, `earlier` what it has of them."""
+
+    def __init__(
+        self, run: RunDir, journal: JournalWriter, summary: Callable[[], Summary], earlier: Callable[[], Earlier]
+    ) -> None:
+        self._journal, self._summary, self._earlier = journal, summary, earlier
+        self._told = earlier()
+        self._facts = peek_journal(run.journal).facts()
+        self._stalled = ""
+        self._written_at = journal.offset
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Facts):
+            self._facts = self._facts.followed_by(event)
+        self._stalled = stalled_by(event, self._stalled)
+
+    def due(self) -> list[Event]:
+        """Returns what is repeated, if the journal has grown enough, or earlier attempts count otherwise than told.
+
+        With its first step a script tells from which one it resumes.
+        """
+        grown = self._journal.offset - self._written_at >= REPEAT_BYTES
+        return self.repeat() if grown or self._earlier() != self._told else []
+
+    def repeat(self) -> list[Event]:
+        self._written_at, self._told = self._journal.offset, self._earlier()
+        known = self._facts.name or self._facts.config or self._facts.summary
+        facts = [self._facts.followed_by(Facts())] if known else []
+        return [*facts, SoFar(summary=self._summary(), stalled=self._stalled)]

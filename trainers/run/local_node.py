@@ -1,0 +1,328 @@
+"""What a run has on one machine: its ranks, their pipes and logs, the sampler, the reaper, and a script's reports.
+
+The supervisor has a node on its own machine; the agent on every other machine has one there. Both hear of what happens
+as a `Sink`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+from typing import IO, Any, Protocol, TypeAlias
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
+from trainers.config.machine import inspect_machine
+from trainers.config.memory import jax_memory_words
+from trainers.config.options import ConfigError
+from trainers.config.plan import Plan
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import Event, LogLine, Phase, RankFailed
+from trainers.contract.orphans import kill_tagged
+from trainers.contract.rundir import RunDir
+from trainers.run import wire
+from trainers.run.agreement import Voter
+from trainers.run.helper import Helper
+from trainers.run.listener import AttachedRank, Connection
+from trainers.run.out_of_memory import OomWatch
+from trainers.run.place import Place, pick_gpus
+from trainers.run.processes import RankProcess, device_environment, rank_environment, start_reaper
+from trainers.run.reactor import Reactor
+from trainers.run.reporters import Reporters
+from trainers.run.run_events import script_started_events
+from trainers.run.script_metrics import ScriptMetrics
+from trainers.run.script_process import script_environment, script_start
+from trainers.telemetry.config import SamplerConfig
+from trainers.telemetry.keeper import SamplerKeeper
+
+
+class _Rank(Protocol):
+    pid: int
+
+
+def keep_sampler(
+    run: RunDir,
+    config: RunConfig,
+    ranks: Mapping[int, _Rank],
+    environment: Mapping[str, str],
+    emit: Callable[[Event], None],
+    watch: Callable[[int, Callable[[], None]], None],
+    forget: Callable[[int], None],
+    own_gpus: Sequence[str],
+) -> SamplerKeeper:
+    """Returns a keeper of the run's sampler, which starts it on its first `advance`.
+
+    `environment` is `rank_environment`'s; `watch` registers a callback for a readable descriptor, `forget` ends that;
+    `own_gpus` are the UUIDs of this node's.
+    """
+    try:
+        interval_s = telemetry_interval_s()
+    except ConfigError:
+        # Refused at launch; a running supervisor ignores it.
+        interval_s = INTERVAL_S
+    gpus = os.environ.get(GPUS_VARIABLE) or ",".join(own_gpus)
+    if not gpus and config.platform == "cuda":
+        # Somebody else started the ranks: they have the GPUs that its environment shows them.
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    order = SamplerConfig(
+        run_dir=str(run.path),
+        ranks={rank: process.pid for rank, process in ranks.items()},
+        gpus=gpus,
+        interval_s=interval_s,
+    )
+
+    def log() -> IO[bytes]:
+        return open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+    return SamplerKeeper(order, environment, log, emit, watch, forget)
+
+
+RESAMPLE_S = 1.0
+"""From a rank's connection to sampling its process: others may follow."""
+
+LocalRank: TypeAlias = RankProcess | AttachedRank
+Failure: TypeAlias = tuple[RankFailed, bool]
+"""A rank's failure, and whether it looks like a consequence of another."""
+
+
+class Sink(Protocol):
+    """Gets what happens on a node, in its order. Ranks are `LocalRank`, or of another node."""
+
+    def on_event(self, event: Event) -> None:
+        """The node itself reports: a sample, a line of a log, an alert, a metric that was found."""
+
+    def on_messages(self, rank: Any, messages: Sequence[wire.FromRank], via: Voter) -> None:
+        """A rank reports."""
+
+    def on_attached(self, rank: Any) -> None:
+        """A process that somebody else started reports as a rank."""
+
+    def on_left(self, connection: Connection) -> None:
+        """A script's process reports no more; it may go on."""
+
+    def on_rank_exited(self, rank: Any, failure: Failure | None) -> None:
+        """A rank has ended. All that it has sent came before; it is no longer among the node's ranks."""
+
+    def rank_elsewhere(self, rank: int) -> Any:
+        """Returns a rank's process on another node, as which a process of this one may report; None without one."""
+
+    def is_ending(self) -> bool:
+        """Whether the ranks are being ended."""
+
+
+class StartError(Exception):
+    """A rank's process could not be started."""
+
+    def __init__(self, rank: int, cause: OSError) -> None:
+        super().__init__(f"its process could not be started: {cause.strerror or cause}")
+        self.rank, self.cause = rank, cause
+
+
+class LocalNode:
+    """One machine's part of a run. Its processes carry `token`; `reaper` starts the process that ends them.
+
+    A supervisor gives the node `plan` and `run`; ranks that nobody launched find the run by its file `address`.
+    Raises OSError if a script's ranks cannot be listened to.
+    """
+
+    def __init__(
+        self, run: RunDir, plan: Plan, token: str, reactor: Reactor, sink: Sink, *, of_supervisor: bool = True
+    ) -> None:
+        self._run, self._plan, self._config, self._token = run, plan, plan.config, token
+        self._reactor, self._sink = reactor, sink
+        self.ranks: dict[int, LocalRank] = {}
+        self._script = self._metrics = self.reporters = None
+        if not BACKENDS[self._config.backend].builtin:
+            self._script = script_start(run, plan)
+            self._metrics = ScriptMetrics(self._config)
+            self.reporters = Reporters(run, run.address if of_supervisor else None, reactor, self)
+        who = "the supervisor" if of_supervisor else "this node's agent"
+        without = f"training continues, but if {who} died too, its ranks would not end at once"
+        self._reaper = Helper("reaper", partial(start_reaper, run, token, notify=of_supervisor), sink.on_event, without)
+        self._sampler: SamplerKeeper | None = None
+        self._resample_at: float | None = None
+        self._oom = OomWatch(monotonic())
+        self._gpus: tuple[str, ...] = ()
+        self._environment: dict[str, str] = {}
+        """Of all ranks."""
+
+    def start_reaper(self) -> None:
+        """Starts the reaper: before any rank, so that none is ever without."""
+        self._reaper.advance(monotonic())
+
+    def start(
+        self,
+        place: Place,
+        attempt: int,
+        ranks: Sequence[int],
+        resume_from: str = "",
+        store: socket.socket | None = None,
+    ) -> None:
+        """Picks the GPUs, and starts these ranks and the sampler; rank 0 inherits `store`.
+
+        Raises NotHereError if the machine has too few GPUs, StartError at the first rank that cannot be started.
+        """
+        self._pick_gpus()
+        place = replace(place, gpus=self._gpus)
+        if (fraction := self._plan.jax_memory_fraction) is not None:
+            where = f"{socket.gethostname()}: " if place.node else ""
+            self._sink.on_event(LogLine(rank=None, stream="run", text=where + jax_memory_words(fraction)))
+        if self.reporters is None:
+            self._environment = rank_environment(self._plan, self._token, place)
+        else:
+            own = script_environment(self._run, self.reporters.name, self._plan, place, attempt)
+            self._environment = {**own, **device_environment(self._gpus, self._token)}
+        if resume_from:
+            self._environment[wire.RESUME_FROM] = resume_from
+        try:
+            for number, rank in enumerate(ranks):
+                self._start_rank(rank, number, store if rank == 0 else None)
+        finally:
+            if self._plan.processes:
+                self._start_sampler()
+
+    def poll(self, now: float, *, read_logs: bool = True) -> None:
+        """Does what is due; called about ten times a second. Logs that are not read keep what is in them."""
+        self._reaper.advance(now)
+        if self._resample_at is not None and now >= self._resample_at:
+            self._resample_at = None
+            self._start_sampler()
+        if self._sampler is not None:
+            self._sampler.advance(now)
+        self._oom.look(now)
+        if read_logs:
+            for rank in self.ranks.values():
+                self._report(rank.new_lines())
+        if self._metrics is not None:
+            self._report(self._metrics.take(now))
+
+    def read_pipes(self, on: bool) -> None:
+        """Has the ranks' pipes read, or left: a rank whose pipe is not read thins what it reports, and trains on."""
+        for rank in self.ranks.values():
+            if not isinstance(rank, RankProcess):
+                continue
+            if not on:
+                self._reactor.forget(rank.messages.fd)
+            elif not rank.messages.ended:
+                self._reactor.watch(rank.messages.fd, partial(self._drain, rank))
+
+    def processes_beside(self) -> list[Connection]:
+        """Processes that report as a rank which is another process."""
+        return self.reporters.beside() if self.reporters is not None else []
+
+    def note_found(self) -> None:
+        """Another node has found metrics of the script."""
+        if self._metrics is not None:
+            self._metrics.note_found()
+
+    def finish_metrics(self) -> None:
+        """Reports what a script's ranks, which have all ended, have written last."""
+        if self._metrics is not None:
+            self._report(self._metrics.finish())
+
+    def unused_settings(self) -> list[LogLine]:
+        """Notes which of the script's settings have found no metric, on any node."""
+        return self._metrics.idle() if self._metrics is not None else []
+
+    def close(self) -> list[int]:
+        """Ends all but the reaper: sampler, listener, and what ranks have left behind; returns the pids of these."""
+        if self._sampler is not None:
+            self._sampler.end()
+        if self.reporters is not None:
+            self.reporters.close()
+        return kill_tagged(self._token)
+
+    def dismiss_reaper(self) -> None:
+        self._reaper.end()
+
+    # What `Reporters` hears.
+
+    def is_ending(self) -> bool:
+        return self._sink.is_ending()
+
+    def find(self, rank: int) -> Any:
+        """Returns the process that a rank is, here or on another node; None without one."""
+        return self.ranks.get(rank) or self._sink.rank_elsewhere(rank)
+
+    def admit(self, rank: AttachedRank) -> None:
+        self.ranks[rank.rank] = rank
+        self._reactor.watch(rank.exit_fd, partial(self.on_exit, rank))
+        self._resample_at = monotonic() + RESAMPLE_S
+        self._sink.on_attached(rank)
+
+    def take(self, rank: LocalRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
+        """Takes what a rank reports, by its pipe or over a connection."""
+        for message in messages:
+            if isinstance(message, wire.Failed):
+                rank.error = message.error
+            elif isinstance(message, Phase) and message.phase == "done":
+                rank.done = True
+        self._sink.on_messages(rank, [one for one in messages if not isinstance(one, wire.Failed)], via)
+
+    def leave(self, connection: Connection) -> None:
+        self._sink.on_left(connection)
+
+    def on_exit(self, rank: LocalRank) -> None:
+        """Reads what is left of a rank that has ended, and reports its end."""
+        if self.ranks.get(rank.rank) is not rank:
+            return
+        if isinstance(rank, RankProcess):
+            self.take(rank, rank.messages.read_all(), rank)
+            self._reactor.forget(rank.messages.fd)
+        if self.reporters is not None and rank.connection is not None:
+            self.reporters.hear(rank.connection, final=True)
+        self._reactor.forget(rank.exit_fd)
+        rank.wait()
+        self._report(rank.new_lines(final=True))
+        if self._metrics is not None:
+            self._report(self._metrics.take(monotonic()))
+        del self.ranks[rank.rank]
+        failure = rank.failure(self._oom.oom_killed)
+        rank.close()
+        self._sink.on_rank_exited(rank, failure)
+
+    def _pick_gpus(self) -> None:
+        if self._config.launcher == "local":
+            # At the launch.
+            self._gpus = self._config.device_ids
+            return
+        machine = inspect_machine()
+        self._gpus = pick_gpus(self._config, machine)
+        self._plan = self._plan.on_gpus(machine, self._gpus)
+
+    def _start_rank(self, rank: int, number: int, store: socket.socket | None) -> None:
+        index = self._plan.ranks.index(rank)
+        try:
+            process = RankProcess(
+                self._run, rank, self._environment, store, self._plan.python, self._script, index, number
+            )
+        except OSError as error:
+            raise StartError(rank, error) from error
+        self.ranks[rank] = process
+        if self._metrics is not None:
+            started = script_started_events(self._config, rank, process.pid, number, self._gpus)
+            self._sink.on_messages(process, started, process)
+            self._metrics.listen(process)
+        self._reactor.watch(process.messages.fd, partial(self._drain, process))
+        self._reactor.watch(process.exit_fd, partial(self.on_exit, process))
+
+    def _start_sampler(self) -> None:
+        if self._sampler is not None:
+            self._sampler.end()
+        hands = self._sink.on_event, self._reactor.watch, self._reactor.forget
+        self._sampler = keep_sampler(self._run, self._config, self.ranks, self._environment, *hands, self._gpus)
+
+    def _drain(self, process: RankProcess) -> None:
+        if self.ranks.get(process.rank) is not process:
+            return  # it has ended a moment ago, in the same round
+        self.take(process, process.messages.read(), process)
+        if process.messages.ended:
+            self._reactor.forget(process.messages.fd)
+
+    def _report(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._sink.on_event(event)

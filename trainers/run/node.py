@@ -1,0 +1,381 @@
+"""One node's agent: starts this machine's ranks for a supervisor on another, and forwards all that they report.
+
+    python -m trainers.run.node HOST:PORT
+    python -m trainers.run.node RUN_DIR
+
+It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from stdin; given the run's directory, which
+this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and
+the reaper are those of a run on one machine; only the supervisor is elsewhere. If the connection breaks the ranks train
+on, and the agent connects again; after the run's `node_grace_s`, or once the supervisor is known to be gone, it ends
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import cast
+
+import msgspec
+
+from trainers.config.directories import user_data
+from trainers.config.files import make_private
+from trainers.config.network import NotHereError, interface_of
+from trainers.config.plan import Plan, write_plan
+from trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
+from trainers.contract.rundir import SECRET_VARIABLE, RunDir
+from trainers.run import node_wire, wire
+from trainers.run.agreement import Voter
+from trainers.run.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
+from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from trainers.run.listener import AttachedRank, Connection
+from trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
+from trainers.run.node_wire import Begin, Challenge, Greeting, Welcome
+from trainers.run.place import Place
+from trainers.run.processes import RankProcess
+from trainers.run.reactor import Reactor
+from trainers.run.stacks import StackDump
+from trainers.run.watchdog import LOOK_S
+
+TICK_S = 0.05
+POLL_S = 0.1
+RETRY_S = 0.5
+CONNECT_S = 3.0
+FIRST_CONNECT_S = 120.0
+"""How long the first connection is tried: Slurm starts the nodes in any order."""
+SECRET_S = 1.0
+"""How long the secret's file is waited for, once the run has listened: it is removed when the run ends."""
+GONE_S = 2.0
+"""A supervisor whose machine has refused connections for this long is gone: it never opens its port again."""
+
+
+_VOTES = wire.Agrees | wire.Vote | wire.Leaves
+
+
+class RefusedError(Exception):
+    """The supervisor refuses this node, or is not the one that knows the secret."""
+
+
+class Agent:
+    """`early`: the supervisor may not be there yet."""
+
+    def __init__(self, host: str, port: int, secret: bytes, *, early: bool) -> None:
+        self._early = early
+        self._host, self._port, self._secret = host, port, secret
+        self._session = secrets.token_hex(16)
+        self._reactor = Reactor()
+        self._channel = Channel(node_wire.to_node, self._reactor.forget)
+        self._number: int | None = None
+        self._grace_s = FIRST_CONNECT_S
+        self._lost_at = monotonic()
+        self._refused_since: float | None = None
+        self._retry_at = 0.0
+        self._tried = False
+        self._node: LocalNode | None = None
+        """None before the supervisor has all ranks start."""
+        self._ending = False
+        self._dumps: list[tuple[int, StackDump]] = []
+        self._looked = 0.0
+        self._stopped: set[int] = set()
+        self._paused = False
+        self._signals: list[int] = []
+        self._stopping = False
+        self._code: int | None = None
+        self._interface = ""
+
+    def run(self) -> int:
+        """Serves until all is recorded, or the supervisor cannot be reached any more; returns an exit code."""
+        polled = 0.0
+        while self._code is None:
+            self._reactor.wait(TICK_S)
+            now = monotonic()
+            if self._channel.connected:
+                self._channel.confirmed = self._channel.received
+                self._channel.advance(now)
+                self._lost_at = self._channel.heard
+            else:
+                self._connect(now)
+            if now - polled >= POLL_S:
+                polled = now
+                self._poll(now)
+        self._end()
+        return self._code
+
+    def note_signal(self, number: int, _: object) -> None:
+        """Asks the supervisor to stop the run; a second signal ends this node's ranks."""
+        self._signals.append(number)
+
+    def _connect(self, now: float) -> None:
+        if now < self._retry_at:
+            return
+        self._retry_at = now + RETRY_S
+        try:
+            connection, welcome = greet(self._host, self._port, self._secret, self._session, self._channel.received)
+        except RefusedError as error:
+            self._give_up(str(error))
+            return
+        except OSError as error:
+            refused = isinstance(error, ConnectionRefusedError)
+            if self._number is None and not refused and not self._tried:
+                self._tried = True
+                again = f"trying again for {FIRST_CONNECT_S:.0f} s"
+                print(f"{self._host}:{self._port} does not answer yet: {_why(error)}; {again}", file=sys.stderr)
+            self._refused_since = (self._refused_since or now) if refused else None
+            if refused and now - (self._refused_since or now) > GONE_S and not (self._early and self._number is None):
+                joined = self._number is not None
+                gone = "is gone" if joined else f"does not listen on port {self._port}: has its run ended?"
+                self._give_up(f"the supervisor on {self._host} {gone}")
+            elif now - self._lost_at > self._grace_s:
+                self._give_up(f"{self._host}:{self._port} was not reached for {self._grace_s:.0f} s: {_why(error)}")
+            return
+        if self._number is None:
+            print(f"node {welcome.node}: joined {self._host}:{self._port}", file=sys.stderr)
+        self._number = welcome.node
+        self._grace_s, self._refused_since = welcome.grace_s, None
+        self._interface = interface_of(connection.getsockname()[0])
+        self._channel.attach(connection, welcome.received)
+        self._reactor.watch(self._channel.fileno(), self._hear)
+
+    def _give_up(self, why: str) -> None:
+        print(f"tuiapp: {why}", file=sys.stderr)
+        self._code = 1
+
+    def _hear(self) -> None:
+        for message in self._channel.read():
+            match message:
+                case Begin():
+                    self._begin(message)
+                case node_wire.ToRankOf(rank, content) if rank in self._ranks:
+                    self._send(self._ranks[rank], content)
+                case node_wire.Signal(rank, number) if self._node is not None and rank in self._ranks:
+                    self._ending = True
+                    beside = [one for one in self._node.processes_beside() if one.rank == rank]
+                    for one in (self._ranks[rank], *beside):
+                        one.kill(signal.Signals(number))
+                case node_wire.AskStacks(rank) if rank in self._ranks:
+                    self._dumps.append((rank, StackDump({rank: self._ranks[rank]}, monotonic())))
+                case node_wire.Finish():
+                    self._code = 0
+
+    @property
+    def _ranks(self) -> Mapping[int, LocalRank]:
+        return self._node.ranks if self._node is not None else {}
+
+    def _begin(self, begin: Begin) -> None:
+        """Starts the ranks; a supervisor that starts this node again first ended what was here."""
+        plan = msgspec.json.decode(begin.plan, type=Plan)
+        try:
+            run = _run_directory(begin, plan)
+            assert self._number is not None
+            place = Place(begin.port, begin.address, self._number, self._interface)
+            # Processes of two nodes may be on one machine: each agent ends its own.
+            self._node = LocalNode(run, plan, begin.token, self._reactor, self, of_supervisor=False)
+            self._node.start_reaper()
+            self._node.start(place, begin.attempt, begin.ranks, os.fsdecode(begin.resume_from))
+        except StartError as error:
+            self._channel.send(node_wire.Failed(_why(error.cause)))
+        except (OSError, NotHereError) as error:
+            self._channel.send(node_wire.Failed(_why(error)))
+
+    def _send(self, rank: LocalRank, message: wire.ToRank) -> None:
+        if rank.connection is not None:
+            rank.connection.send(message)
+        elif isinstance(rank, RankProcess) and self._node is not None and self._node.reporters is None:
+            rank.send(message)
+
+    # What is heard of the node: `local_node.Sink`.
+
+    def on_event(self, event: Event) -> None:
+        self._channel.send(node_wire.Reported(cast(AnyEvent, event)))
+
+    def on_messages(self, rank: LocalRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
+        # To the supervisor a rank is one process: it votes for those that it starts.
+        beside = via is not rank and via is not rank.connection
+        for message in messages:
+            if not (beside and isinstance(message, _VOTES)):
+                self._channel.send(node_wire.FromRankOf(rank.rank, message))
+
+    def on_attached(self, rank: AttachedRank) -> None:
+        self._channel.send(node_wire.RankAttached(rank.rank))
+
+    def on_left(self, connection: Connection) -> None:
+        rank = self._ranks.get(connection.rank)
+        if rank is not None and rank.connection is connection:
+            self._channel.send(node_wire.FromRankOf(rank.rank, wire.Leaves(rank.rank, 0)))
+
+    def rank_elsewhere(self, rank: int) -> None:
+        """Only the supervisor knows those of other nodes."""
+
+    def is_ending(self) -> bool:
+        return self._ending
+
+    def on_rank_exited(self, rank: LocalRank, failure: Failure | None) -> None:
+        if self._node is not None and not self._ranks:
+            self._node.finish_metrics()
+        failed, consequence = failure or (None, False)
+        self._channel.send(node_wire.RankExited(rank.rank, failed, consequence))
+
+    def _report_stacks(self, now: float) -> None:
+        complete = [one for one in self._dumps if one[1].is_complete(now)]
+        for rank, dump in complete:
+            if (own := self._ranks.get(rank)) is not None:
+                for stacks in dump.read() or [Stacks(rank=rank, pid=own.pid, text="")]:
+                    self._channel.send(node_wire.FromRankOf(rank, stacks))
+        self._dumps = [one for one in self._dumps if one not in complete]
+
+    def _report_stopped(self) -> None:
+        stopped = {rank for rank, process in self._ranks.items() if process.is_stopped()}
+        for rank in (stopped ^ self._stopped) & self._ranks.keys():
+            self._channel.send(node_wire.RankStopped(rank, self._ranks[rank].pid, rank in stopped))
+        self._stopped = stopped
+
+    def _poll(self, now: float) -> None:
+        full = self._channel.kept_bytes > MAX_KEPT_BYTES
+        if self._node is not None:
+            self._node.poll(now, read_logs=not full)
+            if full != self._paused:
+                self._paused = full
+                self._node.read_pipes(not full)
+        self._report_stacks(now)
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._report_stopped()
+        while self._signals:
+            self._signals.pop()
+            if self._stopping:
+                for process in self._ranks.values():
+                    process.kill(signal.SIGTERM)
+            elif self._ranks:
+                # Slurm preempts a job that has time left by a signal to its steps, as this one.
+                who = "Slurm" if "SLURM_STEP_ID" in os.environ else f"SIGTERM on {socket.gethostname()}"
+                self.on_event(StopRequested(save=True, by=who))
+            else:
+                self._give_up("ended by a signal")
+            self._stopping = True
+
+    def _end(self) -> None:
+        for process in self._ranks.values():
+            process.kill(signal.SIGKILL)
+        if self._node is not None:
+            self._node.close()
+            self._node.dismiss_reaper()
+        self._channel.detach()
+
+
+def greet(host: str, port: int, secret: bytes, session: str, received: int) -> tuple[socket.socket, Welcome]:
+    """Connects to a supervisor and proves the secret; both sides do. Raises OSError, RefusedError."""
+    connection = socket.create_connection((host, port), timeout=CONNECT_S)
+    try:
+        connection.settimeout(node_wire.GREETING_S)
+        challenge = msgspec.json.decode(_read_line(connection), type=Challenge)
+        if challenge.version != node_wire.VERSION:
+            both = f"tuiapp {node_wire.VERSION} is on {socket.gethostname()}, {challenge.version} on {host}"
+            raise RefusedError(f"{both}: install the same on both")
+        nonce = secrets.token_hex(16)
+        greeting = Greeting(
+            nonce=nonce,
+            proof=prove(secret, "agent", challenge.nonce, nonce),
+            host=socket.gethostname(),
+            session=session,
+            received=received,
+        )
+        connection.sendall(wire.encode(greeting))
+        welcome = msgspec.json.decode(_read_line(connection), type=Welcome)
+        if welcome.refused:
+            raise RefusedError(f"{host}:{port} refuses this node: {welcome.refused}")
+        if not is_proved(secret, welcome.proof, "supervisor", challenge.nonce, nonce):
+            raise RefusedError(f"{host}:{port} does not know the run's secret: it is not the run's supervisor")
+    except (ValueError, RecursionError) as error:
+        connection.close()
+        raise RefusedError(f"{host}:{port} is no supervisor of a tuiapp run") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection, welcome
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    """Reads a line, and no byte after it: what follows is the channel's."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte:
+            raise ConnectionResetError("the connection was closed")
+        line += byte
+        if len(line) > node_wire.MAX_GREETING_BYTES:
+            raise msgspec.DecodeError("too long")
+    return bytes(line)
+
+
+def _run_directory(begin: Begin, plan: Plan) -> RunDir:
+    """The run's directory, if this machine shares the first node's file system; else one of its own."""
+    shared = RunDir(Path(os.fsdecode(begin.run_dir)))
+    if shared.plan.is_file():
+        return shared
+    if begin.resume_from:
+        raise NotHereError(
+            f"{os.fsdecode(begin.resume_from)} is not on {socket.gethostname()}: resuming needs a shared runs directory"
+        )
+    own = RunDir(user_data() / "nodes" / shared.run_id)
+    try:
+        for directory in map(own.rank, begin.ranks):
+            make_private(directory)
+        write_plan(own.plan, plan)
+    except OSError as error:
+        cure = "make room there, or set XDG_DATA_HOME to a directory that has some"
+        raise NotHereError(f"{error.strerror or error}: {own.path}; {cure}") from error
+    return own
+
+
+def _why(error: Exception) -> str:
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+
+
+def read_soon(path: Path, seconds: float = FIRST_CONNECT_S) -> str:
+    """Reads a file that may still have to be written, or be on its way over NFS. Raises OSError."""
+    deadline = monotonic() + seconds
+    while True:
+        try:
+            return path.read_text().strip()
+        except OSError:
+            if monotonic() > deadline:
+                raise
+        sleep(0.1)
+
+
+def main() -> int:
+    """Serves one run."""
+    make_stdio_disk_full_safe()
+    # Slurm starts the nodes in any order; what an earlier attempt wrote may lie there.
+    early = os.sep in sys.argv[1]
+    file = os.environ.get(SECRET_VARIABLE)
+    try:
+        if early:
+            run = RunDir(Path(sys.argv[1]))
+            address, secret = read_soon(run.port), read_soon(run.secret)
+        else:
+            address = sys.argv[1]
+            secret = read_soon(Path(file), SECRET_S) if file else sys.stdin.readline().strip()
+    except FileNotFoundError as error:
+        print(f"tuiapp: {error.filename} is no longer there: the run has ended", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as error:
+        print(f"tuiapp: the run's secret cannot be read: {error}", file=sys.stderr)
+        return 1
+    host, _, port = address.rpartition(":")
+    agent = Agent(host.strip("[]"), int(port), secret.encode(), early=early)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, agent.note_signal)
+    return agent.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,454 @@
+"""The other nodes of a run, as its supervisor sees them: their agents connect here, each proves the run's secret.
+
+The port and the secret are in the run's directory (`port`, `secret`), which only the user may read. An agent that is
+silent is named at once, and lost for good after the run's `node_grace_s`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep, time
+from typing import TypeVar
+
+import msgspec
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.files import write_atomically
+from trainers.config.plan import Plan
+from trainers.contract.events import (
+    PLACE,
+    Alert,
+    Checkpoint,
+    DeviceSample,
+    Event,
+    Facts,
+    FrameworkMemory,
+    HostSample,
+    LogLine,
+    Metrics,
+    Node,
+    NodeState,
+    Phase,
+    Predictions,
+    RankFailed,
+    RankSample,
+    RankStarted,
+    Sharding,
+    Stacks,
+    StopRequested,
+    TelemetrySource,
+    place_name,
+)
+from trainers.contract.messages import listed
+from trainers.contract.metrics import MAX_RANKS
+from trainers.contract.rundir import RunDir
+from trainers.run import node_wire, wire
+from trainers.run.agent_starters import SrunAgents, SshAgent
+from trainers.run.channel import Channel, is_proved, prove
+from trainers.run.listener import Connection
+from trainers.run.local_node import Sink
+from trainers.run.node_wire import Challenge, Greeting, Welcome
+from trainers.run.reactor import Reactor
+
+E = TypeVar("E", bound=Event)
+
+MAX_UNAUTHENTICATED = 64
+"""Connections that have not yet proved the secret."""
+PATIENCE_S = 1.0
+"""After which a connection that has not proved the secret is closed if there are too many; until then the newest is."""
+NAMED_S = 4.0
+"""A node that says nothing for this long is named."""
+FINISH_S = 2.0
+FAILING_S = 3.0
+"""How long a silent node is waited for once the run has failed, or is to end at once."""
+
+_OF_RANKS = (
+    Phase | RankStarted | Metrics | Sharding | Checkpoint | Predictions | FrameworkMemory | Alert | Facts | Stacks
+    | StopRequested | wire.Vote | wire.Heartbeat | wire.Hello | wire.Agrees | wire.Leaves
+)  # fmt: skip
+"""What a rank on another node may say."""
+_OF_AGENTS = (
+    LogLine | Alert | Metrics | DeviceSample | RankSample | HostSample | TelemetrySource | StopRequested
+)  # fmt: skip
+"""What its agent may."""
+
+
+class RemoteRank:
+    """A rank process on another node."""
+
+    directory = None
+
+    def __init__(self, rank: int, channel: Channel, *, agrees: bool) -> None:
+        self.rank, self._channel = rank, channel
+        self.pid = 0
+        """On its machine; not known before it is stopped."""
+        self.stopped = False
+        self.done = False
+        self.agrees = agrees
+        self.connection: Connection | None = None
+        """Of a process on the supervisor's machine that reports as this rank."""
+
+    def send(self, message: wire.ToRank) -> None:
+        self._channel.send(node_wire.ToRankOf(self.rank, message))
+
+    def kill(self, number: signal.Signals) -> None:
+        self._channel.send(node_wire.Signal(self.rank, number))
+
+    def ask_stacks(self) -> bool:
+        self._channel.send(node_wire.AskStacks(self.rank))
+        return True
+
+    def is_stopped(self) -> bool:
+        return self.stopped
+
+
+class _Link:
+    """A node and its agent; `channel` outlives connections."""
+
+    def __init__(self, number: int, forget: Callable[[int], None]) -> None:
+        self.number = number
+        self.channel = Channel(node_wire.from_node, forget)
+        self.host = ""
+        self.session = ""
+        self.silent_since: float | None = None
+        self.ranks: dict[int, RemoteRank] = {}
+        self.numbers: set[int] = set()
+        """The ranks that it may speak for: by the plan, and those of processes that no agent has started."""
+        self.refused = False
+        """It has said what no node may, which was noted."""
+
+    @property
+    def name(self) -> str:
+        return f"node {self.number} ({self.host})"
+
+
+class Nodes:
+    """Listens for agents from its construction on; raises OSError if it cannot.
+
+    `sink` gets what happens on the nodes, as from the supervisor's own; events bear their node.
+    """
+
+    def __init__(self, run: RunDir, plan: Plan, address: str, reactor: Reactor, sink: Sink) -> None:
+        self._run, self._plan, self.address, self._reactor, self._sink = run, plan, address, reactor, sink
+        self._secret = secrets.token_hex(32).encode()
+        self._links = {number: _Link(number, reactor.forget) for number in range(1, plan.config.nodes)}
+        each = plan.world_size // plan.processes
+        self._planned = {
+            first + device: number
+            for number in range(plan.config.nodes)
+            for first in plan.ranks_of(number)
+            for device in range(each)
+        }
+        """Rank → its node."""
+        for rank, number in self._planned.items():
+            if number:
+                self._links[number].numbers.add(rank)
+        self._unauthenticated: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
+        self._begun = False
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.bind((address, 0))
+        self._listener.listen(128)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        write_atomically(run.secret, self._secret + b"\n")
+        write_atomically(run.port, f"{address}:{self.port}\n".encode())
+        self._starters: list[SshAgent | SrunAgents] = [
+            SshAgent(host, f"{address}:{self.port}", self._secret.decode(), run.path / f"agent-{number}.log")
+            for number, host in enumerate(plan.config.hosts, 1)
+        ]
+        if plan.config.launcher == "slurm":
+            self._starters.append(SrunAgents(run, len(self._links)))
+        reactor.watch(self._listener.fileno(), self._accept)
+
+    def refusal(self) -> str:
+        """Why a node will not join: ssh or srun could not start its agent; "" while all may."""
+        return next(filter(None, (one.refusal() for one in self._starters)), "") if self.missing else ""
+
+    @property
+    def missing(self) -> int:
+        """How many nodes have not joined yet."""
+        return sum(not link.session for link in self._links.values())
+
+    @property
+    def ranks(self) -> dict[int, RemoteRank]:
+        """Those of all other nodes that have not ended."""
+        return {number: rank for link in self._links.values() for number, rank in link.ranks.items()}
+
+    def place_of(self, rank: int) -> str:
+        """The node that a rank, or a device, is on: its number and its host."""
+        number = rank * self._plan.config.nodes // self._plan.world_size
+        return f"node {number}, {self._links[number].host if number else socket.gethostname()}"
+
+    def away(self) -> dict[int, str]:
+        """The ranks whose node is silent, each with the node's name."""
+        return {
+            rank: link.name for link in self._links.values() if link.silent_since is not None for rank in link.ranks
+        }
+
+    def begin(self, token: str, attempt: int, port: int, resume_from: str = "") -> None:
+        """Has all agents start their ranks, whose rendezvous is at `port`."""
+        self._begun = True
+        for link in self._links.values():
+            numbers = list(self._plan.ranks_of(link.number))
+            link.ranks = {rank: self._rank(link, rank) for rank in numbers}
+            link.channel.send(
+                node_wire.Begin(
+                    run_dir=os.fsencode(self._run.path),
+                    plan=msgspec.Raw(msgspec.json.encode(self._plan)),
+                    ranks=numbers,
+                    token=node_token(token, link.number),
+                    attempt=attempt,
+                    address=self.address,
+                    port=port,
+                    resume_from=os.fsencode(resume_from),
+                )
+            )
+
+    def advance(self, now: float, *, failing: bool, at_once: bool) -> None:
+        """Pings agents, names those that are silent, and gives up those that stay so.
+
+        `failing`: the run ends already, because a rank has failed; a silent node is then the likely cause. `at_once`:
+        somebody has asked to end the ranks at once, which a silent node does not hear.
+        """
+        for fd, (_, _, deadline, _) in list(self._unauthenticated.items()):
+            if now > deadline:
+                self._dismiss(fd)
+        lost: list[_Link] = []
+        for link in self._links.values():
+            if not link.session:
+                continue
+            link.channel.advance(now)
+            quiet = now - link.channel.heard > NAMED_S
+            if not quiet and link.silent_since is not None:
+                lasted, link.silent_since = now - link.silent_since, None
+                text = f"{link.name} is connected again, after {lasted:.0f} s"
+                self._note(link, "back")
+                self._sink.on_event(Alert(kind="node", severity="info", node=link.number, text=text, ended=True))
+            elif quiet and link.silent_since is None and (link.ranks or not self._begun):
+                link.silent_since = link.channel.heard
+                grace = f"{self._plan.config.node_grace_s:.0f} s"
+                text = f"{link.name} is not connected; it is given up after {grace}"
+                self._note(link, "silent")
+                self._sink.on_event(Alert(kind="node", node=link.number, text=text))
+            grace_s = FAILING_S if failing else self._plan.config.node_grace_s
+            if at_once and link.ranks and now - link.channel.heard > FAILING_S:
+                link.silent_since = link.silent_since or link.channel.heard
+                lost.append(link)
+            elif link.silent_since is not None and now - link.silent_since > grace_s:
+                lost.append(link)
+        if lost:
+            self._lose(lost, now)
+
+    def confirm(self) -> None:
+        """All that was read is in the journal: the agents need not keep it."""
+        for link in self._links.values():
+            link.channel.confirmed = link.channel.received
+
+    def end(self) -> None:
+        """Lets all agents end, and closes the port."""
+        deadline = monotonic() + FINISH_S
+        for link in self._links.values():
+            link.channel.send(node_wire.Finish())
+        while any(link.channel.connected for link in self._links.values()) and monotonic() < deadline:
+            for link in self._links.values():
+                link.channel.advance(monotonic())
+                link.channel.read()
+            sleep(0.02)
+        for link in self._links.values():
+            link.channel.detach()
+        for one in self._starters:
+            one.end()
+        self._reactor.forget(self._listener.fileno())
+        self._listener.close()
+        for fd in list(self._unauthenticated):
+            self._dismiss(fd)
+        for path in (self._run.secret, self._run.port):
+            path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
+                oldest, (_, _, deadline, _) = next(iter(self._unauthenticated.items()))
+                if deadline - monotonic() > node_wire.GREETING_S - PATIENCE_S:
+                    connection.close()
+                    continue
+                self._dismiss(oldest)
+            connection.setblocking(False)
+            nonce = secrets.token_hex(16)
+            fd = connection.fileno()
+            self._unauthenticated[fd] = connection, nonce, monotonic() + node_wire.GREETING_S, bytearray()
+            self._reactor.watch(fd, partial(self._read_handshake, fd))
+            self._answer(connection, Challenge(nonce))
+
+    def _read_handshake(self, fd: int) -> None:
+        connection, nonce, _, said = self._unauthenticated[fd]
+        try:
+            data = connection.recv(node_wire.MAX_GREETING_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        said += data
+        if not data or len(said) > node_wire.MAX_GREETING_BYTES:
+            self._dismiss(fd)
+            return
+        if not said.endswith(b"\n"):
+            return
+        try:
+            greeting = msgspec.json.decode(said, type=Greeting)
+            proved = is_proved(self._secret, greeting.proof, "agent", nonce, greeting.nonce)
+        except (ValueError, RecursionError):
+            # No JSON, no UTF-8: whoever that is has not proved anything yet.
+            self._dismiss(fd)
+            return
+        if not proved:
+            self._answer(connection, Welcome(refused="the secret is wrong"))
+            self._dismiss(fd)
+            return
+        found = self._find(greeting)
+        if isinstance(found, str):
+            self._answer(connection, Welcome(refused=found))
+            self._dismiss(fd)
+            return
+        self._reactor.forget(fd)
+        del self._unauthenticated[fd]
+        self._join(found, greeting, connection, nonce)
+
+    def _find(self, greeting: Greeting) -> _Link | str:
+        """The node that an agent is, or why it is none."""
+        for link in self._links.values():
+            if link.session == greeting.session:
+                return link
+        free = next((link for link in self._links.values() if not link.session), None)
+        return free or "all nodes have joined already"
+
+    def _join(self, link: _Link, greeting: Greeting, connection: socket.socket, nonce: str) -> None:
+        first = not link.session
+        link.session, link.host = greeting.session, greeting.host
+        proof = prove(self._secret, "supervisor", nonce, greeting.nonce)
+        grace_s = self._plan.config.node_grace_s
+        self._answer(
+            connection, Welcome(proof=proof, node=link.number, received=link.channel.received, grace_s=grace_s)
+        )
+        link.channel.attach(connection, greeting.received)
+        self._reactor.watch(link.channel.fileno(), partial(self._hear, link))
+        if first:
+            self._note(link, "joined")
+
+    def _hear(self, link: _Link) -> None:
+        for message in link.channel.read():
+            if why := self._fault(link, message):
+                if not link.refused:
+                    link.refused = True
+                    text = f"{link.name} reports {why}, which is not its own: dropped"
+                    self._sink.on_event(Alert(kind="node", severity="error", node=link.number, text=text))
+                continue
+            match message:
+                case node_wire.FromRankOf(rank, content):
+                    if (process := link.ranks.get(rank)) is not None:
+                        mine = self._own(link, content) if isinstance(content, Event) else content
+                        self._sink.on_messages(process, [mine], process)
+                case node_wire.Reported(StopRequested() as request):
+                    self._sink.on_event(self._own(link, request))
+                case node_wire.Reported(Alert() as alert):
+                    text = f"{link.name}: {alert.text}"
+                    self._sink.on_event(self._own(link, msgspec.structs.replace(alert, text=text)))
+                case node_wire.Reported(TelemetrySource() as source):
+                    name = f"{source.source} on {link.name}"
+                    self._sink.on_event(self._own(link, msgspec.structs.replace(source, source=name)))
+                case node_wire.Reported(DeviceSample() as sample) if sample.uuid.startswith(PLACE):
+                    uuid = place_name(sample.index, link.number)
+                    self._sink.on_event(self._own(link, msgspec.structs.replace(sample, uuid=uuid)))
+                case node_wire.Reported(event):
+                    self._sink.on_event(self._own(link, event))
+                case node_wire.RankAttached(rank):
+                    link.numbers.add(rank)
+                    link.ranks[rank] = self._rank(link, rank)
+                    self._sink.on_attached(link.ranks[rank])
+                case node_wire.RankStopped(rank, pid, stopped):
+                    if (process := link.ranks.get(rank)) is not None:
+                        process.pid, process.stopped = pid, stopped
+                case node_wire.RankExited(rank, failed, consequence):
+                    if (process := link.ranks.pop(rank, None)) is not None:
+                        if failed is not None:
+                            failed = self._own(link, msgspec.structs.replace(failed, rank=rank))
+                        self._sink.on_rank_exited(process, (failed, consequence) if failed else None)
+                case node_wire.Failed(reason):
+                    self._fail(link, f"{link.name} cannot start its ranks: {reason}", monotonic())
+
+    def _fault(self, link: _Link, message: node_wire.FromNode) -> str:
+        """What is wrong with a message, by the plan: whoever knows the secret speaks for its own ranks alone."""
+        match message:
+            case node_wire.RankAttached(rank):
+                free = rank not in self._planned and not any(rank in one.numbers for one in self._links.values())
+                return "" if rank in link.numbers or (free and 0 <= rank < MAX_RANKS) else f"rank {rank}"
+            case node_wire.FromRankOf(rank, content):
+                allowed, ranks = isinstance(content, _OF_RANKS), [rank, getattr(content, "rank", None)]
+            case node_wire.Reported(content):
+                allowed, ranks = isinstance(content, _OF_AGENTS), [getattr(content, "rank", None)]
+            case _:
+                return ""
+        if not allowed:
+            return f"the event {type(content).__name__}"
+        return next((f"rank {rank}" for rank in ranks if rank is not None and rank not in link.numbers), "")
+
+    def _rank(self, link: _Link, rank: int) -> RemoteRank:
+        # A script's take part in agreements once they say so.
+        return RemoteRank(rank, link.channel, agrees=BACKENDS[self._plan.config.backend].builtin)
+
+    def _own(self, link: _Link, event: E) -> E:
+        """An event as of this machine's clocks, and of its node."""
+        mono = event.mono - link.channel.ahead_s
+        return msgspec.structs.replace(event, node=link.number, mono=mono, time=time() - (monotonic() - mono))
+
+    def _lose(self, lost: list[_Link], now: float) -> None:
+        # A switch that fails takes several nodes: all are named, whichever is given up first.
+        away = [link.name for link in self._links.values() if link.silent_since is not None]
+        have = "has" if len(away) == 1 else "have"
+        for link in lost:
+            link.channel.detach()
+            self._note(link, "lost")
+            since = link.silent_since or now
+            self._fail(link, f"{listed(away)} {have} been out of reach for {now - since:.0f} s", since)
+
+    def _fail(self, link: _Link, why: str, since: float) -> None:
+        link.silent_since = None
+        ranks, link.ranks = link.ranks, {}
+        for process in ranks.values():
+            failed = RankFailed(rank=process.rank, node=link.number, error=why, mono=since, lost=True)
+            self._sink.on_rank_exited(process, (failed, False))
+
+    def _note(self, link: _Link, state: NodeState) -> None:
+        self._sink.on_event(Node(node=link.number, host=link.host, state=state))
+
+    def _answer(self, connection: socket.socket, message: msgspec.Struct) -> None:
+        try:
+            connection.send(wire.encode(message))
+        except OSError:
+            return
+
+    def _dismiss(self, fd: int) -> None:
+        connection, *_ = self._unauthenticated.pop(fd)
+        self._reactor.forget(fd)
+        connection.close()
+
+
+def node_token(token: str, node: int) -> str:
+    """The token that a node's processes carry: one machine may serve as several nodes, each with its own agent."""
+    return f"{token[:-4]}{node:04x}"
+
+
+def join_hint(address: str, port: int, secret: Path) -> str:
+    """The command by which another machine joins."""
+    return f"tuiapp join {address}:{port} --secret-file {secret}"

@@ -1,0 +1,141 @@
+"""Notifies once when a run has ended: runs a command and calls a webhook, as the user's settings say.
+
+The settings are copied into the run's directory at launch (`write_notification_config`). At the end the supervisor, or
+the reaper if the supervisor was killed, starts this module in its own process (`start`): no dashboard need be open, and
+neither a slow server nor a hanging command blocks anything. Whoever removes the copy sends the notice, so each attempt
+sends at most one. Errors go to supervisor.log; the webhook's address, which may be a secret, does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from trainers.config.settings import host_of
+from trainers.contract.messages import describe_result
+from trainers.contract.notices import NotificationConfig, take_notification_config
+from trainers.contract.rundir import RunDir
+from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from trainers.state.summary import RunInfo, config_facts, run_facts, summarise
+
+COMMAND_TIMEOUT_S = 60.0
+
+ENDED_S = 30.0
+"""How long the run's lock may be held after the run's last event."""
+
+
+def start(run: RunDir) -> None:
+    """Starts the notice of a run's end, if the user wants one; returns at once and never raises."""
+    if not run.notice.exists():
+        return
+    try:
+        # Its output goes where this process's output goes: to supervisor.log.
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "trainers.run.notice", str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        _log(f"cannot be sent: {error}")
+
+
+def main() -> None:
+    """Carries out a run's order, unless another process has."""
+    run = RunDir(Path(sys.argv[1]))
+    make_stdio_disk_full_safe()
+    deadline = time.monotonic() + ENDED_S
+    while run.is_live() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    # Still live: somebody has resumed it meanwhile, and the order is for the end of that attempt.
+    order = None if run.is_live() else take_notification_config(run)
+    if order is None:
+        return
+    info = summarise(run)
+    if order.webhook:
+        _send(order.webhook, info)
+    if order.command:
+        _call(order, info)
+
+
+def facts(info: RunInfo) -> dict[str, object]:
+    """Facts of a run for the notice; null for what it did not reach."""
+    return {
+        **run_facts(info.directory, info.status, info.summary),
+        "name": info.name or None,
+        **config_facts(info.config),
+        "host": socket.gethostname(),
+        "reason": info.reason,
+    }
+
+
+def in_a_sentence(info: RunInfo) -> str:
+    """Describes the end of a run."""
+    came_to = f", {result}" if (result := describe_result(info.summary)) else ""
+    what = f"{info.name} ({info.directory.run_id})" if info.name else info.directory.run_id
+    return f"{what} {info.status}{came_to}: {info.reason}"[:500]
+
+
+def _environment(info: RunInfo) -> dict[str, str]:
+    """The facts as environment variables: TUIAPP_RUN_STATUS and so on; unknown values are empty."""
+    values = {**facts(info), "text": in_a_sentence(info)}
+    texts = {f"TUIAPP_RUN_{name.upper()}": "" if value is None else str(value) for name, value in values.items()}
+    texts["TUIAPP_RUN_ID"] = texts.pop("TUIAPP_RUN_RUN")
+    # A NUL ends an environment's entry.
+    return {name: text.replace("\0", "") for name, text in texts.items()}
+
+
+def _call(order: NotificationConfig, info: RunInfo) -> None:
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                order.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env={**os.environ, **_environment(info)},
+                cwd=next(place for place in (os.path.expanduser("~"), "/") if os.path.isdir(place)),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            _log(f"the command {order.command[0]!r} cannot be run: {error}")
+            return
+        try:
+            code = process.wait(COMMAND_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # With all its children.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            _log(f"the command {order.command[0]!r} did not end within {COMMAND_TIMEOUT_S:g} s and was killed")
+            return
+        if code:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
+            words = said.read().decode(errors="replace").strip()
+            _log(f"the command {order.command[0]!r} ended with {code}: {words or 'it said nothing'}")
+
+
+def _send(url: str, info: RunInfo) -> None:
+    # 30 ms and some MiB that the supervisor, which imports this module too, does not need.
+    from trainers.run.webhook import post
+
+    # msgspec writes a non-finite loss as null; JSON has no such number.
+    if problem := post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
+        _log(f"the webhook at {host_of(url)} rejected the notice: {problem}")
+
+
+def _log(text: str) -> None:
+    print(f"notice: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Metrics of a script that reports none: found in its output by a pattern, and in TensorBoard's event files."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import NamedTuple
+
+from trainers.config.options import shown
+from trainers.config.run_config import RunConfig
+from trainers.config.script_syntax import STEP, as_read, compile_pattern
+from trainers.contract.events import Alert, LogLine, Metrics
+from trainers.contract.metrics import MAX_COUNT, MAX_STEP
+from trainers.run.event_files import EventFiles, Scalar
+from trainers.run.processes import RankProcess
+from trainers.run.step_batch import Budget, pack
+
+LOOK_S = 1.0
+"""Between two looks into the directory of event files; longer if a look takes long."""
+LAST_LOOK_S = 5.0
+LINES_AT_ONCE = 1000
+MATCH_S = 1.0
+"""Of processor time: a pattern that takes more for so many lines is given up, as some never end."""
+
+
+class Row(NamedTuple):
+    step: int
+    values: Mapping[str, float]
+
+
+class ScriptMetrics:
+    """Collects the metrics of all ranks of a script; `take` returns them for the journal."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._pattern = compile_pattern(config.output_pattern) if config.output_pattern else None
+        # Several nodes may share the directory: each reads its own files.
+        host = socket.gethostname() if config.nodes > 1 else ""
+        self._files = _FileReader(Path(config.tensorboard_dir), host) if config.tensorboard_dir else None
+        self._idle: dict[str, str] = {}
+        """Settings that have found no metric yet, on any node → words for that."""
+        if config.output_pattern:
+            self._idle["output_pattern"] = (
+                f"output_pattern {shown(config.output_pattern)} found no number in the output"
+            )
+        if config.tensorboard_dir:
+            self._idle["tensorboard_dir"] = f"no scalar was written below tensorboard_dir {config.tensorboard_dir!r}"
+        self._batches: dict[int, Batch] = {}
+        self._ranks: dict[int, int] = {}
+        self._dropped: set[str] = set()
+        """Settings of which a value was dropped, which is said once."""
+        self._out: list[Metrics | Alert | LogLine] = []
+
+    def listen(self, process: RankProcess) -> None:
+        """Has a rank's lines matched."""
+        self._ranks[process.pid] = process.rank
+        if self._pattern is None:
+            return
+        for tail in process.tails:
+            lines = MatchedLines(self._pattern)
+
+            def hear(texts: list[str], rank: int = process.rank, lines: MatchedLines = lines) -> None:
+                self._hear(rank, lines, texts)
+
+            tail.on_texts = hear
+
+    def take(self, now: float) -> list[Metrics | Alert | LogLine]:
+        """What was found since the last call; `now` is monotonic."""
+        if self._files is not None:
+            self._sort(self._files)
+        for batch in self._batches.values():
+            self._out += batch.flush(now)
+        taken, self._out = self._out, []
+        return taken
+
+    def finish(self) -> list[Metrics | Alert | LogLine]:
+        """What the ranks, which have all ended, have written last."""
+        if self._files is not None:
+            self._files.finish()
+        return self.take(monotonic())
+
+    def idle(self) -> list[LogLine]:
+        """A note of each setting that has found nothing."""
+        return [LogLine(rank=None, stream="run", text=text) for text in self._idle.values()]
+
+    def note_found(self) -> None:
+        """Another node has found metrics."""
+        self._idle.clear()
+
+    def _hear(self, rank: int, lines: MatchedLines, texts: list[str]) -> None:
+        for start in range(0, len(texts), LINES_AT_ONCE):
+            if self._pattern is None:
+                return
+            try:
+                with _no_longer_than(MATCH_S):
+                    for row in lines.match(texts[start : start + LINES_AT_ONCE]):
+                        self._batch(rank).add(row)
+                        self._idle.pop("output_pattern", None)
+                if lines.dropped is not None:
+                    self._note_dropped("output_pattern", lines.dropped, "")
+            except TimeoutError:
+                self._pattern = None
+                self._idle.pop("output_pattern", None)
+                text = f"output_pattern takes more than {MATCH_S:.0f} s for a few lines: it is no longer used"
+                self._out.append(Alert(kind="output-pattern", text=text))
+
+    def _sort(self, files: _FileReader) -> None:
+        while files.found:
+            scalar = files.found.popleft()
+            if isinstance(scalar, Path):
+                text = f"{scalar} is not an event file, or is damaged: the rest of it is not read"
+                self._out.append(LogLine(rank=None, stream="run", text=text))
+            else:
+                # A file of a process that no rank is, such as one that it started, is the node's first rank's.
+                rank = self._ranks.get(scalar.pid, min(self._ranks.values(), default=0))
+                self._idle.pop("tensorboard_dir", None)
+                if scalar.step <= MAX_STEP:
+                    self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
+                else:
+                    self._note_dropped("tensorboard_dir", scalar.step, f" of {scalar.name}")
+
+    def _note_dropped(self, setting: str, step: float, what: str) -> None:
+        """Says once per setting that a value is not recorded, because of its step."""
+        if setting not in self._dropped:
+            self._dropped.add(setting)
+            text = f"{setting}: step {step:,.0f}{what} is out of range, or too far from the step before: not recorded"
+            self._out.append(Alert(kind="metric", text=text))
+
+    def _batch(self, rank: int) -> Batch:
+        return self._batches.setdefault(rank, Batch(rank))
+
+
+class MatchedLines:
+    """The lines of one stream of a rank.
+
+    A line's step is that of its group `step`, or else the stream's last one; without such a group lines that match are
+    counted. A step that falls is the beginning of an epoch: what follows is counted on. A line whose step no run
+    reaches, or which skips `MAX_COUNT` steps, says nothing of training.
+    """
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self._counts = STEP not in pattern.groupindex
+        self._step = self._base = 0
+        self._begun = False
+        self.dropped: float | None = None
+        """The last step that was out of range."""
+
+    def match(self, texts: Sequence[str]) -> Iterator[Row]:
+        for text in texts:
+            groups: dict[str, str] = {}
+            for found in self._pattern.finditer(as_read(text)):
+                groups |= {name: said for name, said in found.groupdict().items() if said is not None}
+            step = _number(groups.pop(STEP, ""))
+            values = {
+                name.replace("__", "/"): value for name, said in groups.items() if (value := _number(said)) is not None
+            }
+            if step is not None and step >= 0:
+                base = self._base if self._base + step >= self._step else self._step + (step == 0)
+                furthest = min(MAX_STEP, self._step + MAX_COUNT - 1) if self._begun else MAX_STEP
+                if base + step > furthest:
+                    self.dropped = step
+                    continue
+                self._base, self._step, self._begun = base, base + int(step), True
+            elif self._counts and values:
+                self._step += 1
+            if values:
+                yield Row(self._step, values)
+
+
+class Batch:
+    """The rows of one rank on their way to the journal: joined into events, and thinned if there are too many."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._rows: list[Row] = []
+        self._budget = Budget(monotonic())
+
+    def add(self, row: Row) -> None:
+        last = self._rows[-1] if self._rows else None
+        if last and last.step == row.step and not last.values.keys() & row.values.keys():
+            self._rows[-1] = Row(row.step, {**last.values, **row.values})
+        else:
+            self._rows.append(row)
+
+    def flush(self, now: float) -> Iterator[Metrics]:
+        rows, self._rows = self._rows, []
+        window = self._budget.window(len(rows), now) if rows else 1
+        cuts = [0]
+        for place, (one, other) in enumerate(pairwise(rows), 1):
+            far = other.step - rows[cuts[-1]].step >= MAX_COUNT
+            if other.step <= one.step or far or other.values.keys() != one.values.keys():
+                cuts.append(place)
+        for start, end in pairwise([*cuts, len(rows)]):
+            yield from self._pack(rows[start:end], window)
+
+    def _pack(self, rows: list[Row], window: int) -> Iterator[Metrics]:
+        """Packs rows of the same metrics in ascending steps, `window` rows an entry."""
+        if rows:
+            yield pack(self._rank, [row.step for row in rows], _columns(rows), window)
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[float]]:
+    return {name: [row.values[name] for row in rows] for name in rows[0].values}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+@contextmanager
+def _no_longer_than(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in what takes more processor time; in the main thread only.
+
+    The `re` module looks for signals while it matches.
+    """
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+class _FileReader:
+    """Reads event files in a thread: their file system may not answer."""
+
+    def __init__(self, directory: Path, host: str) -> None:
+        self.found: deque[Scalar | Path] = deque()
+        """Scalars, and files that are damaged."""
+        self._files = EventFiles(directory, host)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="event-files", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        self._over.set()
+        self._thread.join(LAST_LOOK_S)
+
+    def _read(self) -> None:
+        last = False
+        while not last:
+            began = monotonic()
+            last = self._over.is_set()
+            damaged = len(self._files.damaged)
+            self.found += self._files.read()
+            self.found += self._files.damaged[damaged:]
+            if not last:
+                self._over.wait(max(LOOK_S, 20 * (monotonic() - began)))

@@ -1,0 +1,415 @@
+"""One run's supervisor: starts the ranks, drains what they report into the journal, ends them.
+
+    python -m trainers.run.supervisor RUN_DIR [LOCK_FD CHECKPOINT [NOTE…]]
+
+Given a checkpoint's name, the run resumes from it in a further attempt, under the lock that its starter took and passes
+on as an open descriptor; notes say what was wrong with newer checkpoints. The name is "" for a script, which saves its
+own.
+
+A script's ranks report over a socket (`listener`). If its plan has no processes, somebody else starts them: the
+supervisor then only records those that connect, and ends when they have ended.
+
+A single thread waits for whichever comes first: a message, the end of a process, a command, a deadline. No reader of
+the run, and no rank, can block it. It ends once all ranks have ended; the journal's last event says how.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.mirror import OFF
+from trainers.config.network import interface_of, own_address
+from trainers.config.plan import Plan, read_plan
+from trainers.contract.evaluations import NEVER
+from trainers.contract.events import (
+    Alert,
+    Checkpoint,
+    Event,
+    LogLine,
+    Metrics,
+    Phase,
+    RankFailed,
+    RunEnded,
+    Stacks,
+    StopRequested,
+    Summary,
+)
+from trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
+from trainers.contract.orphans import kill_tagged
+from trainers.contract.rundir import RunDir
+from trainers.run import disk_full_safe_stdio, notice, wire
+from trainers.run.agreement import Agreement, Voter
+from trainers.run.helper import Helper
+from trainers.run.journal_keeper import JournalKeeper
+from trainers.run.listener import AttachedRank, Connection
+from trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
+from trainers.run.nodes import Nodes, RemoteRank, join_hint, node_token
+from trainers.run.place import LOOPBACK, Place
+from trainers.run.processes import (
+    RankProcess,
+    bind_rendezvous,
+)
+from trainers.run.reactor import Reactor
+from trainers.run.requests import SIGNALS, Requests
+from trainers.run.run_events import run_ended_event, run_started_event
+from trainers.run.script_process import reserve_port
+from trainers.run.teardown import Teardown
+from trainers.run.watchdog import Watchdog
+from trainers.state.summary import last_attempt, summarise
+from trainers.state.summary_meter import Tally
+
+TICK_S = 0.05
+POLL_S = 0.1
+FIRST_RANK_S = 30.0
+"""Time for the first rank to connect, if somebody else starts them."""
+LATE_RANK_S = 2.0
+"""Time for a rank that is still missing to connect after the others have ended."""
+SAY_WAITING_S = 600.0
+RESAMPLE_S = 1.0
+"""From a rank's connection to sampling its process: others may follow."""
+
+Rank: TypeAlias = RankProcess | AttachedRank | RemoteRank
+
+
+class Supervisor:
+    """Runs one run to its end; `lock` is the descriptor that holds the run's lock."""
+
+    def __init__(self, run: RunDir, plan: Plan, resumed: CheckpointDir | None = None, lock: int | None = None) -> None:
+        self._run, self._plan, self._config = run, plan, plan.config
+        self._is_script = not BACKENDS[self._config.backend].builtin
+        self._token = node_token(f"{run.run_id}-{secrets.token_hex(8)}", 0)
+        self._started = monotonic()
+        self._resumed = resumed
+        self._from = resumed.manifest.step if resumed else 0
+        best = best_saved(run.checkpoints) if resumed else NEVER
+        self._attempt = last_attempt(run) + 1
+        before = summarise(run).summary if self._attempt > 1 else None
+        self._tally = Tally(plan, plan.world_size, self._from, best, before)
+        self._journal = JournalKeeper(run, lock, self._attempt, self._summary)
+        self._saved: tuple[int, str] | None = None
+        """Step and name of the last checkpoint."""
+        self._attached: set[int] = set()
+        """The ranks that somebody else started."""
+        self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
+        self._failures: list[Failure] = []
+        self._agreement = Agreement()
+        self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._is_script else None)
+        self._watchdog = Watchdog(self._emit, self._place_of, self._away)
+        self._mirror: Helper | None = None
+        """Ends by itself, once it has read the end of the run."""
+        self._reactor = Reactor()
+        self._node = LocalNode(run, plan, self._token, self._reactor, self)
+        self._nodes: Nodes | None = None
+        """The others; None until their agents may connect, and on one machine."""
+        self._waits_for_nodes = False
+        self._say_waiting_at = 0.0
+        self._held = ExitStack()
+        self.requests = Requests(run, in_job=self._config.launcher == "slurm")
+
+    def run(self, notes: Sequence[str] = ()) -> None:
+        """Runs from the first event to the last; `notes` say how this attempt began."""
+        # A script resumes from a checkpoint of its own.
+        resumed_from = None if self._is_script and self._attempt > 1 else self._from
+        self._emit(run_started_event(self._run, self._plan, self._attempt, resumed_from))
+        for note in notes:
+            self._emit(Alert(kind="checkpoint", text=note))
+        self._write(durable=True)
+        if self._attempt > 1:
+            # What the digest knows of earlier attempts, now that it knows from which step this one resumes.
+            self._journal.repeat()
+        try:
+            self._start_processes()
+            self._event_loop()
+            self._end()
+        except Exception as error:
+            # Whatever it is, the run must not end silently.
+            traceback.print_exc()
+            self._give_up(error)
+
+    def _event_loop(self) -> None:
+        polled = monotonic()
+        while self._ranks or self._waits_for_nodes or monotonic() < self._wait_until:
+            self._reactor.wait(TICK_S)
+            now = monotonic()
+            if now - polled >= POLL_S:
+                polled = now
+                self._poll(now)
+            self._teardown.advance(now, [*self._ranks.values(), *self._node.processes_beside()], self._emit)
+            self._write()
+
+    def _start_processes(self) -> None:
+        self._node.start_reaper()
+        if self._config.mirror != OFF:
+            # Other runs need not wait for its import.
+            from trainers.run.mirror import start_mirror
+
+            without = f"{self._config.mirror} is not written meanwhile, and the run continues; see supervisor.log"
+            self._mirror = Helper("mirror", partial(start_mirror, self._run), self._emit, without)
+            self._mirror.advance(monotonic())
+        if self._config.nodes == 1:
+            self._start_ranks(LOOPBACK)
+            return
+        self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), self._reactor, self)
+        self._waits_for_nodes = True
+        self._say_waiting(monotonic())
+
+    def _say_waiting(self, now: float) -> None:
+        """Says which nodes are missing, and how they join; again now and then."""
+        if self._nodes is None or self._config.launcher != "join" or now < self._say_waiting_at:
+            return
+        self._say_waiting_at = now + SAY_WAITING_S
+        hint = join_hint(self._nodes.address, self._nodes.port, self._run.secret)
+        count = self._nodes.missing
+        text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`"
+        self._emit(LogLine(rank=None, stream="run", text=text))
+
+    def _start_ranks(self, address: str) -> None:
+        # A program that serves the rendezvous by itself listens on its port later.
+        listens = BACKENDS[self._config.backend].takes_listener
+        interface = "lo" if self._nodes is None else interface_of(address)
+        resume_from = str(self._resumed.path) if self._resumed is not None else ""
+        with ExitStack() as held:
+            store = bind_rendezvous(address) if listens else reserve_port(address)
+            # It is kept for it until the run ends.
+            (held if listens else self._held).enter_context(store)
+            port = store.getsockname()[1]
+            place, passed = Place(port, address, 0, interface), store if listens else None
+            try:
+                self._node.start(place, self._attempt, list(self._plan.ranks_of(0)), resume_from, passed)
+            except StartError as error:
+                self._fail(RankFailed(rank=error.rank, error=str(error), step=self._from))
+                self._teardown.fail(monotonic())
+                return
+            if self._nodes is not None:
+                self._nodes.begin(self._token, self._attempt, port, resume_from)
+
+    @property
+    def _ranks(self) -> Mapping[int, LocalRank | RemoteRank]:
+        """Those that have not ended, on all nodes."""
+        return self._node.ranks if self._nodes is None else {**self._nodes.ranks, **self._node.ranks}
+
+    def _place_of(self, rank: int) -> str:
+        """The node of a rank as text; "" on one machine."""
+        return self._nodes.place_of(rank) if self._nodes is not None else ""
+
+    def _away(self) -> dict[int, str]:
+        """The ranks whose node does not answer, each with the node's name."""
+        return self._nodes.away() if self._nodes is not None else {}
+
+    def _advance_nodes(self, now: float) -> None:
+        if self._nodes is None:
+            return
+        self._nodes.advance(now, failing=bool(self._failures), at_once=self._teardown.at_once)
+        if self._waits_for_nodes and not self._teardown.stopping and (why := self._nodes.refusal()):
+            # Nothing trains yet: the run ends here.
+            self._waits_for_nodes = False
+            self._fail(RankFailed(rank=0, error=why, step=None, lost=True))
+        if self._waits_for_nodes and (self._teardown.stopping or not self._nodes.missing):
+            self._waits_for_nodes = False
+            if not self._teardown.stopping:
+                self._start_ranks(self._nodes.address)
+        if self._waits_for_nodes:
+            self._say_waiting(now)
+
+    def _fail(self, failed: RankFailed) -> None:
+        self._failures.append((failed, False))
+        self._emit(failed)
+
+    def _voters(self) -> list[Voter]:
+        ranks = self._ranks
+        if self._node.reporters is None:
+            return [rank for rank in ranks.values() if not isinstance(rank, AttachedRank)]
+        # Agents send the votes of a script's ranks on other nodes.
+        remote = [rank for rank in ranks.values() if isinstance(rank, RemoteRank)]
+        return [*(one for one in self._node.reporters.connections if one.rank in ranks), *remote]
+
+    # What is heard of the nodes: `local_node.Sink`.
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, StopRequested):
+            self._request_stop(event)
+            return
+        if isinstance(event, Metrics):
+            if event.node:
+                self._node.note_found()
+            self._tally.add(event)
+        self._emit(event)
+
+    def on_messages(self, rank: LocalRank | RemoteRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
+        for message in messages:
+            if isinstance(message, wire.Heartbeat):
+                self._watchdog.hear(message, monotonic())
+            elif isinstance(message, Stacks):
+                self._watchdog.hear_stacks(message)
+            elif isinstance(message, wire.Vote):
+                self._agreement.count(message, via, self._voters())
+            elif isinstance(message, StopRequested):
+                self._request_stop(message)
+            elif isinstance(message, wire.Agrees):
+                via.agrees = True
+                self._agreement.join(via, self._voters())
+            elif isinstance(message, wire.Leaves):
+                via.agrees = False
+                self._agreement.leave(message.step, self._voters())
+            elif not isinstance(message, wire.Hello | wire.Failed):
+                if isinstance(message, Phase):
+                    rank.done |= message.phase == "done"
+                    if message.phase == "checkpointing":
+                        self._teardown.give_time_to_save(monotonic())
+                elif isinstance(message, Checkpoint):
+                    if self._is_script and (message.step, message.name) == self._saved:
+                        # All ranks of a script may report it.
+                        continue
+                    self._saved = message.step, message.name
+                self._tally.add(message)
+                self._emit(message)
+
+    def on_attached(self, rank: AttachedRank | RemoteRank) -> None:
+        if isinstance(rank, AttachedRank):
+            self._attached.add(rank.rank)
+            self._wait_until = 0.0
+        elif self._teardown.killing:
+            rank.kill(signal.SIGTERM)
+
+    def on_left(self, connection: Connection) -> None:
+        # It may go on without reports, to save its model or to another run: that is no hang.
+        self._watchdog.forget(connection.rank)
+        self._agreement.leave(0, self._voters())
+
+    def rank_elsewhere(self, rank: int) -> RemoteRank | None:
+        return self._nodes.ranks.get(rank) if self._nodes is not None else None
+
+    def is_ending(self) -> bool:
+        return self._teardown.killing
+
+    def on_rank_exited(self, rank: LocalRank | RemoteRank, failure: Failure | None) -> None:
+        self._watchdog.forget(rank.rank)
+        if self._plan.processes == 0 and len(self._attached) < self._plan.world_size:
+            self._wait_until = monotonic() + LATE_RANK_S
+        if self._teardown.killing and (self._teardown.at_once or failure is None or not failure[0].lost):
+            return
+        last_step = self._tally.last_step(rank.rank)
+        if failure is None:
+            if not rank.done:
+                self._emit(Phase(rank=rank.rank, phase="done"))
+            if not self._is_script:
+                self._agreement.leave(last_step, self._voters())
+            return
+        failed, consequence = failure
+        failed = replace(failed, step=last_step or failed.step)
+        self._failures.append((failed, consequence))
+        self._emit(failed)
+        self._write(durable=True)
+        if self._plan.processes:
+            self._teardown.fail(monotonic())
+
+    def _poll(self, now: float) -> None:
+        self._node.poll(now)
+        if self._mirror is not None:
+            self._mirror.advance(now)
+        self._watchdog.advance(now, self._ranks)
+        for request in self.requests.take(stopping=self._teardown.stopping):
+            if isinstance(request, StopRequested):
+                self._request_stop(request)
+            elif not self._teardown.stopping:
+                self._emit(request)
+                if not self._agreement.propose(self._voters(), save=True):
+                    text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
+                    self._emit(Alert(kind="checkpoint", severity="info", text=text))
+        # After the requests: what ends Slurm's job ends its agents, too.
+        self._advance_nodes(now)
+        self._journal.repeat_due()
+
+    def _request_stop(self, request: StopRequested) -> None:
+        if self._teardown.stopping and request.by.startswith("Slurm"):
+            # Every process of its job hears of its end.
+            return
+        own = request.by in ("Ctrl-C", "removal") or request.by.startswith(wire.STOP_OF)
+        if self._plan.processes or not own:
+            agreed = self._teardown.stop(request, monotonic(), self._voters())
+            self._emit(replace(request, agreed=agreed))
+            return
+        self._emit(request)
+        # Whoever started the ranks ends them, or lets them train on: a script may save its model after Ctrl-C.
+        self._teardown.interrupt(request)
+        if request.by == "removal":
+            self._node.ranks.clear()
+
+    def _end(self) -> None:
+        if self._nodes is not None:
+            self._nodes.end()
+        for pid in self._node.close():
+            self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
+        self._node.finish_metrics()
+        for note in self._node.unused_settings():
+            self._emit(note)
+        summary = self._summary()
+        # The end is the journal's last event, whatever is reported of the disk before it.
+        self._write(durable=True)
+        self._journal.wait_for_room(self._is_given_up)
+        self._emit(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
+        self._write(durable=True)
+        self._journal.wait_for_room(self._is_given_up)
+        self._journal.close()
+
+    def dismiss_reaper(self) -> None:
+        self._node.dismiss_reaper()
+
+    def _give_up(self, error: Exception) -> None:
+        kill_tagged(self._token)
+        reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
+        self._emit(RunEnded(status="failed", reason=reason, summary=self._summary()))
+        self._journal.write_at_once()
+
+    def _is_given_up(self) -> bool:
+        """Whether somebody asks the run to end although its end cannot be written."""
+        return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
+
+    def _summary(self) -> Summary:
+        """What the run has come to."""
+        return self._tally.summary(monotonic() - self._started, self._journal.earlier)
+
+    def _emit(self, event: Event) -> None:
+        self._journal.add(event)
+
+    def _write(self, *, durable: bool = False) -> None:
+        saver = self._node.ranks.get(0)
+        self._journal.write(self._tally.step, saver if isinstance(saver, RankProcess) else None, durable=durable)
+        if self._nodes is not None and not self._journal.is_blocked:
+            self._nodes.confirm()
+
+
+def main() -> None:
+    """Takes the run's lock and runs it."""
+    run, again, notes = RunDir(Path(sys.argv[1])), sys.argv[2:4], sys.argv[4:]
+    disk_full_safe_stdio.make_stdio_disk_full_safe()
+    lock = int(again[0]) if again else run.take_lock()
+    run.handover.unlink(missing_ok=True)
+    resumed = read_checkpoint(run.checkpoints / again[1]) if again and again[1] else None
+    supervisor = Supervisor(run, read_plan(run.plan), resumed, lock)
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: supervisor.requests.note_signal(number))
+    # The dashboard's terminal may go; the run does not.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    supervisor.run(notes)
+    os.close(lock)  # as long as it is held the run counts as live
+    supervisor.dismiss_reaper()
+    notice.start(run)
+
+
+if __name__ == "__main__":
+    main()

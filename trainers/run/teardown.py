@@ -1,0 +1,116 @@
+"""Ends a run before its last step: by agreement, by request, in the end by force.
+
+For a requested stop the ranks first agree on a step (see `stop_gate`), and may save a checkpoint. Ranks that have not
+ended by the deadline get SIGTERM, then SIGKILL. When a rank fails, the others get a moment to fail by themselves, so
+that their errors are on record, and are then ended.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from trainers.contract.events import Event, LogLine, StopRequested
+from trainers.run.agreement import Agreement, Voter
+
+STOP_GRACE_S = 30.0
+"""From a stop request to SIGTERM: lets the current step, and an evaluation, finish."""
+SAVE_GRACE_S = 120.0
+"""From a rank's report that it saves a checkpoint, while the run stops, to SIGTERM."""
+SETTLE_S = 1.0
+"""From the first failure to SIGTERM for the others."""
+TERM_GRACE_S = 2.0
+
+
+class Process(Protocol):
+    rank: int
+
+    def kill(self, number: signal.Signals) -> None:
+        """Sends a signal, and wakes it if it is stopped."""
+
+
+class Teardown:
+    """Ends ranks; with `signal_grace_s` those of a script, which take no part in agreements.
+
+    A stop sends them SIGTERM at once, and SIGKILL after so many seconds.
+    """
+
+    def __init__(self, agreement: Agreement, signal_grace_s: float | None = None) -> None:
+        self._agreement = agreement
+        self._signal_grace_s = signal_grace_s
+        self._now = False
+        self.stopping = False
+        self.killing = False
+        """Ranks are being ended by signals: their exits are not reported."""
+        self._failed = False
+        self._by = ""
+        self._term_at: float | None = None
+        self._kill_at: float | None = None
+        self._told: set[int] = set()
+
+    def stop(self, request: StopRequested, now: float, voters: Sequence[Voter]) -> bool:
+        """Begins to stop, or to stop at once if the request says `now`, which skips the agreement.
+
+        Returns whether the ranks agree on a step, and so get no signal as long as they keep to it.
+        """
+        self._now |= request.now
+        agreed = False
+        if not request.now and not self.stopping and self._agreement.propose(voters, stop=True, save=request.save):
+            agreed = True
+            self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
+        elif request.now or not self.stopping:
+            self._term_at = now
+            if self._kill_at is not None and request.now:
+                self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
+        self._by = self._by or request.by
+        self.stopping = True
+        return agreed
+
+    @property
+    def at_once(self) -> bool:
+        """Whether somebody has asked to stop without waiting for anything."""
+        return self._now
+
+    def interrupt(self, request: StopRequested) -> None:
+        """As `stop`, of ranks that somebody else ends: none is signalled."""
+        self._by = self._by or request.by
+        self._now = self.stopping = self.killing = True
+
+    def give_time_to_save(self, now: float) -> None:
+        """A rank has begun to save a checkpoint: a stop that waits for it gets more time."""
+        waits = self.stopping and not self._failed and not self.killing
+        if waits and self._term_at is not None and self._term_at > now:
+            self._term_at = max(self._term_at, now + SAVE_GRACE_S)
+
+    def fail(self, now: float) -> None:
+        self._failed = True
+        if self._term_at is None or self._term_at > now + SETTLE_S:
+            self._term_at = now + SETTLE_S
+
+    def advance(self, now: float, live: Sequence[Process], emit: Callable[[Event], None]) -> None:
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = now + TERM_GRACE_S
+            for rank in live:
+                if rank.rank not in self._told:
+                    self._told.add(rank.rank)
+                    text = f"rank {rank.rank} did not end on SIGTERM: sent SIGKILL"
+                    emit(LogLine(rank=None, stream="run", text=text))
+                rank.kill(signal.SIGKILL)
+        elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
+            self.killing = True
+            grace = self._signal_grace_s
+            self._kill_at = now + (TERM_GRACE_S if grace is None or self._now or self._failed else grace)
+            for rank in live:
+                rank.kill(signal.SIGTERM)
+
+    def reason(self, step: int) -> str:
+        by = {
+            "command": "on request",
+            "SIGTERM": "by SIGTERM",
+            "removal": "because its directory was removed or moved",
+            "nan_policy": "because a loss was not finite (nan_policy)",
+        }.get(self._by, f"by {self._by}")
+        where = f", after step {step:,}" if step or self._signal_grace_s is None else ""
+        at_once = self.killing and (self._now or self._signal_grace_s is None)
+        return f"{by}{where}" + (", at once" if at_once else "")

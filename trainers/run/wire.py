@@ -1,0 +1,128 @@
+"""Messages between the supervisor and its helpers: JSON lines over pipes, one pipe per direction and process.
+
+A rank's pipe to the supervisor carries events and votes; the supervisor's pipe to a rank carries its part of the
+agreement on a step, to rank 0 which checkpoints the journal covers, and in a hang the request for its collectives. Each
+pipe has one writer and one reader, so the death of either shows as its end.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from trainers.contract.events import AnyEvent, PhaseName
+from trainers.contract.lines import LineReader, encode_line
+from trainers.contract.orphans import SUPERVISOR as SUPERVISOR
+from trainers.contract.orphans import TOKEN as TOKEN
+from trainers.run.failures import RankError
+
+EVENTS_FD = "TUIAPP_EVENTS_FD"
+"""Environment variable: the descriptor on which a rank writes."""
+CONTROL_FD = "TUIAPP_CONTROL_FD"
+"""Environment variable: the descriptor from which a rank reads."""
+STORE_FD = "TUIAPP_STORE_FD"
+"""Environment variable: rank 0's rendezvous socket, bound and listening."""
+RESUME_FROM = "TUIAPP_RESUME_FROM"
+"""Environment variable: the directory of the checkpoint that this attempt resumes from; unset in the first."""
+RUN_DIR = "TUIAPP_RUN_DIR"
+"""Environment variable: the run directory to which a script's ranks report."""
+LISTENER = "TUIAPP_LISTENER"
+"""Environment variable: the name of the socket to which they connect; unset where somebody else started them."""
+PYTHON = "TUIAPP_PYTHON"
+"""Environment variable: the supervisor's interpreter, for a rank that runs in another one."""
+STOP_OF = "the stop of "
+"""Begins the source of a stop that a script's further run takes over from the launched one, whose id follows."""
+HEARTBEAT_S = 1.0
+
+
+class Propose(msgspec.Struct, frozen=True, tag="propose"):
+    """Supervisor to rank: start no further step, and vote."""
+
+    round: int
+    """Returned with the vote: votes of an overtaken round do not count."""
+
+
+class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
+    """Supervisor to rank: the result of the vote."""
+
+    step: int
+    """The highest that any rank has started."""
+    stop: bool
+    save: bool
+
+
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """Supervisor to rank 0: the journal holds a checkpoint's commit and all ranks' steps up to it."""
+
+    step: int
+
+
+class TellCollectives(msgspec.Struct, frozen=True, tag="tell_collectives"):
+    """Supervisor to rank: the run hangs; write which collectives this rank has begun, see `stacks.Collectives`."""
+
+
+class Vote(msgspec.Struct, frozen=True, tag="vote"):
+    """Rank to supervisor: the last step it has started."""
+
+    rank: int
+    step: int
+    round: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """Rank to supervisor, once a second: it is alive, at this step. Not for the journal."""
+
+    rank: int
+    step: int
+    phase: PhaseName
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """The first message of a rank that reports by `trainers.script.tracking`."""
+
+    rank: int
+
+
+class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
+    """Rank to supervisor: from now on it asks at each step whether to stop or save, and so takes part in votes."""
+
+    rank: int
+
+
+class Leaves(msgspec.Struct, frozen=True, tag="leaves"):
+    """Rank to supervisor: it asks no more."""
+
+    rank: int
+    step: int
+    """The last it has started, as in `Vote`."""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """Rank to supervisor: it has failed."""
+
+    rank: int
+    exit_code: int
+    error: RankError | None = None
+
+
+ToRank: TypeAlias = Propose | Agreed | Recorded | TellCollectives
+FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees | Leaves | Failed
+
+_from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
+_to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """Encodes a message as one line."""
+    return encode_line(message)
+
+
+def rank_messages(fd: int) -> LineReader:
+    """Reads the supervisor's end of a rank's, or the sampler's, pipe."""
+    return LineReader(fd, _from_rank)
+
+
+def control_messages(fd: int) -> LineReader:
+    """Reads a rank's end of the supervisor's pipe."""
+    return LineReader(fd, _to_rank)

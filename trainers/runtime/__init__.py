@@ -1,1 +1,0 @@
-"""One run on one machine: supervisor, reaper, ranks, reporter, telemetry."""

@@ -1,0 +1,270 @@
+"""Which rank of which job this process is, and which run records that job.
+
+A job is what one launcher started: torchrun, a Slurm step, mpirun, or a script that spawns its ranks. All its ranks on
+one machine report to the same run; two jobs never share one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from trainers.config.files import make_private, open_regular
+from trainers.contract.events import RunEnded
+from trainers.contract.journal_ends import peek_journal
+from trainers.contract.process_identity import identity, is_alive, start_time
+from trainers.contract.rundir import RunDir
+from trainers.run.wire import RUN_DIR
+
+JOIN_TIMEOUT_S = 60.0
+END_S = 5.0
+"""From a run's last rank to the release of its lock."""
+STALE_S = 86_400.0
+MAX_NOTE_BYTES = 1 << 20
+"""Of a job's file: the run's id, and a line for each process that reports, rank and identity."""
+
+_ENVIRONMENTS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, accelerate, DeepSpeed
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""Variables that hold a process's rank and the number of ranks, the most specific launcher first."""
+
+
+REPORTS = "TUIAPP_REPORTS"
+"""Environment variable of a process that reports, and so of those that it starts: its pid and `Place`."""
+
+
+class StoppedError(Exception):
+    """The job's run was stopped after this process began: it is to end, and begins no other run."""
+
+
+class Place(NamedTuple):
+    rank: int
+    world_size: int
+    job: str
+    """Names the job on this machine."""
+    part: tuple[int, int] | None
+    """Number of this node, from 0, and of how many, if the job has ranks on several."""
+    local_size: int
+    """The ranks on this node, as far as the launcher says; else all."""
+    first_of_part: bool
+    """Whether it is the first rank of its node, of several."""
+    inherited: bool
+    """Whether the process that started this one reports as this rank, and this one is not known to be it."""
+
+
+def find_place(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> Place:
+    """Returns this process's place; arguments take precedence over frameworks, and those over the environment.
+
+    `begun`: how many runs the process has begun: a job whose ranks finish a run and begin another has two.
+    """
+    given = (rank or 0, world_size or 1) if rank is not None or world_size is not None else None
+    known = given or _from_torch() or _from_jax()
+    place = known or _from_environment() or (0, 1)
+    several = place[1] > 1
+    pid, *starter, starters_job = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
+    # The only rank was started by nobody who starts others: two such scripts of one shell are two jobs.
+    job = f"{(several and _job_of_port()) or job_of_children(os.getppid() if several else os.getpid())} {begun}"
+    if launched := os.environ.get(RUN_DIR):
+        job = f"{launched} {begun}"
+    if several and int(pid) == _parent():
+        job = starters_job
+    same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
+    part = _part() if several else None
+    if part is not None and not launched:
+        # Two may have one name, in containers.
+        job = f"{job}, node {part[0]}"
+    local_size = (_local_size(part) if part else None) or place[1]
+    first_of_part = part is not None and 0 in (_number("LOCAL_RANK"), _number("SLURM_LOCALID"))
+    inherited = not known and same and (several or bool(launched) or job == starters_job)
+    return Place(*place, job, part, local_size, first_of_part, inherited)
+
+
+def set_reports(place: Place | None) -> None:
+    """Lets the processes that this one starts know what it reports as; None: it reports no more."""
+    os.environ.pop(REPORTS, None)
+    if place is not None:
+        os.environ[REPORTS] = f"{os.getpid()} {place.rank} {place.world_size} {place.job}"
+
+
+def _parent() -> int:
+    """The pid of the process that started this one, even if it is gone or had a server fork it."""
+    module = sys.modules.get("multiprocessing.process")
+    parent = module.parent_process() if module is not None else None
+    return parent.pid if parent is not None else os.getppid()
+
+
+def job_of_children(pid: int) -> str:
+    """Names the job of the ranks that process `pid` starts; a process that trains alone is in its own."""
+    if "SLURM_STEP_ID" in os.environ and _number("SLURM_NTASKS"):
+        # Each task may have a parent of its own.
+        launcher = f"slurm {os.environ.get('SLURM_JOB_ID')}.{os.environ['SLURM_STEP_ID']}"
+    elif "TORCHELASTIC_RUN_ID" in os.environ:
+        # The port is taken as long as the job runs.
+        names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+        launcher = " ".join(["torchelastic", *(os.environ.get(name, "") for name in names)])
+    else:
+        launcher = identity(pid)
+    return f"{socket.gethostname()} {launcher}"
+
+
+def _job_of_port() -> str:
+    """Names the job of a torch.distributed process group by its port: ranks may start one another, as Lightning's do.
+
+    Returns "" if another launcher names it, or the group was made without these variables.
+    """
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    launched = {"SLURM_STEP_ID", "TORCHELASTIC_RUN_ID"} & os.environ.keys()
+    return "" if launched or not address or not port else f"{socket.gethostname()} torch {address} {port}"
+
+
+def find_run(runs_dir: Path, place: Place, make: Callable[[], RunDir]) -> RunDir:
+    """Returns the live run that records a job; the first rank to ask makes it.
+
+    Where another process that lives reports as this rank already, the ranks are those of another job of the same name,
+    as of two scripts that were given one port: theirs is a run of its own.
+
+    Raises OSError, TimeoutError, and StoppedError.
+    """
+    own, number = f"{place.rank} {identity(os.getpid())}", 1
+    while True:
+        with _locked(runs_dir, place.job if number == 1 else f"{place.job}, number {number}") as file:
+            name, *reporting = os.pread(file, MAX_NOTE_BYTES, 0).decode("utf-8", "replace").splitlines() or [""]
+            run = RunDir(runs_dir / name)
+            if run.path != runs_dir:
+                # Without its address it is ending, and takes no more ranks.
+                if run.is_live() and run.address.exists():
+                    if other := _other_process(place.rank, reporting):
+                        text = f"process {other} reports as rank {place.rank} of {name}: this is another run"
+                        print(f"tuiapp: {text}", file=sys.stderr)
+                        number += 1
+                        continue
+                    os.pwrite(file, "\n".join([name, *reporting, own]).encode(), 0)
+                    return run
+                _check_not_stopped(run)
+            run = make()
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{run.run_id}\n{own}".encode(), 0)
+            return run
+
+
+def _other_process(rank: int, reporting: list[str]) -> int:
+    """The process that reports as a rank, and neither is this one nor has started it; 0 if none does."""
+    for line in reporting:
+        number, _, known_as = line.partition(" ")
+        if number == str(rank) and is_alive(known_as):
+            pid = int(known_as.partition(":")[0])
+            if pid not in (os.getpid(), _parent()):
+                return pid
+    return 0
+
+
+def _check_not_stopped(run: RunDir) -> None:
+    deadline = time.monotonic() + END_S
+    while run.is_live() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    end = peek_journal(run.journal).last
+    began = start_time(os.getpid()) / os.sysconf("SC_CLK_TCK")
+    began_ago = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    # A later job may have the same name: that of a shell, or of a port.
+    if isinstance(end, RunEnded) and end.status == "stopped" and time.time() - end.time < began_ago:
+        raise StoppedError(f"{run.run_id}, the run of the job of this process, was stopped")
+
+
+@contextmanager
+def _locked(runs_dir: Path, job: str) -> Iterator[int]:
+    directory = runs_dir / ".jobs"
+    make_private(runs_dir)
+    make_private(directory)
+    _remove_stale(directory)
+    path = directory / hashlib.sha256(job.encode()).hexdigest()[:32]
+    file = open_regular(path, os.O_RDWR | os.O_CREAT)
+    deadline = time.monotonic() + JOIN_TIMEOUT_S
+    try:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"another rank of this job has held {path} for {JOIN_TIMEOUT_S:.0f} s") from None
+                time.sleep(0.02)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _remove_stale(directory: Path) -> None:
+    with suppress(OSError):
+        for path in directory.iterdir():
+            # Joined as long as the run lives, which may be longer; its later ranks then make a run of their own.
+            if time.time() - path.stat().st_mtime > STALE_S:
+                path.unlink()
+
+
+def suffix(place: Place) -> str:
+    """What makes a run's name differ from those of the other tasks of an array, and of the other nodes of a job."""
+    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    return (f"-{task}" if task else "") + (f"-node{place.part[0]}" if place.part else "")
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _part() -> tuple[int, int] | None:
+    for node_name, nodes_name in (
+        ("GROUP_RANK", "GROUP_WORLD_SIZE"),
+        ("SLURM_NODEID", "SLURM_STEP_NUM_NODES"),
+        ("SLURM_NODEID", "SLURM_NNODES"),
+    ):
+        node, nodes = _number(node_name), _number(nodes_name)
+        if node is not None and nodes is not None:
+            return (node, nodes) if 0 <= node < nodes > 1 else None
+    return None
+
+
+def _local_size(part: tuple[int, int]) -> int | None:
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
+        if size := _number(name):
+            return size
+    counts: list[int] = []
+    # "2(x3),1": two tasks on each of three nodes, one on the fourth.
+    for tasks, nodes in re.findall(r"(\d{1,6})(?:\(x(\d{1,6})\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        counts += [int(tasks)] * int(nodes or 1)
+    return counts[part[0]] if part[0] < len(counts) else None
+
+
+def _from_environment() -> tuple[int, int] | None:
+    for rank_name, size_name in _ENVIRONMENTS:
+        rank, size = _number(rank_name), _number(size_name)
+        if rank is not None and size is not None and (size > 1 or rank_name == "RANK"):
+            return rank, size
+    return None
+
+
+def _from_torch() -> tuple[int, int] | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _from_jax() -> tuple[int, int] | None:
+    jax = sys.modules.get("jax")
+    # Asking jax for its process index would initialize its devices, which the script may still have to choose.
+    if jax is None or not jax.distributed.is_initialized():
+        return None
+    return jax.process_index(), jax.process_count()

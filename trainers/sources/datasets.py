@@ -1,0 +1,130 @@
+"""Data sets as NumPy arrays in memory, and the order in which every backend sees them.
+
+The same seed gives the same global batches in the same order on every backend, so that their curves can be compared.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from trainers.config.dataset_error import DatasetError
+from trainers.config.datasets import Dataset, is_examined, source_of
+from trainers.config.plan import Plan
+from trainers.sources import public
+from trainers.sources.arrays import Arrays, Images, Labels, StoredArrays
+from trainers.sources.lookup import module_of, open_stored
+from trainers.sources.prepare import prepare
+from trainers.sources.stored import StoredImages
+
+__all__ = [
+    "Arrays",
+    "Images",
+    "Labels",
+    "Rows",
+    "StoredArrays",
+    "epoch_order",
+    "load",
+    "numbered_batches",
+    "open_planned",
+    "part",
+    "remaining",
+]
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+"""Numbers of examples in the training set, int64 [N]."""
+
+DIGITS_FILE = Path(__file__).with_name("digits.npz")
+
+
+def open_planned(plan: Plan) -> Arrays | StoredArrays:
+    """Loads the data set of a run, or opens it if the plan has its images read batch by batch; raises DatasetError."""
+    prepare(plan.data)
+    if not plan.streamed:
+        return load(plan.data)
+    if is_examined(plan.data.name):
+        return open_stored(plan.data)
+    arrays = load(plan.data)
+    return StoredArrays(StoredImages(arrays.x_train), arrays.y_train, StoredImages(arrays.x_test), arrays.y_test)
+
+
+def load(data: Dataset) -> Arrays:
+    """Loads a data set, downloading what is missing; raises DatasetError if a file is damaged or unavailable."""
+    name = data.name
+    if is_examined(name):
+        return open_stored(data).resident()
+    if source_of(name) is not None:
+        arrays: Arrays = module_of(name).load(data)
+        return arrays
+    loaders = {"digits": _load_digits, "cifar10": public.load_cifar10}
+    return loaders[name]() if name in loaders else public.load_idx(name)
+
+
+def part(images: Images | StoredImages, rows: slice) -> Images | StoredImages:
+    """Some of the images; stored ones are not read."""
+    return images.part(rows) if isinstance(images, StoredImages) else images[rows]
+
+
+def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """Example numbers of an epoch, counted from 1, int64 [steps, global_batch_size]; the remainder is not used.
+
+    With per-device batch b, the device at position d along the batch axis takes columns d·b to (d+1)·b.
+    """
+    order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(examples)
+    steps = examples // global_batch_size
+    return order[: steps * global_batch_size].reshape(steps, global_batch_size)
+
+
+def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[np.int64]]:
+    """The steps left in an epoch, counted from 1, up to the end of the run.
+
+    Returns the first step beyond `after`, counted over the whole run, and the examples of its global batch and the
+    following ones: int64 [steps, global_batch_size].
+    """
+    config, before = plan.config, (epoch - 1) * plan.steps_per_epoch
+    first = max(before, after) + 1
+    order = epoch_order(plan.data.train_examples, config.global_batch_size, config.seed, epoch)
+    return first, order[first - 1 - before : plan.total_steps - before]
+
+
+def numbered_batches(
+    images: Images | StoredImages, labels: Labels, batch_size: int, part: tuple[int, int] = (0, 1)
+) -> Iterator[tuple[Images, Labels, npt.NDArray[np.int32]]]:
+    """Iterates over examples in batches of one size, in which each example counts once.
+
+    Part (k, N) is the k-th of N equal parts of each batch.
+
+    Yields:
+        Images [batch_size / N, H, W, C], labels int64 [batch_size / N], and the examples' numbers, int32
+        [batch_size / N]: −1 for the zeros that fill up the last batch.
+    """
+    size = batch_size // part[1]
+    for start in range(part[0] * size, part[0] * size + len(images), batch_size):
+        rows = slice(start, start + size)
+        missing = min(size, max(0, start + size - len(images)))
+        numbers = np.arange(start, start + size - missing, dtype=np.int32)
+        x = np.pad(images[rows], ((0, missing), (0, 0), (0, 0), (0, 0)))
+        yield x, np.pad(labels[rows], (0, missing)), np.pad(numbers, (0, missing), constant_values=-1)
+
+
+def _load_digits() -> Arrays:
+    try:
+        with np.load(DIGITS_FILE, allow_pickle=False) as stored:
+            x_train, x_test = _enlarge_digits(stored["x_train"]), _enlarge_digits(stored["x_test"])
+            return Arrays(x_train, stored["y_train"].astype(np.int64), x_test, stored["y_test"].astype(np.int64))
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile, zlib.error) as error:
+        message = f"{DIGITS_FILE} is missing or damaged ({error}); it ships with tuiapp: install tuiapp again."
+        raise DatasetError(message) from error
+
+
+def _enlarge_digits(small: npt.NDArray[np.uint8]) -> Images:
+    """From [N, 8, 8] with values 0–16 to [N, 28, 28, 1] with 0–255: each pixel 3×3, and a border of 2."""
+    bright = np.round(small.astype(np.float32) * (255 / 16)).astype(np.uint8)
+    large = bright.repeat(3, axis=1).repeat(3, axis=2)
+    return np.pad(large, ((0, 0), (2, 2), (2, 2)))[..., np.newaxis]

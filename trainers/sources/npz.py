@@ -1,0 +1,32 @@
+"""The user's own data set: npz:PATH. `trainers.config.npz` says what the file must hold, and checks most of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainers.config.dataset_error import DatasetError
+from trainers.config.datasets import NPZ, Dataset
+from trainers.config.files import absolute
+from trainers.config.npz import NpzFile, open_npz
+from trainers.sources.arrays import Arrays, Images, Labels
+
+
+def load(facts: Dataset) -> Arrays:
+    """Loads npz:PATH; raises DatasetError if it is missing, invalid, or changed since the run was started."""
+    path = absolute(facts.name.removeprefix(NPZ))
+    with open_npz(path) as file:
+        arrays = Arrays(*_read(file, "train"), *_read(file, "test"))
+    for images, labels, examples in (
+        (arrays.x_train, arrays.y_train, facts.train_examples),
+        (arrays.x_test, arrays.y_test, facts.test_examples),
+    ):
+        as_found = images.shape == (examples, *facts.input_shape) and labels.shape == (examples,)
+        if not as_found or labels.min() < 0 or labels.max() >= facts.classes:
+            raise DatasetError(f"{path} was changed while the run was starting; start it again.")
+    return arrays
+
+
+def _read(file: NpzFile, part: str) -> tuple[Images, Labels]:
+    images, labels = file.images(f"x_{part}"), file.read(f"y_{part}")
+    images = images if images.ndim == 4 else images[..., np.newaxis]
+    return np.ascontiguousarray(images), labels.reshape(-1).astype(np.int64)

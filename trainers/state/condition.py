@@ -1,0 +1,230 @@
+"""Judgements in words: the condition of a rank, and the headline of a run."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from trainers.contract import messages as wording
+from trainers.contract.events import Checkpoint, Node, Queued, RankFailed, RunStarted, StopRequested
+from trainers.contract.messages import describe_result
+from trainers.state.rank_state import RankState
+from trainers.state.run_state import RunState, Stall
+from trainers.state.signs import SIGNS
+from trainers.state.text import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_metric,
+    format_percent,
+    format_seconds,
+    join_words,
+    plural,
+    sanitize,
+)
+
+Severity: TypeAlias = Literal["good", "info", "warning", "error"]
+
+SLOW_BEHIND_STEPS = 3
+SLOW_SKEW = 0.25  # a rank whose steps take this much longer than the ranks' median is slow
+SLOW_BEHIND_S = 1.0
+"""A rank further behind in time and in steps is slow; less may come from when ranks report."""
+
+
+class Condition(NamedTuple):
+    """A state with a symbol, so that it never depends on colour alone."""
+
+    symbol: str
+    text: str
+    severity: Severity
+
+
+def describe_node(node: Node) -> str:
+    """What has become of a node, in a few words."""
+    words = {"joined": "has joined", "silent": "is not connected", "back": "is connected again", "lost": "is lost"}
+    return f"node {node.node} ({sanitize(node.host, 60)}) {words[node.state]}"
+
+
+def describe_queued(queued: Queued) -> str:
+    """How a run's Slurm job waits, in one line."""
+    return sanitize(wording.describe_queued(queued), 200)
+
+
+def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
+    """Describes what started, where, with how many ranks or devices."""
+    ranks = "1 rank process" if started.world_size == 1 else f"{started.world_size:,} rank processes"
+    if not process_per_device:
+        ranks = f"{plural(started.world_size, 'device')} in one process"
+    how = "started"
+    if started.attempt > 1:
+        again = f"resumed from step {started.resumed_from:,}" if started.resumed_from else "started again"
+        how = f"{again}, attempt {started.attempt},"
+    others = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
+    return f"run {how} on {started.host}{others}: {ranks}"
+
+
+def describe_failure(failure: RankFailed) -> str:
+    """Describes how a rank ended, in one sentence."""
+    return sanitize(wording.describe_failure(failure), 400)
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> str:
+    """Describes a committed checkpoint in a few words."""
+    best = "best" if checkpoint.best else ""
+    size = format_bytes(checkpoint.bytes)
+    # A script does not say how long it took.
+    seconds = format_seconds(checkpoint.seconds) if checkpoint.seconds else ""
+    return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
+
+
+def run_words(state: RunState, now: float) -> tuple[str, str]:
+    """Returns the name of a run's state as in `SIGNS`, and how it is shown, with how far or for how long."""
+    if state.reading is not None:
+        return "reading", f"READING {format_percent(state.reading)}"
+    if (stall := state.stall) is not None:
+        return "stalled", f"STALLED {format_duration(max(0.0, now - stall.since))}"
+    return state.status, state.status.upper()
+
+
+def rank_condition(
+    state: RunState,
+    rank: RankState,
+    behind: int,
+    now: float,
+    skew: float | None = None,
+    stall: Stall | None = None,
+    newest: float | None = None,
+) -> Condition:
+    """Returns a rank's condition.
+
+    `behind` is in steps behind the leader, `now` in seconds since the epoch; `skew` is the rank's step time over the
+    ranks' median, less 1, or None where not known; `stall` is the state's; `newest` is when any rank reported last, or
+    None where there is no other.
+    """
+    if rank.failure is not None:
+        first = "failed first: " if len(state.failures) > 1 and rank.failure is state.first_failure else ""
+        return Condition("✖", first + (rank.failure.signal or f"exit {rank.failure.exit_code}"), "error")
+    if not state.is_live:
+        done = state.status == "completed"
+        return Condition(SIGNS["completed"], "done", "good") if done else Condition(SIGNS["stopped"], "ended", "info")
+    if not rank.last_time:
+        return Condition("◌", "queued" if state.status == "queued" else "starting", "info")
+    if state.reading is not None:
+        return Condition(SIGNS["reading"], "reading", "info")
+    silent = now - rank.last_time
+    if stall is not None and rank.phase != "done":
+        lasted = format_duration(max(0.0, now - stall.since))
+        if stall.culprits and rank.rank not in stall.culprits:
+            return Condition("◌", f"waiting {lasted}", "info")
+        return Condition(SIGNS["stalled"], f"{stall.verb} {lasted}", stall.alert.severity)
+    if rank.phase == "training" and silent > rank.silent_after_s:
+        # Where all are silent alike, one waits for another, and it is not known yet which.
+        alone = newest is None or newest - rank.last_time > rank.silent_after_s
+        return Condition("▲" if alone else "◌", f"silent {format_duration(silent)}", "warning" if alone else "info")
+    lag_s = behind * (rank.pace.step_s or 0.0)
+    if behind > SLOW_BEHIND_STEPS and lag_s > SLOW_BEHIND_S:
+        return Condition("▲", "slow", "warning")
+    if skew is not None and skew > SLOW_SKEW and rank.phase == "training":
+        return Condition("▲", f"slow +{100 * skew:.0f} %", "warning")
+    phase = rank.phase or ("running" if rank.step else "preparing")
+    return Condition("●", phase, "good" if phase in ("training", "running") else "info")
+
+
+def headline(state: RunState) -> Condition | None:
+    """Returns the most important fact, or None."""
+    found, missing = _headline(state), state.gaps.short
+    if not missing:
+        return found
+    if found is None:
+        return Condition("▲", state.gaps.words, "warning")
+    severity: Severity = found.severity if found.severity == "error" else "warning"
+    return Condition(found.symbol, join_words([found.text, missing]), severity)
+
+
+def _headline(state: RunState) -> Condition | None:
+    if state.newer:
+        return Condition("▲", f"{state.newer}. What is shown may be wrong, and nothing can be changed here", "warning")
+    if state.reading is not None:
+        return None
+    if state.status == "failed":
+        return Condition("✖", join_words([_why_failed(state), _how_to_go_on(state)]), "error")
+    if state.status == "lost":
+        text = "the supervisor died: it was killed, or the machine went down. See supervisor.log"
+        if state.removed:
+            text = "the run's directory was removed: no more data can be read"
+        return Condition("✖", join_words([text, _how_to_go_on(state)]), "error")
+    if state.ended is not None:
+        return _summary(state)
+    if state.trouble:
+        return Condition("✖", state.trouble, "error")
+    if state.failures:
+        first = state.first_failure
+        return Condition("✖", describe_failure(first), "error") if first else None
+    if state.stop_requested is not None:
+        return Condition(
+            "■", _how_it_stops(state.stop_requested, state.sigterm_grace_s, saves=not state.is_script), "warning"
+        )
+    return _latest_alert(state)
+
+
+def _how_it_stops(request: StopRequested, grace_s: float | None, *, saves: bool) -> str:
+    if request.now:
+        return "stopping now"
+    if grace_s is not None:
+        return f"SIGTERM sent; the script has {format_duration(grace_s)} to end · s again: stop now"
+    if request.save and saves:
+        return "saving a checkpoint, then stopping · s again: stop now without it"
+    return "stopping after the step that all ranks agree on · s again: stop now"
+
+
+def _how_to_go_on(state: RunState) -> str:
+    if not state.can_resume:
+        return ""
+    if state.is_script:
+        return "u: start it again"
+    return f"u: resume from step {state.resume_step:,}" if state.resume_step else "u: resume if a checkpoint was saved"
+
+
+def _why_failed(state: RunState) -> str:
+    first = state.first_failure
+    if first is not None:
+        others = len({failure.rank for failure in state.failures}) - 1
+        return describe_failure(first) + (f" · then {plural(others, 'more rank')}" if others else "")
+    return sanitize(state.ended.reason, 300) if state.ended and state.ended.reason else "the run failed"
+
+
+def _summary(state: RunState) -> Condition:
+    assert state.ended is not None
+    summary = state.ended.summary
+    epochs = round(summary.epochs, 1) if summary.epochs is not None and state.steps_per_epoch else None
+    words = join_words(
+        [
+            plural(summary.steps, "step") if summary.steps or not state.is_script else "",
+            f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}" if epochs is not None else "",
+            f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
+            describe_result(summary) if (summary.test_loss, summary.test_accuracy) != (None, None) else "",
+            format_duration(summary.seconds),
+            f"{plural(troubles, 'alert')} in the log" if (troubles := _troubles(state)) else "",
+        ]
+    )
+    if state.ended.status == "completed":
+        return Condition(SIGNS["completed"], f"completed: {words}", "warning" if troubles else "good")
+    reason = sanitize(state.ended.reason, 120)
+    return Condition(
+        "■", join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words]), "info"
+    )
+
+
+def _troubles(state: RunState) -> int:
+    return sum(alert.severity != "info" for alert in state.alerts)
+
+
+def _latest_alert(state: RunState) -> Condition | None:
+    ranked = [alert for alert in state.alerts if alert.severity == "error"] or [
+        alert for alert in state.alerts if alert.severity == "warning"
+    ]
+    if not ranked:
+        return None
+    latest, more = state.hang or ranked[-1], _troubles(state) - 1
+    where = " · 6: their stacks" if latest.kind == "hang" and state.stacks else ""
+    text = sanitize(latest.text, 300) + where + (f" · {more} more in the log" if more else "")
+    return Condition("✖" if latest.severity == "error" else "▲", text, latest.severity)

@@ -1,0 +1,284 @@
+"""The fold: from a run's events, in order, to all that its screen shows."""
+
+from __future__ import annotations
+
+from trainers.contract import events as ev
+from trainers.contract.events import about, place_name
+from trainers.contract.metrics import MAX_RANKS, evaluation_of
+from trainers.state.array_state import ArrayState
+from trainers.state.condition import (
+    describe_checkpoint,
+    describe_failure,
+    describe_node,
+    describe_queued,
+    describe_start,
+)
+from trainers.state.curves import MAX_NAMES, Curves, SampledCurve
+from trainers.state.digest import Digest, is_logged
+from trainers.state.efficiency import EfficiencyMeter
+from trainers.state.known_metrics import metric
+from trainers.state.node_state import MAX_NODES, NodeState
+from trainers.state.rank_state import RankState
+from trainers.state.readings import MOST_GPUS, new_gpu
+from trainers.state.run_state import EFFICIENCY_WINDOW_S, LogEntry, RunState, Stream
+from trainers.state.series import Series
+from trainers.state.text import join_words, sanitize
+
+MAX_ARRAYS = 512
+MAX_SOURCES = 16
+
+
+def apply(state: RunState, event: object) -> None:
+    """Folds one event, or first the digest of many; unknown ones are ignored. Never raises for an event's content."""
+    if isinstance(event, Digest):
+        return _load(state, event)
+    if not isinstance(event, ev.Event):
+        return
+    if state.first_time is None:
+        state.first_time = event.time
+    state.last_time = max(state.last_time, event.time)
+    state.mark_found()
+    state.meter.add(event)
+    match event:
+        case ev.LogLine():
+            _log(state, event, event.text, rank=event.rank, stream=event.stream)
+        case ev.Metrics():
+            _add_metrics(state, event)
+        case ev.DeviceSample():
+            if event.uuid in state.gpus:
+                state.gpus[event.uuid].add(event)
+            elif len(state.gpus) < MOST_GPUS:
+                # Until now it may have been known by its index only.
+                state.gpus.pop(place_name(event.index, event.node), None)
+                state.gpus[event.uuid] = new_gpu(event)
+            value = event.utilization_percent
+            if event.uuid in state.gpus and value is not None and not state.curves.resuming:
+                if event.uuid not in state.utilization:
+                    state.utilization[event.uuid] = SampledCurve(len(state.utilization))
+                state.utilization[event.uuid].append(state.step, value)
+            state.changed.add("devices")
+        case ev.RankSample():
+            # A process that is ending has freed its memory: its figure is not representative.
+            if event.rss_bytes and (rank := _rank(state, event.rank)):
+                rank.process = event
+                rank.cpu.append(event.cpu_percent)
+                state.changed |= {"ranks", "devices"}
+        case ev.FrameworkMemory():
+            if rank := _rank(state, event.rank):
+                rank.framework = event
+                state.changed.add("devices")
+        case ev.HostSample():
+            if event.node == 0:
+                state.host = event
+                state.host_history.add(event)
+            if node := state.nodes.get(event.node):
+                node.sample = event
+                node.history.add(event)
+                state.changed.add("ranks")
+            state.changed.add("devices")
+        case ev.Phase():
+            if rank := _rank(state, event.rank):
+                rank.phase, rank.last_time = event.phase, event.time
+                state.changed |= {"run", "ranks"}
+        case ev.Node():
+            if node := state.nodes.get(event.node):
+                node.host = sanitize(event.host, 60)
+                node.status = "joined" if event.state == "back" else event.state
+                state.changed |= {"ranks", "devices"}
+            _log(state, event, describe_node(event), stream="event" if event.state in ("joined", "back") else "warning")
+        case ev.Queued():
+            if state.queued is None:
+                _restart(state, state.step)
+                state.first_time = event.time
+                # What was sampled is past, and the nodes may be others.
+                state.nodes, state.host = {}, None
+                state.meter = EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S)
+            if state.queued is None or state.queued.reason != event.reason:
+                _log(state, event, describe_queued(event), stream="milestone")
+            state.queued = event
+            state.changed |= {"run", "ranks", "alerts", "devices"}
+        case ev.RunStarted():
+            if state.queued is not None:
+                state.queued, state.first_time = None, event.time
+            _begin(state, event)
+        case ev.SoFar():
+            if state.started is not None and state.started.attempt > 1:
+                state.curves.timeline.learn(event.time, event.summary.seconds)
+        case ev.Facts():
+            state.facts = state.facts.followed_by(event)
+            state.changed.add("run")
+        case ev.RankStarted():
+            if rank := _rank(state, event.rank):
+                rank.pid, rank.last_time = event.pid, event.time
+                rank.device, rank.uuid = sanitize(event.device, 40), event.uuid
+                rank.device_name = sanitize(event.device_name, 60)
+                name = f" ({rank.device_name})" if rank.device_name else ""
+                _log(state, event, f"started on {rank.device}{name}, pid {event.pid}", rank=event.rank)
+                state.note_devices()
+                state.changed.add("run")
+        case ev.Sharding():
+            name = sanitize(event.array, 120)
+            if name in state.arrays or len(state.arrays) < MAX_ARRAYS:
+                state.arrays.setdefault(name, ArrayState(name)).add(event)
+                state.note_devices()
+        case ev.TelemetrySource():
+            source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
+            if problem and len(state.telemetry_problems) < MAX_SOURCES:
+                state.telemetry_problems[source] = problem
+            elif state.telemetry_problems.pop(source, "") and not problem:
+                problem = "works again"
+            if problem:
+                _log(state, event, f"{source}: {problem}")
+            state.changed.add("devices")
+        case ev.Alert():
+            if event.ended:
+                for alert in [alert for alert in state.alerts if about(alert) == about(event)]:
+                    state.alerts.remove(alert)
+                if event.kind == "hang":
+                    state.stacks.clear()
+            else:
+                state.alerts.append(event)
+                if event.kind in ev.BLOCKING:
+                    for rank in state.ranks.values():
+                        rank.stalled_at = event.time
+            if event.kind in ev.BLOCKING:
+                state.changed |= {"run", "ranks"}
+            streams: dict[str, Stream] = {"warning": "warning", "error": "problem"}
+            stream = "event" if event.ended else streams.get(event.severity, "event")
+            _log(state, event, event.text, rank=event.rank, stream=stream)
+            state.changed.add("alerts")
+        case ev.Stacks():
+            if 0 <= event.rank < MAX_RANKS:
+                state.stacks[event.rank] = event
+                state.changed.add("alerts")
+        case ev.Predictions():
+            state.predictions = event
+            state.changed.add("predictions")
+        case ev.StopRequested():
+            state.stop_requested = event
+            _log(state, event, join_words([f"stop{' now' * event.now} requested", sanitize(event.by, 40)]))
+            state.changed |= {"run", "alerts"}
+        case ev.CheckpointRequested():
+            _log(state, event, join_words(["checkpoint requested", sanitize(event.by, 40)]))
+        case ev.Checkpoint():
+            while state.checkpoints and state.checkpoints[-1].step >= event.step:
+                state.checkpoints.pop()
+            state.checkpoints.append(event)
+            _log(state, event, describe_checkpoint(event), stream="checkpoint")
+            state.changed |= {"run", "curves"}
+        case ev.RankFailed():
+            if len(state.failures) < MAX_RANKS:
+                state.failures.append(event)
+            if (rank := _rank(state, event.rank)) and rank.failure is None:
+                rank.failure = event
+            _log(state, event, describe_failure(event), rank=event.rank, stream="problem")
+            state.changed |= {"run", "ranks", "alerts"}
+        case ev.RunEnded():
+            state.ended = event
+            state.curves.end(event)
+            words = join_words([event.status, event.reason])
+            _log(state, event, words, stream="problem" if event.status == "failed" else "milestone")
+            state.changed |= {"run", "ranks", "alerts", "devices", "curves"}
+
+
+def _load(state: RunState, digest: Digest) -> None:
+    for event in digest.events:
+        apply(state, event)
+    # A digest's events are a part of all: its own curves and missing steps replace what follows from them.
+    state.curves = Curves()
+    state.curves.load(digest)
+    for place, (uuid, curve) in enumerate(digest.utilization.items()):
+        state.utilization[uuid] = SampledCurve(place, Series.of(curve))
+    state.log_count += digest.forgotten
+    state.changed |= {"run", "curves", "ranks"}
+
+
+def _log(state: RunState, event: ev.Event, text: str, *, rank: int | None = None, stream: Stream = "event") -> None:
+    node = (event.node if rank is None else state.node_of(rank)) if state.nodes else None
+    state.log.append(LogEntry(event.time, rank, stream, sanitize(text), node))
+    state.log_count += 1
+    state.changed.add("log")
+
+
+def _rank(state: RunState, number: int) -> RankState | None:
+    if number in state.ranks:
+        return state.ranks[number]
+    if not 0 <= number < MAX_RANKS:
+        return None
+    state.changed |= {"run", "ranks", "devices"}
+    return state.ranks.setdefault(number, RankState(number))
+
+
+def _begin(state: RunState, event: ev.RunStarted) -> None:
+    if state.started is not None and event.attempt > state.started.attempt:
+        _restart(state, event.resumed_from or 0)
+        state.first_time = event.time
+        if event.resumed_from is not None:
+            _go_back(state, event.resumed_from)
+    state.curves.begin(event)
+    state.started = event
+    state.run_id = sanitize(event.run_id, 100) or state.run_id
+    # Of a part of a job the numbers of its ranks are not known before they report.
+    expected = event.part is None
+    for number in range(min(event.world_size, MAX_RANKS) if expected else 0):
+        if rank := _rank(state, number):
+            rank.step = max(rank.step, event.resumed_from or 0)
+    for number in [number for number in state.ranks if number >= event.world_size and expected]:
+        del state.ranks[number]
+    count = min(event.nodes, event.world_size, MAX_NODES)
+    state.nodes = {number: NodeState(number) for number in range(count)} if count > 1 else {}
+    if state.nodes:
+        state.nodes[0] = NodeState(0, sanitize(event.host, 60), "joined")
+    _log(state, event, describe_start(event, process_per_device=state.process_per_device))
+    state.step = max((rank.step for rank in state.ranks.values()), default=0)
+    state.note_devices()
+    state.changed |= {"run", "curves", "alerts"}
+
+
+def _go_back(state: RunState, step: int) -> None:
+    """Drops what earlier attempts did after the step that the present one resumes from."""
+    for curve in state.utilization.values():
+        curve.truncate(step + 1)
+    if state.predictions and state.predictions.step > step:
+        state.predictions = None
+        state.changed.add("predictions")
+    for checkpoint in [one for one in state.checkpoints if one.step > step]:
+        state.checkpoints.remove(checkpoint)
+
+
+def _restart(state: RunState, step: int) -> None:
+    """Starts a new attempt: drops all problems of the previous one."""
+    for rank in state.ranks.values():
+        rank.restart(step)
+    state.ended = state.stop_requested = None
+    # The log has them.
+    state.failures.clear()
+    state.alerts.clear()
+    state.stacks.clear()
+    # It may have other devices; its ranks report the array layouts again.
+    state.arrays.clear()
+    state.gpus.clear()
+    state.telemetry_problems.clear()
+
+
+def _add_metrics(state: RunState, event: ev.Metrics) -> None:
+    full, gaps, resuming = state.curves.full, state.gaps.count, state.curves.resuming
+    state.curves.add(event)
+    if resuming and not state.curves.resuming:
+        _go_back(state, max(0, event.first_step - 1))
+    if rank := _rank(state, event.rank):
+        rank.add(event)
+        rank.last_time = event.time
+        state.step = max(state.step, rank.step)
+    state.changed |= {"run", "curves", "ranks"}
+    if state.gaps.count > gaps:
+        state.changed.add("alerts")
+    if state.curves.full and not full:
+        _log(state, event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", stream="warning")
+    if is_logged(event):
+        words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
+        for name in evaluation_of(event.values)[1:]:
+            if name:
+                shown, value = metric(name), event.values[name][-1]
+                words.append(f"{shown.label} {shown.format(value) if value is not None else 'not finite'}")
+        _log(state, event, "  ".join([*words, f"step {event.last_step:,}"]), stream="milestone")

@@ -1,0 +1,129 @@
+"""The known metrics: their labels, units and how they are drawn; others are shown under their journal names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from trainers.contract.metrics import (
+    DATA_WAIT,
+    EXAMPLES,
+    GRADIENT_NORM,
+    HELD_OUT,
+    LEARNING_RATE,
+    LOSS,
+    RATE,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_EXAMPLES,
+    TEST_LOSS,
+    TEST_SECONDS,
+    accuracy_percent,
+    group_of,
+    loss_of,
+)
+from trainers.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
+
+Unit: TypeAlias = Literal["", "share", "%", "s"]  # unit of a metric: a share of 0 to 1 is shown in per cent
+
+UTILIZATION = "gpu/utilization"  # sampled per GPU: the only curves that no rank reports
+MAX_LABEL = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str  # as in the journal
+    label: str
+    format: Callable[[float | None], str] = format_metric  # at most nine characters
+    unit: Unit = ""
+
+    @property
+    def group(self) -> str:
+        return sanitize(group_of(self.name), MAX_LABEL)
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it is measured at evaluations: its values are marked, not smoothed."""
+        return group_of(self.name) in HELD_OUT
+
+
+def _percent(value: float | None) -> str:
+    return format_percent(value / 100 if value is not None else None)
+
+
+def format_accuracy(value: float | None, decimals: int = 1) -> str:
+    """Formats an accuracy, as a share or in per cent: "97.5 %"."""
+    return format_percent(accuracy_percent(value) / 100 if value is not None else None, decimals)
+
+
+def _rate(value: float | None) -> str:
+    return f"{value:.1e}" if value is not None and 0 < abs(value) < 0.01 else format_rate(value)
+
+
+def _learning_rate(value: float | None) -> str:
+    return f"{value:.3g}" if value is not None else format_metric(None)
+
+
+KNOWN: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(LOSS, "loss"),
+        Metric(TEST_ACCURACY, "accuracy", format_accuracy, "share"),
+        Metric(TEST_LOSS, "test loss"),
+        Metric(RATE, "examples/s", _rate),
+        Metric(STEP_TIME, "step time", format_seconds, "s"),
+        Metric(DATA_WAIT, "data wait", format_seconds, "s"),
+        Metric(LEARNING_RATE, "learning rate", _learning_rate),
+        Metric(GRADIENT_NORM, "gradient norm"),
+        Metric(UTILIZATION, "utilization", _percent, "%"),
+        Metric(EXAMPLES, "examples", _rate),
+        Metric(TEST_SECONDS, "evaluation time", format_seconds, "s"),
+        Metric(TEST_EXAMPLES, "test examples", _rate),
+    )
+}
+"""In the order in which they are offered."""
+
+
+def metric(name: str) -> Metric:
+    """Returns a metric by its name in the journal, known or not."""
+    return KNOWN.get(name) or Metric(name, sanitize(name, MAX_LABEL))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Returns the known metrics in their order, the loss first, then the others by group and name, 2 before 10."""
+    found = set(names)
+    known = [name for name in KNOWN if name in found]
+    return known + sorted(found - KNOWN.keys(), key=lambda name: (_natural(group_of(name)), _natural(name)))
+
+
+def grouped(names: Iterable[str], search: str = "") -> dict[str, list[str]]:
+    """Returns the metrics by group, those without one first; only those in which all words of `search` are found."""
+    words = search.lower().split()
+    groups: dict[str, list[str]] = {"": []}
+    for name in ordered(names):
+        shown = metric(name)
+        if all(word in f"{name} {shown.label}".lower() for word in words):
+            groups.setdefault(shown.group, []).append(name)
+    return groups
+
+
+def first_choice(names: Iterable[str]) -> str:
+    """Returns the metric that is shown first: a loss, or else the first one reported that is no figure of the steps."""
+    found = list(names)
+    others = (name for name in found if name not in KNOWN)
+    return loss_of(found) or next(others, None) or next(iter(found), LOSS)
+
+
+def second_choice(names: Iterable[str], first: str) -> str:
+    """Returns the metric that is shown beside the first: the accuracy, or else one of an evaluation, or the next."""
+    found = [name for name in names if name != first]
+    held_out = (name for name in found if metric(name).held_out and name not in KNOWN)
+    others = (name for name in found if name not in KNOWN)
+    usual = LOSS if first == TEST_ACCURACY else TEST_ACCURACY
+    return usual if usual in found else next(held_out, None) or next(others, None) or usual

@@ -1,0 +1,157 @@
+"""The state of one rank."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trainers.contract.events import FrameworkMemory, Metrics, PhaseName, RankFailed, RankSample
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, loss_of, total
+from trainers.state.readings import HISTORY
+
+PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
+SILENT_AFTER_S = 5.0  # a rank in training is silent after this long, unless its steps are longer
+SILENT_STEPS = 4  # of its own steps, before a rank is silent
+
+
+MAX_BATCHES = 96  # most batches over which a rank's speed is averaged
+
+
+class Batch(NamedTuple):
+    time: float
+    last_step: int
+    steps: int
+    seconds: float
+    examples: float
+
+
+class Pace:
+    def __init__(self) -> None:
+        self._batches: deque[Batch] = deque()
+        self._steps = 0
+        self._seconds = self._examples = 0.0
+
+    def add(self, batch: Batch) -> None:
+        if len(self._batches) == MAX_BATCHES:
+            self._forget()
+        self._batches.append(batch)
+        self._steps += batch.steps
+        self._seconds += batch.seconds
+        self._examples += batch.examples
+        while len(self._batches) > 2 and self._span_s > PACE_WINDOW_S:
+            self._forget()
+
+    @property
+    def last_time(self) -> float:
+        """Time of its last batch; 0 before the first."""
+        return self._batches[-1].time if self._batches else 0.0
+
+    @property
+    def _span_s(self) -> float:
+        """Seconds from the first batch to the last: of their steps or, if not reported, by the clock."""
+        first, last = self._batches[0], self._batches[-1]
+        return self._seconds - first.seconds if self._seconds > 0 else last.time - first.time
+
+    def _forget(self) -> None:
+        old = self._batches.popleft()
+        self._steps -= old.steps
+        self._seconds -= old.seconds
+        self._examples -= old.examples
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        return self._seconds / self._steps if self._batches and self._steps > 0 and self._seconds > 0 else None
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds per step: as reported or, if no step times are, by the clock from the first report to the last."""
+        if self._seconds > 0 or len(self._batches) < 2:
+            return self.seconds_per_step
+        steps, seconds = self._batches[-1].last_step - self._batches[0].last_step, self._span_s
+        return seconds / steps if steps > 0 and seconds > 0 else None
+
+    @property
+    def report_interval_s(self) -> float:
+        """Mean time between two reports; 0 before the second."""
+        return self._span_s / (len(self._batches) - 1) if len(self._batches) > 1 else 0.0
+
+    @property
+    def examples_per_second(self) -> float | None:
+        return self._examples / self._seconds if self._examples > 0 and self._seconds > 0 else None
+
+    def step_at(self, time: float) -> float:
+        """Returns the step that the rank had reached at that time, by its reports."""
+        later: Batch | None = None
+        for batch in reversed(self._batches):
+            if batch.time <= time:
+                if later is None or later.time <= batch.time:
+                    return batch.last_step
+                part = (time - batch.time) / (later.time - batch.time)
+                return batch.last_step + part * (later.last_step - batch.last_step)
+            later = batch
+        return later.last_step - later.steps if later else 0
+
+
+@dataclass(slots=True)
+class RankState:
+    rank: int
+    pid: int | None = None
+    device: str = ""
+    device_name: str = ""
+    uuid: str = ""  # its GPU's; "" on the CPU
+    phase: PhaseName | None = None
+    step: int = 0  # last reported; before the first, that of the checkpoint it resumes from, or 0
+    loss: float | None = None  # of that step; None where it was not finite, or before the first step
+    loss_name: str = ""  # the metric; "" before the first
+    last_time: float = 0.0  # of its last report, in seconds since the epoch; 0 before that
+    process: RankSample | None = None  # latest sample of its process
+    cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))  # of its process; 100 is one core
+    framework: FrameworkMemory | None = None  # what its framework holds on its device
+    failure: RankFailed | None = None
+    # When the run was last reported to stand still, in seconds since the epoch; what a rank reports of that time says
+    # nothing of its speed.
+    stalled_at: float = 0.0
+    pace: Pace = field(default_factory=Pace)
+
+    def add(self, event: Metrics) -> None:
+        """Adds a batch of values whose lists have equal length."""
+        values, last_step = event.values, event.last_step
+        if STEP_TIME in values:
+            if self.pace.seconds_per_step is None:
+                self.pace = Pace()
+            seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
+            if not event.time - seconds <= self.stalled_at <= event.time:
+                self.pace.add(Batch(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
+        elif event.is_training and last_step > self.step and self.pace.seconds_per_step is None:
+            if self.pace.last_time < self.stalled_at <= event.time:
+                self.pace = Pace()
+            self.pace.add(Batch(event.time, last_step, 0, 0.0, 0.0))
+        if event.is_training and last_step >= self.step:
+            self.step = last_step
+            if (name := loss_of(values)) and (name == LOSS or self.loss_name in ("", name)):
+                self.loss, self.loss_name = values[name][-1], name
+
+    def restart(self, step: int) -> None:
+        self.pid, self.phase, self.failure = None, None, None
+        self.process = self.framework = None
+        self.cpu.clear()
+        self.step, self.loss, self.loss_name, self.last_time = step, None, "", 0.0
+        self.stalled_at = 0.0
+        self.pace = Pace()
+
+    @property
+    def silent_after_s(self) -> float:
+        return max(SILENT_AFTER_S, SILENT_STEPS * (self.pace.seconds_per_step or self.pace.report_interval_s))
+
+    def behind(self, leader: RankState, now: float) -> int:
+        """Steps behind the leader.
+
+        Ranks report in batches at different moments, so the comparison is made at the moment of this rank's last
+        report; a rank that is silent is compared with the leader's last step.
+        """
+        if leader is self or not self.step:
+            return max(0, leader.step - self.step)
+        if now - self.last_time > self.silent_after_s:
+            return max(0, leader.step - self.step)
+        return max(0, int(leader.pace.step_at(self.last_time)) - self.step)

@@ -1,0 +1,390 @@
+"""What is known of a run, and what follows from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from math import isfinite
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.script_syntax import program_name
+from trainers.contract import events as ev
+from trainers.contract.about import About
+from trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
+from trainers.state.array_state import ArrayState, Device
+from trainers.state.curves import Curves, SampledCurve
+from trainers.state.efficiency import EfficiencyMeter
+from trainers.state.gaps import Gaps
+from trainers.state.known_metrics import UTILIZATION, ordered
+from trainers.state.node_state import NodeState
+from trainers.state.rank_state import RankState
+from trainers.state.readings import GpuState, HostHistory
+from trainers.state.resume_point import has_more
+from trainers.state.text import sanitize, without_directories
+
+RunStatus: TypeAlias = Literal["queued", "starting", "running", "completed", "failed", "stopped", "lost"]
+Fault: TypeAlias = Literal["", "failure", "hang"]
+# What a rank has written, and what is said of the run.
+Stream: TypeAlias = Literal["stdout", "stderr", "run", "event", "milestone", "checkpoint", "warning", "problem"]
+# A part of the screen.
+Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts", "predictions"]
+
+MAX_LOG_LINES = 5000
+MAX_CHECKPOINTS = 256
+EFFICIENCY_WINDOW_S = 30.0  # averaging window
+
+
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
+    """A line of the log, sanitized.
+
+    There may be tens of thousands a second; holding no other object, they need no garbage collection.
+    """
+
+    time: float
+    rank: int | None
+    stream: Stream
+    text: str
+    node: int | None = None  # None on one machine
+
+
+def names(config: Mapping[str, object]) -> list[str]:
+    """Returns backend, model or script, and data set of a configuration as the journal has it; "" for none."""
+    subject = program_name(str(config["script"])) if "script" in config else config.get("model", "")
+    found = (config.get("backend", ""), subject, config.get("dataset", ""))
+    return [sanitize(without_directories(str(name)), 60) for name in found]
+
+
+class Stall(NamedTuple):
+    """Why no rank makes progress, as the alerts of a hang or of stopped ranks have it."""
+
+    alert: ev.Alert  # the latest
+    since: float  # time of the last report of any rank, in seconds since the epoch
+    culprits: frozenset[int]  # the ranks that the others wait for; empty if they are not known
+
+    @property
+    def verb(self) -> str:
+        """What a culprit does."""
+        return "stopped" if self.alert.kind == "stopped" else "hangs"
+
+
+@dataclass(eq=False, slots=True)
+class RunState:
+    """All that is known of a run; `trainers.state.fold.apply` folds events into it."""
+
+    run_id: str = ""  # until the first event: the directory's
+    # Share of its journal that has been read, 0 to 1, until the end is reached: what is known then is past, and nothing
+    # is said of what the run does now. None afterwards.
+    reading: float | None = None
+    queued: ev.Queued | None = None  # while its Slurm job waits
+    started: ev.RunStarted | None = None
+    ended: ev.RunEnded | None = None
+    lost: bool = False
+    removed: bool = False  # lost because its directory was removed
+    replayed: bool = False  # a replay: it takes no commands
+    stop_requested: ev.StopRequested | None = None
+    about: About = field(default_factory=About)  # what the user says of it
+    planned: dict[str, object] = field(default_factory=dict)  # its run.toml
+    facts: ev.Facts = field(default_factory=lambda: ev.Facts(time=0.0, mono=0.0))  # all that its script says of it
+    # Newest last; some are no longer on disk.
+    checkpoints: deque[ev.Checkpoint] = field(default_factory=lambda: deque(maxlen=MAX_CHECKPOINTS))
+    first_time: float | None = None  # of the attempt's first event, in seconds since the epoch
+    last_time: float = 0.0
+    ranks: dict[int, RankState] = field(default_factory=dict)
+    step: int = 0  # the furthest rank's last reported one
+    nodes: dict[int, NodeState] = field(default_factory=dict)  # of a run on several machines; else empty
+    curves: Curves = field(default_factory=Curves)
+    predictions: ev.Predictions | None = None  # of the last evaluation
+    arrays: dict[str, ArrayState] = field(default_factory=dict)
+    gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
+    utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by sampled step
+    host: ev.HostSample | None = None  # of the supervisor's machine, node 0
+    host_history: HostHistory = field(default_factory=HostHistory)  # of node 0
+    telemetry_problems: dict[str, str] = field(default_factory=dict)  # "NVML" or "sampler" → reason of the failure
+    meter: EfficiencyMeter = field(default_factory=lambda: EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S))
+    alerts: deque[ev.Alert] = field(default_factory=lambda: deque(maxlen=200))
+    trouble: str = ""  # why the journal of a live run does not grow; "" while all is well
+    newer: str = ""  # the message if a later version of tuiapp wrote the run; "" if none did
+    failures: list[ev.RankFailed] = field(default_factory=list)
+    stacks: dict[int, ev.Stacks] = field(default_factory=dict)  # by rank, while the run hangs
+    log: deque[LogEntry] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
+    log_count: int = 0  # lines ever logged; `log` holds the last of them
+    changed: set[Topic] = field(default_factory=set)  # since the last `take_changes`
+    _devices: list[Device] | None = None
+
+    @property
+    def gaps(self) -> Gaps:
+        return self.curves.gaps
+
+    @property
+    def status(self) -> RunStatus:
+        if self.ended is not None:
+            return self.ended.status
+        if self.lost:
+            return "lost"
+        if self.queued is not None:
+            return "queued"
+        return "running" if self.started is not None or self.ranks else "starting"
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in ("queued", "starting", "running")
+
+    @property
+    def last_checkpoint(self) -> ev.Checkpoint | None:
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def resume_step(self) -> int | None:
+        """The step of the newest checkpoint that the journal covers: its commit, and every rank's steps up to it.
+
+        None where it covers none; there may be one nevertheless, see `trainers.state.resume_point`.
+        """
+        reached = min((rank.step for rank in self.ranks.values()), default=0)
+        covered = [one.step for one in self.checkpoints if one.step <= reached]
+        resumed_from = self.started.resumed_from if self.started else 0
+        return max([*covered, resumed_from or 0], default=0) or None
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the run is over, incomplete, and has a checkpoint, or may have one if it was lost."""
+        over = self.status in ("failed", "stopped", "lost") and not self.removed and not self.replayed
+        over = over and self.reading is None
+        if over and self.is_script:
+            return True
+        if not over or self.resume_step is None:
+            return over and self.lost
+        return not self.total_steps or has_more(self.resume_step, self.total_steps, self.status)
+
+    @property
+    def phase(self) -> str:
+        """Rank 0's phase; "stopping" once a stop was requested; "" when not known, over or not begun."""
+        if not self.is_live or self.reading is not None:
+            return ""
+        if self.stop_requested is not None:
+            return "stopping"
+        first = self.ranks.get(min(self.ranks)) if self.ranks else None
+        if first and (first.phase or first.step):
+            return first.phase or ""
+        return "preparing" if first or self.started else ""
+
+    @property
+    def config(self) -> dict[str, object]:
+        """As in run.toml."""
+        return self.started.config if self.started else self.planned
+
+    @property
+    def name(self) -> str:
+        """As the user named it, or else its script; "" if neither did."""
+        return sanitize(self.about.name or self.facts.name, 100)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks, or devices where one process owns them all."""
+        return self.started.world_size if self.started else len(self.ranks)
+
+    def node_of(self, rank: int) -> int:
+        """Returns the node that a rank is on: each has equally many, in the order of their numbers."""
+        return rank * len(self.nodes) // self.world_size if self.nodes and self.world_size else 0
+
+    def ranks_of(self, node: int) -> range:
+        """Returns the numbers of a node's ranks, of a run on several machines."""
+        each = self.world_size // len(self.nodes)
+        return range(node * each, (node + 1) * each)
+
+    def host_of(self, node: int) -> tuple[ev.HostSample | None, HostHistory]:
+        """Returns the latest sample of a node's host, and the last ones; on one machine its own."""
+        found = self.nodes.get(node)
+        return (found.sample, found.history) if found else (self.host, self.host_history)
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is a program of the user's own, which saves its checkpoints itself."""
+        backend = BACKENDS.get(str(self.config.get("backend")))
+        return backend is not None and not backend.builtin
+
+    @property
+    def stop_grace_s(self) -> float | None:
+        """Seconds from SIGTERM to SIGKILL when a script is stopped; None for a built-in trainer."""
+        grace = self.config.get("stop_grace_s")
+        return float(grace) if self.is_script and isinstance(grace, int | float) else None
+
+    @property
+    def sigterm_grace_s(self) -> float | None:
+        """`stop_grace_s` of a stop that has sent SIGTERM; None if the script's ranks stop by themselves."""
+        agreed = self.stop_requested is not None and self.stop_requested.agreed
+        return None if agreed else self.stop_grace_s
+
+    @property
+    def process_per_device(self) -> bool:
+        """Whether each rank is a process; assumed for unknown backends."""
+        backend = BACKENDS.get(str(self.config.get("backend")))
+        return backend is None or backend.process_per_device
+
+    @property
+    def total_steps(self) -> int:
+        """0 when not known."""
+        return max(0, self.started.total_steps, self.facts.total_steps) if self.started else 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """0 when not known."""
+        return max(0, self.started.steps_per_epoch) if self.started else 0
+
+    @property
+    def leader(self) -> RankState | None:
+        return max(self.ranks.values(), key=lambda rank: rank.step, default=None)
+
+    @property
+    def epoch(self) -> int:
+        """Counted from 1; 0 before the first step or when not known."""
+        return self.epoch_of(self.step)
+
+    def epoch_of(self, step: int) -> int:
+        return (step - 1) // self.steps_per_epoch + 1 if step and self.steps_per_epoch else 0
+
+    @property
+    def epochs(self) -> int:
+        """0 when not known."""
+        return -(-self.total_steps // self.steps_per_epoch) if self.steps_per_epoch else 0
+
+    @property
+    def progress(self) -> float | None:
+        return min(1.0, self.step / self.total_steps) if self.total_steps else None
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Over all ranks: recent while they make progress, the mean of the run once it has ended."""
+        if self.ended is not None and self.ended.summary.examples_per_second is not None:
+            return self.ended.summary.examples_per_second
+        if not self.is_moving:
+            return None
+        rates = [rate for rank in self.ranks.values() if (rate := rank.pace.examples_per_second) is not None]
+        return sum(rates) if rates else None
+
+    @property
+    def metrics(self) -> list[str]:
+        """Those reported so far; the loss before any."""
+        return ordered([*(self.curves.names or [LOSS]), *([UTILIZATION] if self.utilization else [])])
+
+    @property
+    def step_s(self) -> float | None:
+        """Recent seconds per step of the slowest rank."""
+        return max((pace for rank in self.ranks.values() if (pace := rank.pace.step_s) is not None), default=None)
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """The last evaluation's, as reported: see `accuracy_percent`; None before the first."""
+        return self.curves.first(evaluation_of(self.curves.names)[2]).last
+
+    @property
+    def evaluated_on(self) -> str:
+        """The held-out group whose accuracy that is."""
+        return evaluation_of(self.curves.names)[0]
+
+    @property
+    def hang(self) -> ev.Alert | None:
+        return next((alert for alert in reversed(self.alerts) if alert.kind == "hang"), None)
+
+    @property
+    def stall(self) -> Stall | None:
+        """None as soon as a rank has reported anything since the alert, or while the journal is read."""
+        found = [alert for alert in self.alerts if alert.kind in ev.BLOCKING] if self.is_live else []
+        if not found or self.reading is not None:
+            return None
+        since = max((rank.last_time for rank in self.ranks.values()), default=0.0)
+        found = [alert for alert in found if alert.time >= since]
+        culprits = (number for alert in found for number in (*alert.ranks, alert.rank) if number is not None)
+        return Stall(found[-1], since, frozenset(culprits)) if found else None
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether its speed is that of now: not while its journal is read, or no rank makes progress."""
+        return self.reading is None and self.stall is None
+
+    @property
+    def fault(self) -> Fault:
+        if self.reading is not None:
+            return ""
+        return "failure" if self.failures else "hang" if self.stacks else ""
+
+    @property
+    def first_failure(self) -> ev.RankFailed | None:
+        """The failure that the run names as its cause, or else the earliest one."""
+        named = self.ended.failed_rank if self.ended else None
+        by_cause = sorted(self.failures, key=lambda failure: (failure.rank != named, failure.mono))
+        return by_cause[0] if by_cause else None
+
+    def note_reading(self, share: float | None) -> None:
+        """Sets how much of the journal was read; None once its end was reached."""
+        if share != self.reading:
+            self.changed |= {"run", "ranks", "devices", "alerts"} if None in (share, self.reading) else {"run"}
+            self.reading = share
+
+    def elapsed(self, now: float) -> float | None:
+        """Returns the seconds that its attempts took, without the time between them, or that it has been queued."""
+        if self.ended is not None and self.ended.summary.seconds > 0:
+            return self.ended.summary.seconds
+        if self.first_time is None or self.reading is not None:
+            return None
+        until, timeline = now if self.is_live else self.last_time, self.curves.timeline
+        if self.queued is not None or timeline.start is None:
+            return max(0.0, until - self.first_time)
+        return timeline.base + max(0.0, until - timeline.start)
+
+    def remaining(self) -> float | None:
+        """Returns the seconds left at the recent pace, evaluations included; None while not known."""
+        pace = self.step_s
+        if not self.is_live or pace is None or not self.total_steps or self.stop_requested or not self.is_moving:
+            return None
+        left = max(0, self.total_steps - self.step) * pace
+        every = self.config.get("eval_every")
+        recent = [one for one in self.curves.first(TEST_SECONDS).means()[-3:].tolist() if isfinite(one)]
+        if recent and isinstance(every, int):
+            due = max(0, self.epochs - self.epoch + 1) // every if every else 1
+            left += due * sum(recent) / len(recent)
+        return left
+
+    def devices(self) -> list[Device]:
+        if self._devices is None:
+            found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
+            for array in self.arrays.values():
+                found.update(array.shards)
+            self._devices = sorted(found)
+        return self._devices
+
+    def note_devices(self) -> None:
+        """Notes that a rank's device, or the layout of an array, has changed."""
+        self._devices = None
+        self.changed |= {"sharding", "ranks", "devices"}
+
+    def log_since(self, count: int) -> list[LogEntry]:
+        fresh = min(len(self.log), self.log_count - count)
+        return list(islice(self.log, len(self.log) - fresh, None)) if fresh > 0 else []
+
+    def mark_lost(self, *, removed: bool = False) -> None:
+        """Marks a run lost: its journal has no end, and no supervisor is alive. `removed`: its directory is gone."""
+        if self.ended is None and not self.lost:
+            self.lost, self.removed = True, removed
+            self.changed |= {"run", "ranks", "alerts", "devices"}
+
+    def mark_found(self) -> None:
+        """Reverts `mark_lost`: the directory is back, or the run was resumed."""
+        if self.lost:
+            self.lost = self.removed = False
+            self.changed |= {"run", "ranks", "alerts", "devices"}
+
+    def note_trouble(self, trouble: str) -> None:
+        """Sets why the journal of a live run does not grow; "" while all is well."""
+        if (text := sanitize(trouble, 300)) != self.trouble:
+            self.trouble = text
+            self.changed |= {"alerts", "run"}
+
+    def take_changes(self) -> frozenset[Topic]:
+        changed = frozenset(self.changed)
+        self.changed.clear()
+        return changed

@@ -1,0 +1,243 @@
+"""A curve of any length in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.state.curve import Curve
+
+LIMIT = 1e30  # larger values count as not finite: no axis can show them beside others
+SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)  # weights of the past to choose from
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+
+FIRST, LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(7)  # rows of a table of buckets
+
+
+@dataclass(slots=True)
+class Reduced:
+    """A curve in columns of equal width; NaN where a column is empty."""
+
+    low: Floats
+    high: Floats
+    mean: Floats
+    gaps: Floats  # values that were not finite
+
+
+class Series:
+    """Values by step, kept as buckets of neighbouring steps.
+
+    A bucket keeps the first, last, least and greatest value and the sum, and how many values were not finite. When all
+    `capacity` buckets are in use, neighbours are joined, so that each covers twice as many steps: memory is bounded,
+    every extreme survives, and drawing costs the same after a hundred steps and after ten million.
+    """
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self._capacity = max(2, capacity)
+        self._width = 1
+        self._keys: Integers = np.empty(0, np.int64)
+        self._table: Floats = np.empty((7, 0))
+        self.first_step = 0  # 0 while the series is empty
+        self.last_step = 0
+
+    @classmethod
+    def of(cls, curve: Curve, scale: float = 1.0) -> Series:
+        """Returns a digest's curve as a series, its values multiplied with `scale`."""
+        keys, *columns = curve.columns
+        series = cls(len(keys))
+        if len(keys):
+            series._width, series._keys = curve.width, np.array(keys, np.int64)
+            series._table = np.array(columns, np.float64)
+            series._table[:COUNT] *= scale
+            series.first_step, series.last_step = curve.first_step, curve.last_step
+        return series
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def last(self) -> float | None:
+        return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
+
+    def add(self, steps: Integers, values: Floats, lows: Floats | None = None, highs: Floats | None = None) -> None:
+        """Adds values at ascending steps, with the extremes of windows of steps; what is not finite leaves a gap."""
+        if not len(steps):
+            return
+        first, last = int(steps[0]), int(steps[-1])
+        self.first_step = min(self.first_step, first) if len(self) else first
+        self.last_step = max(self.last_step, last) if len(self) else last
+        keys = steps // self._width
+        while np.count_nonzero(keys[1:] != keys[:-1]) >= self._capacity:
+            # More than there is room for: joining them at once is cheaper than pair by pair.
+            self._widen()
+            keys = steps // self._width
+        keys, table = _buckets(keys, values, lows, highs)
+        if not len(self):
+            self._keys, self._table = keys, table
+        elif keys[0] >= self._keys[-1]:
+            # Buckets need joining only where old and new meet: they are few.
+            join = int(keys[0] == self._keys[-1])
+            if join:
+                _, both = _join(keys[[0, 0]], np.stack([self._table[:, -1], table[:, 0]], axis=1))
+                table = np.concatenate([both, table[:, 1:]], axis=1)
+            kept = len(self) - join
+            self._keys = np.concatenate([self._keys[:kept], keys])
+            self._table = np.concatenate([self._table[:, :kept], table], axis=1)
+        else:
+            self._insert(keys, table)
+        self._fit()
+
+    def merge(self, other: Series) -> None:
+        if not len(other):
+            return
+        if not len(self):
+            self._width, self.first_step, self.last_step = other._width, other.first_step, other.last_step
+        while self._width < other._width:
+            self._widen()
+        self.first_step = min(self.first_step, other.first_step)
+        self.last_step = max(self.last_step, other.last_step)
+        self._insert(*_join(other._keys * other._width // self._width, other._table))
+        self._fit()
+
+    def _insert(self, keys: Integers, table: Floats) -> None:
+        keys = np.concatenate([self._keys, keys])
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._table = _join(keys[order], np.concatenate([self._table, table], axis=1)[:, order])
+
+    def _fit(self) -> None:
+        while len(self) > self._capacity:
+            self._widen()
+
+    def _widen(self) -> None:
+        self._width *= 2
+        if len(self):
+            self._keys, self._table = _join(self._keys >> 1, self._table)
+
+    def truncate(self, step: int) -> None:
+        """Drops that step and all later ones, exact to the resolution."""
+        keep = int(np.searchsorted(self._keys, -(-step // self._width)))
+        self._keys, self._table = self._keys[:keep], self._table[:, :keep]
+        self.last_step = min(self.last_step, step - 1) if keep else 0
+        if not keep:
+            self.first_step, self._width = 0, 1
+
+    def middles(self) -> Floats:
+        middles = self._keys * self._width + (self._width - 1) / 2
+        return np.clip(middles, self.first_step, self.last_step)
+
+    def means(self) -> Floats:
+        return _divide(self._table[TOTAL], self._table[COUNT])
+
+    def reduce(self, columns: int, start: float, stop: float, places: Floats | None = None) -> Reduced:
+        """Reduces the curve from `start` to `stop`, the middles of the first and the last column, to `columns`.
+
+        `places` holds the position of each bucket, ascending; by default their middle steps.
+        """
+        columns = max(1, columns)
+        reduced = np.full((7, columns), np.nan)
+        reduced[COUNT:] = 0
+        where = self.middles() if places is None else places
+        scale = (columns - 1) / max(stop - start, 1e-12)
+        inside = slice(*np.searchsorted(where, [start - 0.5 / scale if scale else start, np.inf]))
+        column = np.rint((where[inside] - start) * scale).astype(np.int64)
+        fits = column < columns
+        if fits.any():
+            keys, table = _join(np.maximum(column[fits], 0), self._table[:, inside][:, fits])
+            reduced[:, keys] = table
+        low, high, count = reduced[LOW], reduced[HIGH], reduced[COUNT]
+        low[count == 0] = high[count == 0] = np.nan
+        return Reduced(low, high, _divide(reduced[TOTAL], count), reduced[GAPS])
+
+
+def smooth(values: Floats, weight: float) -> Floats:
+    """Exponential moving average over the points of a reduced curve, in which NaN stays NaN.
+
+    The weights of the first points are corrected for the missing past, as in Adam (Kingma & Ba 2015, section 3).
+    `weight` is that of the past, from 0 (no smoothing) to below 1.
+    """
+    if not weight:
+        return values
+    given = values.copy()
+    known = np.flatnonzero(~np.isnan(given))
+    smoothed, average, correction = [], 0.0, 0.0
+    for value in given[known].tolist():
+        average = weight * average + (1 - weight) * value
+        correction = weight * correction + (1 - weight)
+        smoothed.append(average / correction)
+    given[known] = smoothed
+    return given
+
+
+def _divide(total: Floats, count: Floats) -> Floats:
+    means = np.full(len(total), np.nan)
+    np.divide(total, count, out=means, where=count > 0)
+    return means
+
+
+def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats | None) -> tuple[Integers, Floats]:
+    with np.errstate(invalid="ignore"):
+        finite = all((np.abs(each) <= LIMIT).all() for each in (values, lows, highs) if each is not None)
+    if not finite:
+        return _join(keys, _as_buckets(values, lows, highs))
+    starts = _starts(keys)
+    stops = np.append(starts[1:], len(keys))
+    table = np.empty((7, len(starts)))
+    table[FIRST], table[LAST] = values[starts], values[stops - 1]
+    table[LOW] = np.minimum.reduceat(values if lows is None else np.minimum(values, lows), starts)
+    table[HIGH] = np.maximum.reduceat(values if highs is None else np.maximum(values, highs), starts)
+    table[TOTAL] = np.add.reduceat(values, starts)
+    table[COUNT], table[GAPS] = stops - starts, 0
+    return keys[starts], table
+
+
+def _starts(keys: Integers) -> Integers:
+    return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+
+
+def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Floats:
+    with np.errstate(invalid="ignore"):
+        good = np.abs(values) <= LIMIT
+    table = np.empty((7, len(values)))
+    table[FIRST : TOTAL + 1] = values
+    if not good.all():
+        for row, empty in ((FIRST, np.nan), (LAST, np.nan), (LOW, np.inf), (HIGH, -np.inf), (TOTAL, 0.0)):
+            table[row, ~good] = empty
+    for row, bound, nearer in ((LOW, lows, np.fmin), (HIGH, highs, np.fmax)):
+        if bound is not None:
+            with np.errstate(invalid="ignore"):
+                usable = good & (np.abs(bound) <= LIMIT)
+            table[row, usable] = nearer(table[row, usable], bound[usable])
+    table[COUNT], table[GAPS] = good, ~good
+    return table
+
+
+def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
+    starts = _starts(keys)
+    if len(starts) == len(keys):
+        return keys, table
+    joined: Floats = np.empty((7, len(starts)))
+    rows: tuple[tuple[int, Any], ...] = (
+        (LOW, np.minimum),
+        (HIGH, np.maximum),
+        (TOTAL, np.add),
+        (COUNT, np.add),
+        (GAPS, np.add),
+    )
+    for row, combine in rows:
+        joined[row] = combine.reduceat(table[row], starts)
+    stops = np.append(starts[1:], len(keys))
+    if table[COUNT].all():
+        joined[FIRST], joined[LAST] = table[FIRST, starts], table[LAST, stops - 1]
+        return keys[starts], joined
+    # The first and the last with a finite value.
+    filled = np.flatnonzero(table[COUNT])
+    joined[FIRST:LOW] = np.nan
+    some = joined[COUNT] > 0
+    if some.any():
+        joined[FIRST, some] = table[FIRST, filled[np.searchsorted(filled, starts[some])]]
+        joined[LAST, some] = table[LAST, filled[np.searchsorted(filled, stops[some]) - 1]]
+    return keys[starts], joined

@@ -1,0 +1,306 @@
+"""What is known of a run from the ends of its files: its status, configuration, results, and who can read it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, TypeAlias
+
+from trainers.config.catalog import takes
+from trainers.config.files import read_limited
+from trainers.config.options import ConfigError, Problem
+from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
+from trainers.contract.about import About, read_about
+from trainers.contract.evaluations import NEVER, Evaluated, Evaluations
+from trainers.contract.events import (
+    AnyEvent,
+    Facts,
+    Metrics,
+    Queued,
+    RunEnded,
+    RunStarted,
+    SoFar,
+    StopRequested,
+    Summary,
+    decode,
+    encode,
+    stalled_by,
+)
+from trainers.contract.journal import last_line_with
+from trainers.contract.journal_ends import TAIL_BYTES, JournalPeek, peek_journal
+from trainers.contract.lock_note import read_note
+from trainers.contract.manifest import best_saved
+from trainers.contract.messages import describe_place, describe_queued
+from trainers.contract.metrics import EXAMPLES, STEP_TIME, loss_of, mean, total
+from trainers.contract.rundir import RunDir
+
+STARTING_S = 30.0
+"""Time for a launch: a directory without a journal that is no older is starting."""
+
+RANK_BYTES, MOST_TAIL_BYTES = 3 << 10, 4 << 20
+"""Of a journal's end per rank, which has a batch of each, and of all of them."""
+
+RunStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
+""""newer": a later version of tuiapp wrote it; "unreadable": its files cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    directory: RunDir
+    status: RunStatus
+    config: RunConfig | None
+    """None if run.toml cannot be read."""
+    problem: str
+    """Why it cannot, or what is wrong with the journal; "" for nothing."""
+    summary: Summary
+    """Of a live or lost run: as of the steps reported last."""
+    reason: str
+    """Why it ended or waits; of a running one why no rank makes progress, "" if they do."""
+    started: float | None
+    older: str = ""
+    """Why this version does not read an earlier version's journal; "" if it does."""
+    facts: Facts = field(default_factory=lambda: Facts(time=0.0, mono=0.0))
+    """What a script says of its run, as far as the ends of its journal have it."""
+    about: About = field(default_factory=About)
+    """What the user says of it."""
+    begun: RunStarted | None = None
+    """The last attempt's first event, if it is among the journal's last lines, or else that of the first."""
+
+    @property
+    def name(self) -> str:
+        """As the user named it, or else its script; "" if neither did."""
+        return self.about.name or self.facts.name
+
+    @property
+    def host(self) -> str:
+        return self.begun.host if self.begun else ""
+
+    @property
+    def where(self) -> str:
+        """Its Slurm job, and which node of several it is, in words; "" for neither."""
+        return describe_place(self.begun) if self.begun else ""
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in ("queued", "running")
+
+    @property
+    def is_readable(self) -> bool:
+        return self.status not in ("newer", "unreadable") and not self.older
+
+    @property
+    def best_by(self) -> str:
+        """What its best checkpoint is best by."""
+        return (self.config or RunConfig()).best
+
+    @property
+    def best_accuracy(self) -> float | None:
+        """The greatest of its evaluations; a journal without it has one evaluation at most that is known."""
+        return self.summary.test_accuracy if self.summary.best_accuracy is None else self.summary.best_accuracy
+
+
+def last_attempt(run: RunDir) -> int:
+    """How often a run was started or resumed; 0 if never."""
+    if noted := read_note(run).attempt:
+        return noted
+    began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0))
+    # The type comes first on every line: no other line is decoded.
+    event = decode(last_line_with(run.journal, began[: began.index(b",") + 1]))
+    return event.attempt if isinstance(event, RunStarted) else 0
+
+
+def since_start(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+    """Returns those of the last attempt; all if its start is not among them."""
+    return events[max((n for n, event in enumerate(events) if isinstance(event, RunStarted)), default=0) :]
+
+
+def is_final(run: RunDir) -> bool:
+    """Whether a run has ended for good: Slurm will not start it again, even if it starts its job again."""
+    events = peek_journal(run.journal).tail()
+    if not events or not isinstance(end := events[-1], RunEnded):
+        return False
+    requeues = False
+    with contextlib.suppress(ConfigError, OSError):
+        requeues = read_config(run).requeue
+    asked = any(isinstance(event, StopRequested) and event.by == "command" for event in since_start(events))
+    return asked or not requeues or end.status == "completed"
+
+
+def read_config(run: RunDir) -> RunConfig:
+    """Reads a run's configuration; raises ConfigError if it is damaged or of another version, OSError."""
+    try:
+        return parse_toml(read_limited(run.config, MAX_FILE_BYTES), str(run.config))[0]
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError([Problem("", str(error))], str(run.config)) from None
+
+
+def summarise(run: RunDir) -> RunInfo:
+    """Reads what a list shows of a run, from the ends of its files. Never raises for their content."""
+    about, damaged = read_about(run)
+    info = _summarise(run)
+    return replace(info, about=about, problem=info.problem or damaged)
+
+
+def run_name(run: RunDir) -> str:
+    """As `RunInfo.name`, without reading the rest."""
+    return read_about(run)[0].name or peek_journal(run.journal).facts().name
+
+
+def _summarise(run: RunDir) -> RunInfo:
+    # Liveness first: a run that ends between the two looks has its end in the journal by then.
+    live = run.is_live()
+    config, problem, newer = None, "", False
+    try:
+        config = read_config(run)
+    except ConfigError as error:
+        problem = str(error)
+        newer = any(one.key == "schema" for one in error.problems)
+    except OSError as error:
+        problem = f"cannot read {run.config}: {error.strerror or error}"
+    started: float | None = None
+    with contextlib.suppress(OSError):
+        started = run.config.stat().st_mtime
+    seen = peek_journal(run.journal)
+    found = partial(RunInfo, begun=seen.begun())
+    if seen.newer:
+        return found(run, "newer", config, seen.newer, Summary(), "", started)
+    if seen.error:
+        why = f"cannot read {run.journal}: {seen.error.strerror or seen.error}"
+        return found(run, "unreadable", config, why, Summary(), "", started)
+    if isinstance(seen.first, RunStarted):
+        # A copy of the directory has files of another age.
+        started = seen.first.time
+    problem = problem or seen.older
+    status: RunStatus
+    if isinstance(end := seen.last, RunEnded) and not live:
+        status = "newer" if newer else end.status
+        return found(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
+    tail = _tail(run, seen)
+    so_far, stalled = _so_far(run, tail, seen.first, started, live=live)
+    if newer:
+        return found(run, "newer", config, problem, so_far, "", started, seen.older, seen.facts())
+    if live or (not seen.exists and _is_starting(started)):
+        # After it come alerts at most, as that Slurm does not answer.
+        marks = (event for event in reversed(tail) if isinstance(event, Queued | RunStarted | RunEnded | Metrics))
+        waits = next(marks, None)
+        if isinstance(waits, RunEnded) and (job := run.queued_job()):
+            # Its job has put itself back into the queue; why it waits there is known a moment later.
+            waits = Queued(job=job)
+        if isinstance(waits, Queued):
+            reason = describe_queued(waits)
+            return found(run, "queued", config, problem, so_far, reason, started, seen.older, seen.facts())
+        return found(run, "running", config, problem, so_far, stalled, started, seen.older, seen.facts())
+    reason = "its supervisor died without saying why; see supervisor.log"
+    return found(run, "lost", config, problem, so_far, reason, started, seen.older, seen.facts())
+
+
+def _tail(run: RunDir, seen: JournalPeek) -> list[AnyEvent]:
+    """Returns the last events, with a report of each rank."""
+    ranks = seen.first.world_size if isinstance(seen.first, RunStarted) else 1
+    needed = min(RANK_BYTES * ranks, MOST_TAIL_BYTES)
+    return (peek_journal(run.journal, needed) if needed > TAIL_BYTES else seen).tail()
+
+
+def _so_far(
+    run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None, *, live: bool
+) -> tuple[Summary, str]:
+    """Returns what a run without an end has come to, and why no rank makes progress; "" if they do."""
+    # The journal knows an epoch's length: the data file may be gone.
+    steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
+    unknown = None if isinstance(first, RunStarted) else 0.0
+    tail = list(since_start(tail))
+    place = max((n for n, event in enumerate(tail) if isinstance(event, SoFar | RunEnded)), default=0)
+    told = tail[place] if tail else None
+    if isinstance(told, RunEnded):
+        # Its job waits to be started again.
+        return told.summary, ""
+    # Of a run that nobody has summed up, earlier evaluations are known by their checkpoints, if at all.
+    known = told.summary if isinstance(told, SoFar) else Summary()
+    evaluations = Evaluations(
+        Evaluated(known.best_loss, known.best_accuracy) if isinstance(told, SoFar) else best_saved(run.checkpoints)
+    )
+    stalled = ""
+    reports = [event for event in tail[place:] if isinstance(event, Metrics)]
+    for event in tail[place:]:
+        stalled = stalled_by(event, stalled) if live else ""
+    for report in reports:
+        evaluations.add(report)
+    begun = (tail[0].resumed_from or 0) if tail and isinstance(tail[0], RunStarted) else 0
+    step = max([known.steps, begun, *(report.last_step for report in reports if report.is_training)])
+    newest = tail[-1].time if tail else started
+    since = told.time if isinstance(told, SoFar | RunStarted) else started
+    loss = loss_of(name for report in reports for name in report.values)
+    losses = {report.rank: report.values[loss][-1] for report in reports if loss in report.values}
+    rate = _rate([event for event in tail if isinstance(event, Metrics)])
+    last, best = evaluations.last, evaluations.best
+    return Summary(
+        steps=step,
+        epochs=step / steps_per_epoch if steps_per_epoch > 0 else unknown,
+        # Of a live run the recent one, as on its screen.
+        examples_per_second=(None if stalled else rate) if live else known.examples_per_second or rate,
+        loss=mean(losses.values()) if losses else known.loss,
+        test_loss=known.test_loss if last == NEVER else last.loss,
+        test_accuracy=known.test_accuracy if last == NEVER else last.accuracy,
+        evaluated_on=evaluations.group or known.evaluated_on,
+        best_loss=best.loss,
+        best_accuracy=best.accuracy,
+        seconds=known.seconds + (max(0.0, newest - since) if newest and since else 0.0),
+    ), stalled
+
+
+def _rate(reports: list[Metrics]) -> float | None:
+    rates = {}
+    for event in reports:
+        if (seconds := total(event.values.get(STEP_TIME, ()), event.counts)) > 0 and EXAMPLES in event.values:
+            rates[event.rank] = total(event.values[EXAMPLES]) / seconds
+    return sum(rates.values()) if rates else None
+
+
+def _is_starting(started: float | None) -> bool:
+    return started is not None and time.time() - started < STARTING_S
+
+
+def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
+    """A run and its results; null for what it did not reach."""
+    return {
+        "run": run.run_id,
+        "directory": str(run.path),
+        "status": status,
+        "steps": summary.steps,
+        "epochs": summary.epochs,
+        "examples_per_second": summary.examples_per_second,
+        "loss": summary.loss,
+        "test_loss": summary.test_loss,
+        "test_accuracy": summary.test_accuracy,
+        "seconds": summary.seconds,
+    }
+
+
+def config_facts(config: RunConfig | None) -> dict[str, object]:
+    """What identifies a run in its configuration; null for what that does not have, or if it cannot be read."""
+    names = ("backend", "model", "dataset", "script", "devices")
+    return {name: getattr(config, name) if config and takes(config.backend, name) else None for name in names}
+
+
+def read_only_reason(run: RunDir) -> str:
+    """Says that a later version wrote a run, in words; "" if none did."""
+    if peek_journal(run.journal).newer:
+        return "a newer version of tuiapp wrote its journal: update tuiapp to resume or change it"
+    try:
+        read_config(run)
+    except ConfigError as error:
+        if any(problem.key == "schema" for problem in error.problems):
+            return f"a newer version of tuiapp wrote its run.toml, this one knows schema {SCHEMA}: update tuiapp"
+    except OSError:
+        return ""
+    return ""
+
+
+def unreadable_reason(run: RunDir) -> str:
+    """Why this version does not read an earlier version's journal, in words; "" if it does."""
+    return peek_journal(run.journal).older

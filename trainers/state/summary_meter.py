@@ -1,0 +1,90 @@
+"""A run's results so far, from the events on their way to the journal."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from trainers.config.plan import Plan
+from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
+from trainers.contract.events import AnyEvent, Metrics, Summary
+from trainers.contract.metrics import STEP_TIME, is_loss, loss_of, mean
+from trainers.state.effort import Earlier, timed, warm_after
+
+NOTHING = Earlier()
+
+
+class Tally:
+    """Sums up a run.
+
+    `best` has the extremes of earlier attempts' evaluations, `before` what the run had come to: of an attempt in which
+    no rank reports anything it stays that.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        world_size: int,
+        resumed_from: int = 0,
+        best: Evaluated = NEVER,
+        before: Summary | None = None,
+    ) -> None:
+        self._plan, self._before = plan, before
+        self._step = dict.fromkeys(range(world_size), resumed_from)
+        self._losses: dict[str, dict[int, float | None]] = {}
+        """Metric that may be the loss → rank → last value."""
+        self._evaluations = Evaluations(best)
+        self._seconds = self._steps = 0.0
+        self._warm_after = warm_after(resumed_from, plan.total_steps, plan.steps_per_epoch)
+
+    @property
+    def step(self) -> int:
+        """The last step that every rank has reported; of a script, in which one may report for all, that any has."""
+        return (min if self._plan.facts else max)(self._step.values())
+
+    def last_step(self, rank: int) -> int:
+        return self._step.get(rank, 0)
+
+    def add(self, event: AnyEvent) -> None:
+        if not isinstance(event, Metrics):
+            return
+        self._before = None
+        if event.is_training:
+            self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
+        self._evaluations.add(event)
+        for name, column in event.values.items():
+            if is_loss(name):
+                self._losses.setdefault(name, {})[event.rank] = column[-1]
+            elif name == STEP_TIME and event.rank == 0:
+                # Ranks move in lockstep: rank 0's clock is the run's.
+                steps, seconds = timed(event, self._warm_after)
+                self._steps += steps
+                self._seconds += seconds
+
+    @property
+    def _epochs(self) -> float | None:
+        return round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else None
+
+    def summary(self, seconds: float, earlier: Earlier = NOTHING) -> Summary:
+        """The run's figures now, `seconds` after the start of this attempt."""
+        seconds += earlier.seconds
+        if self._before is not None:
+            # Where a script resumes is not known before its first step.
+            if not self._plan.facts:
+                return replace(self._before, seconds=seconds)
+            return replace(self._before, steps=self.step, epochs=self._epochs, seconds=seconds)
+        batch = self._plan.config.global_batch_size if self._plan.facts else 0
+        took = self._seconds + earlier.timed_seconds
+        rate = (self._steps + earlier.timed_steps) * batch / took if took and batch else None
+        last, best = self._evaluations.last, extremes([self._evaluations.best, earlier.evaluated])
+        return Summary(
+            steps=self.step,
+            epochs=self._epochs,
+            examples_per_second=rate,
+            loss=mean(self._losses.get(loss_of(self._losses), {}).values()),
+            test_loss=last.loss,
+            test_accuracy=last.accuracy,
+            evaluated_on=self._evaluations.group or "test",
+            best_loss=best.loss,
+            best_accuracy=best.accuracy,
+            seconds=seconds,
+        )

@@ -1,0 +1,131 @@
+"""Applies the user's settings to the dashboard: theme, keys, characters; and reports problems in the file."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from textual.app import App
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.theme import BUILTIN_THEMES
+
+from trainers.config.options import Problem, suggest
+from trainers.config.settings import Settings, save_setting, settings_path
+from trainers.state.text import sanitize
+from tuiapp.terminal.ascii_filter import AsciiFilter
+from tuiapp.terminal.facts import wants_ascii
+
+PROBLEM_S = 20.0  # of a notice about the file on the screen
+UNREADABLE_THEMES = frozenset({"ansi-dark", "ansi-light"})
+"""The terminal's own 16 colours have no shades: the alert strip and the charts' axes would be invisible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    name: str
+    keys: str  # default
+    does: str
+
+
+class Preferences:
+    def __init__(self, app: App[Any], settings: Settings, problems: Sequence[Problem]) -> None:
+        self._app, self.settings = app, settings
+        self._problems = [*problems, *check_theme(settings.theme)]
+        if settings.theme in app.available_themes:
+            app.theme = settings.theme
+        self.filters = [AsciiFilter()] if wants_ascii(settings.unicode, os.environ) else []
+
+    def begin(self) -> None:
+        app = self._app
+        if self.settings.keys:
+            app.set_keymap({name: keys for name, keys in self.settings.keys.items() if not check_key_names(name, keys)})
+            # It imports every screen, which must not delay the first picture.
+            app.set_timer(0.5, self._check_keys)
+        app.call_after_refresh(self._report, self._problems)
+
+    def _check_keys(self) -> None:
+        self._report(check_keys(self.settings.keys))
+
+    def _report(self, problems: Sequence[Problem]) -> None:
+        if problems:
+            words = "\n".join(sanitize(str(problem)) for problem in problems)
+            self._app.notify(
+                f"{words}\nThe file: {sanitize(str(settings_path()))}",
+                title="Some settings are not used",
+                severity="warning",
+                timeout=PROBLEM_S,
+                markup=False,
+            )
+
+    def save_theme(self, name: str) -> None:
+        try:
+            save_setting("theme", name)
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+        ) as error:  # unwritable, no TOML, nested too deeply or a loop of links
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            words = sanitize(f"Cannot write {settings_path()}: {why}.")
+            self._app.notify(words, title="The theme was not saved", severity="warning", markup=False)
+
+
+def bindings() -> Iterator[Bound]:
+    """Yields all key bindings of the dashboard."""
+    found: dict[str, list[Binding]] = {}
+    for node in nodes():
+        for binding in Binding.make_bindings(node.__dict__.get("BINDINGS", ())):
+            found.setdefault(binding.id or "", []).append(binding)
+    for name, bound in sorted(found.items()):
+        keys = dict.fromkeys(key for binding in bound for key in binding.key.split(","))
+        yield Bound(name, ",".join(keys), bound[0].description)
+
+
+def nodes() -> list[type[DOMNode]]:
+    """Returns the classes of the dashboard: the app, which must be imported, and its screens and widgets."""
+    import tuiapp
+
+    for package in ("screens", "widgets"):
+        path = [f"{directory}/{package}" for directory in tuiapp.__path__]
+        for module in pkgutil.iter_modules(path, f"tuiapp.{package}."):
+            importlib.import_module(module.name)
+    return sorted(_below(DOMNode), key=lambda node: node.__qualname__)
+
+
+def _below(root: type[DOMNode]) -> Iterator[type[DOMNode]]:
+    for node in root.__subclasses__():
+        if node.__module__.startswith("tuiapp."):
+            yield node
+        yield from _below(node)
+
+
+def check_keys(keys: Mapping[str, str]) -> list[Problem]:
+    """Checks the table `keys` for unknown bindings and keys. Imports every screen unless it is empty."""
+    if not keys:
+        return []
+    known = {bound.name for bound in bindings()}
+    unknown = [Problem(f"keys.{name}", f"unknown action.{suggest(name, known)}") for name in keys if name not in known]
+    return [*unknown, *(problem for name, given in keys.items() for problem in check_key_names(name, given))]
+
+
+def check_key_names(name: str, keys: str) -> list[Problem]:
+    """Checks that keys exist."""
+    # Not imported where the settings name no key.
+    from tuiapp.terminal.key_names import key_problem
+
+    wrong = [words for key in keys.split(",") if (words := key_problem(key.strip()))]
+    return [Problem(f"keys.{name}", words) for words in wrong]
+
+
+def check_theme(theme: str) -> list[Problem]:
+    """Checks the name of a theme."""
+    known = BUILTIN_THEMES.keys() - UNREADABLE_THEMES
+    if not theme or theme in known:
+        return []
+    names = ", ".join(sorted(known))
+    return [Problem("theme", f"{theme!r} is not allowed; it must be one of {names}.{suggest(theme, known)}")]

@@ -1,0 +1,1 @@
+"""What is drawn, without Textual: charts, axes, devices, tables and their words."""

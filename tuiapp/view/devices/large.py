@@ -1,0 +1,99 @@
+"""Devices with a screen to themselves: graphs as high as the room allows, then the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainers.state.efficiency import Efficiency
+from trainers.state.run_state import RunState
+from trainers.state.text import format_metric, format_percent
+from tuiapp.view.devices.drawing import Line, Span, flops, join_fitting, line, stacked
+from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix, parts_of
+from tuiapp.view.devices.host import gauges, graphs_across, host_blocks, host_graphs
+from tuiapp.view.devices.processes import ProcessKey, ProcessRow, process_table
+from tuiapp.view.devices.view import GpuView, one_row_each
+
+
+def efficiency_words(found: Efficiency) -> list[str]:
+    """Formats model FLOP/s and MFU, idle share, examples per joule; unknown figures are left out."""
+    words = [
+        f"model {flops(found.flops_per_second)}" if found.flops_per_second is not None else "",
+        f"MFU {format_percent(found.mfu, 1)}" if found.mfu is not None else "",
+        f"GPU idle {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
+        f"{format_metric(found.examples_per_joule)} examples/J" if found.examples_per_joule is not None else "",
+        f"data wait {format_percent(found.data_wait_share, 1)}" if found.data_wait_share is not None else "",
+    ]
+    return [word for word in words if word]
+
+
+def efficiency_line(state: RunState, width: int) -> Line:
+    """Returns the recent efficiency, as far as it fits into the width; nothing while a live run stands still."""
+    if state.is_live and not state.is_moving:
+        return []
+    text = _within(state.meter.efficiency(), width - 2)
+    return line("  ", Span(text, "bold")) if text else []
+
+
+def _within(found: Efficiency, width: int) -> str:
+    """Joins as many figures as fit; FLOP/s never appear without another that identifies them."""
+    named = efficiency_words(found)
+    if found.flops_per_second is None:
+        return join_fitting(named, width)
+    others = named[1:]
+    # MFU beside them does.
+    short = [flops(found.flops_per_second), *others] if found.mfu is not None else others
+    texts = [join_fitting(words, width) for words in (named, short)]
+    return max(texts, key=lambda text: sum(word in text for word in others))
+
+
+LEAST_ROWS, MOST_ROWS = 2, 8  # of a GPU's graph
+LEAST_HOST_ROWS = 3
+OTHERS = 4  # least processes shown that are not the run's
+
+
+def large_view(
+    state: RunState,
+    views: Sequence[GpuView],
+    processes: Sequence[ProcessRow],
+    width: int,
+    height: int,
+    sort: ProcessKey,
+    node: int = 0,
+) -> list[Line]:
+    """Returns lines of a node that fill `height`, or are more where it is too small for all."""
+    sample, history = state.host_of(node)
+    # Of all nodes it is above their list.
+    derived = efficiency_line(state, width) if not state.nodes else []
+    unknown = foreign_processes(views, width)[-1:] if any(view.gpu.has_unknown for view in views) else []
+    head = stacked(
+        [
+            [derived] if derived else [],
+            one_row_each(views, width) if views and parts_of(views, width) > 1 else [],
+        ]
+    )
+    own = sum(bool(row.role or row.gpus) for row in processes)
+    least = min(len(processes), own + OTHERS)
+    full = gauges(sample, width) if sample else []
+    across = graphs_across(width, 4 if views else 2)
+    blocks = len(host_blocks(sample, history)) if sample else 0
+    stacks = -(-blocks // across)
+
+    def host(rows: int) -> list[Line]:
+        return host_graphs(sample, history, width, rows, across) + full if sample else []
+
+    def drawn(rows: int, host_rows: int, most: int) -> list[Line]:
+        table = process_table(processes, width, most, sort) if processes else []
+        return stacked([head, gpu_matrix(views, width, rows), unknown, host(host_rows), table])
+
+    rows, host_rows = LEAST_ROWS, LEAST_HOST_ROWS
+    spare = height - len(drawn(rows, host_rows, least))
+    if views:
+        each = len(gpu_matrix(views, width, rows + 1)) - len(gpu_matrix(views, width, rows)) or 1
+        more = max(0, min(MOST_ROWS - rows, (spare * 2 // 3) // each))
+        rows, spare = rows + more, spare - more * each
+    if stacks:
+        # The graphs grow first where there are no GPUs, else the list.
+        room = spare if len(processes) <= least else spare // 2
+        more = max(0, room // stacks)
+        host_rows, spare = host_rows + more, spare - more * stacks
+    return drawn(rows, host_rows, least + max(0, spare))

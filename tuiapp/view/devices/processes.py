@@ -1,0 +1,258 @@
+"""Processes: the ranks' own, as a view without GPUs shows them, and a list of those of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from trainers.state.rank_state import RankState
+from trainers.state.run_state import RunState
+from trainers.state.text import MISSING, fit, fitting_columns, format_bytes, plural, sanitize, sparkline
+from tuiapp.view.devices.drawing import Line, Span, bar_row, cores, join_fitting, line, pad, rate
+from tuiapp.view.devices.view import LABEL_CELLS, GpuView, letter_span
+
+
+def note_cells(width: int) -> int:
+    """Returns the cells to the right of the bars of processes and of the host."""
+    return 24 if width >= 60 else 13
+
+
+def bar_room(width: int) -> int:
+    """Returns the cells of the bars of processes and of the host; 0 where the figures take the whole width."""
+    room = width - LABEL_CELLS - note_cells(width) - 10
+    return room if room > 1 else 0
+
+
+def rank_processes(state: RunState, node: int = 0) -> list[RankState]:
+    """Returns one rank per sampled process of a node: a process may own several devices."""
+    ranks = [rank for rank in state.ranks.values() if state.node_of(rank.rank) == node]
+    processes = {rank.pid or -rank.rank: rank for rank in sorted(ranks, key=lambda one: -one.rank)}
+    return sorted((rank for rank in processes.values() if rank.process), key=lambda rank: rank.rank)
+
+
+def process_rows(state: RunState, width: int, *, details: bool, node: int = 0) -> list[Line]:
+    """Returns a row per process of a node: its use of its share of the cores.
+
+    `details` adds one of memory, threads, traffic.
+    """
+    ranks = rank_processes(state, node)
+    host, _ = state.host_of(node)
+    # On the scale of the host's row: 100 % is its whole share of the cores.
+    fair = max(1, (host.cpu_cores if host else 1) // max(1, len(ranks)))
+    note = note_cells(width)
+    room = bar_room(width)
+    places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+    lines: list[Line] = []
+    for rank in ranks:
+        assert rank.process is not None
+        place = places.get(rank.rank)
+        busy = rank.process.cpu_percent / fair if rank.process.cpu_percent is not None else None
+        memory = f"{format_bytes(rank.process.rss_bytes):>9}"
+        spark = sparkline(list(rank.cpu), note - (0 if details else 11), 100.0 * fair) if details or note > 16 else ""
+        own = state.process_per_device
+        mark = letter_span(place if own else None)
+        name = fit(f" rank {rank.rank} CPU" if own else " process CPU", LABEL_CELLS - len(mark.text))
+        row = bar_row(
+            (mark, name),
+            busy,
+            room,
+            place if place is not None else "muted",
+            Span(spark if details or not spark else f"{spark}  ", "muted"),
+            "" if details else memory,
+            cells=6,
+        )
+        lines.append(pad(row, width))
+        if details:
+            lines.append(pad(_details(rank, width, fair if host else None), width))
+    return lines
+
+
+def _details(rank: RankState, width: int, fair: int | None) -> Line:
+    process = rank.process
+    assert process is not None
+    words = [format_bytes(process.rss_bytes)]
+    if process.shared_bytes is not None:
+        words[0] += f" ({format_bytes(process.shared_bytes)} shared)"
+    if process.cpu_percent is not None and fair is not None:
+        words.append(f"{cores(process.cpu_percent)}/{plural(fair, 'core')}")
+    if process.read_bytes_per_s is not None or process.write_bytes_per_s is not None:
+        words.append(f"reads {rate(process.read_bytes_per_s)}")
+        words.append(f"writes {rate(process.write_bytes_per_s)}")
+    words.append(plural(process.threads, "thread"))
+    return line("  ", Span(join_fitting(words, width - 2), "muted"))
+
+
+ProcessKey: TypeAlias = Literal["rank", "GPU memory", "CPU %", "memory", "pid"]
+
+PROCESS_KEYS: tuple[ProcessKey, ...] = ("rank", "GPU memory", "CPU %", "memory", "pid")
+"""In the order of the sort key: the run's own first, or the largest."""
+
+LEAST_COMMAND_CELLS = 16
+SORTS = "k sorts"
+HISTORY_CELLS = 24
+
+
+class Seen(NamedTuple):
+    """A process as the operating system shows it."""
+
+    parent: int
+    user: str
+    cpu_percent: float | None  # 100 is one core; None when it is seen for the first time
+    memory_bytes: int
+    command: str
+
+
+@dataclass(slots=True)
+class ProcessRow:
+    pid: int
+    rank: int | None = None  # None: not the run's
+    place: int | None = None  # index of its device, which gives the letter
+    role: str = ""  # in the run: "rank 3", "its worker", "supervisor"; else ""
+    gpus: list[int] = field(default_factory=list)
+    shares: bool = False  # on one of the run's GPUs, but not of the run
+    gpu_bytes: int | None = None
+    user: str = ""
+    cpu_percent: float | None = None
+    memory_bytes: int | None = None
+    threads: int | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    history: Sequence[float | None] = ()  # of its CPU, in percent of a core
+    command: str = ""
+
+
+def process_rows_of(
+    state: RunState, views: Sequence[GpuView], seen: Mapping[int, Seen], sort: ProcessKey, node: int = 0
+) -> list[ProcessRow]:
+    """Returns all known processes of a node, sorted; `seen` are those of this machine, if it is the node."""
+    rows = {pid: ProcessRow(pid) for pid in seen}
+    places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+    for rank in rank_processes(state, node):
+        if rank.pid is not None:
+            row = rows.setdefault(rank.pid, ProcessRow(rank.pid))
+            row.rank, row.role, row.history = rank.rank, f"rank {rank.rank}", list(rank.cpu)
+            if state.process_per_device:
+                row.place = places.get(rank.rank)
+            else:
+                row.role = "all ranks"
+            if (sample := rank.process) is not None:
+                row.cpu_percent, row.memory_bytes, row.threads = sample.cpu_percent, sample.rss_bytes, sample.threads
+                row.read_bytes_per_s, row.write_bytes_per_s = sample.read_bytes_per_s, sample.write_bytes_per_s
+    if node == 0 and state.started is not None and state.started.pid in seen:
+        rows[state.started.pid].role = "supervisor"
+    for view in views:
+        for process in view.gpu.processes or ():
+            if process.pid is None:
+                continue
+            row = rows.setdefault(process.pid, ProcessRow(process.pid))
+            row.gpus.append(view.gpu.sample.index)
+            row.gpu_bytes = (row.gpu_bytes or 0) + (process.memory_bytes or 0)
+            row.user, row.command = sanitize(process.user, 32), sanitize(process.name, 40)
+            if process.rank is None:
+                row.shares |= bool(view.ranks)
+            elif row.rank is None:
+                row.rank, row.place, row.role = process.rank, places.get(process.rank), f"rank {process.rank}"
+    for pid, one in seen.items():
+        row = rows[pid]
+        row.user, row.command, row.memory_bytes = one.user, one.command, one.memory_bytes
+        row.cpu_percent = one.cpu_percent if one.cpu_percent is not None else row.cpu_percent
+        if not row.role:
+            _mark_worker(row, rows, seen)
+    return sorted(rows.values(), key=lambda row: (_ORDERS[sort](row), _by_rank(row)))
+
+
+def _mark_worker(row: ProcessRow, rows: Mapping[int, ProcessRow], seen: Mapping[int, Seen]) -> None:
+    """Marks a process that a rank started, as a data loader."""
+    pid, steps = seen[row.pid].parent, 0
+    while pid in seen and steps < 8:
+        if (owner := rows[pid]).role.startswith(("rank", "all")):
+            row.rank, row.place, row.role = owner.rank, owner.place, f"of {owner.role}"
+            return
+        pid, steps = seen[pid].parent, steps + 1
+
+
+def _by_rank(row: ProcessRow) -> tuple[float, ...]:
+    group = 0 if row.role else 1 if row.gpus else 2
+    number = row.rank if row.rank is not None else 1 << 30
+    return group, number, row.role.startswith("of"), -(row.gpu_bytes or 0), -(row.cpu_percent or 0.0), row.pid
+
+
+_ORDERS: dict[ProcessKey, Callable[[ProcessRow], float]] = {
+    "rank": lambda row: 0,
+    "GPU memory": lambda row: -(row.gpu_bytes or 0),
+    "CPU %": lambda row: -(row.cpu_percent or 0.0),
+    "memory": lambda row: -(row.memory_bytes or 0),
+    "pid": lambda row: row.pid,
+}
+
+
+def sort_keys(rows: Sequence[ProcessRow]) -> list[ProcessKey]:
+    """Returns the keys that sort these: without a run there are no ranks, and perhaps no GPUs."""
+    absent: set[ProcessKey] = set()
+    if not any(row.role for row in rows):
+        absent.add("rank")
+    if not any(row.gpus for row in rows):
+        absent.add("GPU memory")
+    return [key for key in PROCESS_KEYS if key not in absent]
+
+
+class _Column(NamedTuple):
+    title: str
+    width: int
+    rank: int  # columns with the lowest numbers stay when not all fit
+    tell: Callable[[ProcessRow], str]
+    left: bool = False
+
+
+_COLUMNS = (
+    _Column("pid", 8, 0, lambda row: str(row.pid)),
+    _Column("rank", 14, 0, lambda row: row.role, left=True),
+    _Column("user", 10, 4, lambda row: row.user, left=True),
+    _Column("GPU", 6, 3, lambda row: ",".join(map(str, row.gpus)), left=True),
+    _Column("GPU memory", 12, 2, lambda row: format_bytes(row.gpu_bytes) if row.gpus else ""),
+    _Column("CPU %", 7, 1, lambda row: f"{row.cpu_percent:.0f}" if row.cpu_percent is not None else MISSING),
+    _Column("memory", 9, 2, lambda row: format_bytes(row.memory_bytes)),
+    _Column("threads", 7, 8, lambda row: str(row.threads) if row.threads is not None else ""),
+    _Column("reads", 10, 7, lambda row: rate(row.read_bytes_per_s) if row.read_bytes_per_s is not None else ""),
+    _Column("writes", 10, 7, lambda row: rate(row.write_bytes_per_s) if row.write_bytes_per_s is not None else ""),
+    _Column("CPU history", HISTORY_CELLS, 6, lambda row: _history(row), left=True),
+)
+
+
+def _history(row: ProcessRow) -> str:
+    return (
+        sparkline(row.history, HISTORY_CELLS, max(100.0, *(value or 0.0 for value in row.history), 0.0))
+        if row.history
+        else ""
+    )
+
+
+def process_table(rows: Sequence[ProcessRow], width: int, most: int, sort: ProcessKey) -> list[Line]:
+    """Returns a heading and at most `most` processes, the last line counting the rest."""
+    known = [one for one in _COLUMNS if any(one.tell(row) not in ("", MISSING) for row in rows)]
+    fits = fitting_columns([(one.rank, one.width) for one in known], width - 2 - LEAST_COMMAND_CELLS)
+    shown = [known[place] for place in fits]
+    if not shown:
+        return []
+    heading = "  ".join(_cell(one, _title(one.title, sort)) for one in shown)
+    room = width - len(heading) - 4
+    lines = [line(Span(f"  {heading}  {'command':<{room - len(SORTS)}}{SORTS}", "muted"))]
+    cut = rows if len(rows) <= most else rows[: max(1, most - 1)]
+    for row in cut:
+        mark = Span("!", "warning") if row.shares else letter_span(row.place)
+        cells = "  ".join(_cell(one, one.tell(row)) for one in shown)
+        # The pid leaves room for a second letter.
+        text = f" {cells}  {row.command}"[len(mark.text) - 1 :]
+        lines.append(pad(line(mark, Span(text, "bold" if row.role else "warning" if row.shares else "")), width))
+    if len(cut) < len(rows):
+        lines.append(line(Span(f"  and {len(rows) - len(cut)} more", "muted")))
+    return lines
+
+
+def _title(title: str, sort: ProcessKey) -> str:
+    return f"{title} ▾" if title == sort else title
+
+
+def _cell(column: _Column, text: str) -> str:
+    return fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)

@@ -1,0 +1,260 @@
+"""The GPUs as a view shows them, with the letters of the run's devices; and in a row or two each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from trainers.config.machine import GpuProcess
+from trainers.contract.events import DeviceSample, FrameworkMemory, MigInstance
+from trainers.state.array_state import letter
+from trainers.state.rank_state import RankState
+from trainers.state.readings import GpuCondition, GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
+from trainers.state.run_state import RunState
+from trainers.state.text import fit, plural, sanitize, sparkline
+from tuiapp.view.devices.drawing import (
+    Line,
+    Role,
+    Span,
+    bar_row,
+    bar_span,
+    celsius,
+    join_fitting,
+    level,
+    line,
+    megahertz,
+    pad,
+    percent,
+    share,
+    sign,
+    traffic,
+    watts,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    gpu: GpuState
+    ranks: tuple[RankState, ...]
+    """Those on it, or on one of its MIG instances; none for a GPU that is not the run's."""
+    places: dict[int, int]
+    """Rank → index of its device among those of the run, which gives the letter."""
+    condition: GpuCondition | None
+
+    @property
+    def place(self) -> int | None:
+        """Of the first rank's device; None where there is no rank, or each MIG instance has its own."""
+        known = [place for rank in self.ranks if (place := self.places.get(rank.rank)) is not None]
+        return min(known, default=None) if not self.gpu.sample.mig else None
+
+    @property
+    def mark(self) -> Span:
+        """Its letter in its colour, or a blank."""
+        return letter_span(self.place)
+
+    @property
+    def role(self) -> Role:
+        return self.place if self.place is not None else "muted"
+
+    def owner(self, part: MigInstance) -> RankState | None:
+        return next((rank for rank in self.ranks if self.gpu.part(rank.uuid) is part), None)
+
+    @property
+    def model(self) -> str:
+        name = sanitize(self.gpu.name, 60)
+        for maker in ("NVIDIA ", "AMD "):
+            name = name.removeprefix(maker)
+        return name
+
+    def framework_bytes(self, of: Callable[[FrameworkMemory], int | None]) -> int | None:
+        """Returns the sum of a figure over the ranks' frameworks; None where not available."""
+        known = [count for rank in self.ranks if rank.framework and (count := of(rank.framework)) is not None]
+        return sum(known) if known else None
+
+    @property
+    def foreign_processes(self) -> list[GpuProcess]:
+        return self.gpu.foreign_processes
+
+
+def gpu_views(state: RunState) -> list[GpuView]:
+    """Returns all GPUs by node, in the driver's order."""
+    places: dict[int, int] = {}
+    for place, (rank, _) in enumerate(state.devices()):
+        places.setdefault(rank, place)
+    gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
+    users: dict[str, list[RankState]] = {}
+    for one in state.ranks.values():
+        if one.uuid:
+            users.setdefault(plain_uuid(one.uuid), []).append(one)
+    owners = [_by_number(rank for uuid in gpu.uuids for rank in users.get(uuid, ())) for gpu in gpus]
+    works = any(ranks and gpu.utilization and not is_idle(gpu) for gpu, ranks in zip(gpus, owners, strict=True))
+    training = state.phase == "training"
+    return [
+        GpuView(
+            gpu,
+            ranks,
+            places,
+            gpu_condition(gpu, training=training and bool(ranks), ours=bool(ranks), others_work=works),
+        )
+        for gpu, ranks in zip(gpus, owners, strict=True)
+    ]
+
+
+def _by_number(ranks: Iterable[RankState]) -> tuple[RankState, ...]:
+    return tuple(sorted(ranks, key=lambda rank: rank.rank))
+
+
+def mig_name(part: MigInstance) -> str:
+    """Returns the profile of a MIG instance: "1g.10gb"."""
+    return sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
+
+
+def letter_span(place: int | None) -> Span:
+    """Returns the letter of the run's device with that index, or a blank."""
+    return Span(letter(place), place) if place is not None else Span(" ")
+
+
+LABEL_CELLS = 14  # letter, index and name; below them the memory in figures
+LEAST_BAR_CELLS = 3
+LEAST_NOTE_CELLS = 12  # least width to the right of a bar: "612 W  64 °C"
+MOST_NOTE_CELLS = 76
+
+
+def two_rows_each(views: Sequence[GpuView], width: int) -> list[Line]:
+    """Two rows per GPU: utilization and its history; memory, power, temperature, clock and traffic."""
+    note = max(LEAST_NOTE_CELLS, min(MOST_NOTE_CELLS, (width - LABEL_CELLS - 9) * 11 // 20))
+    room = max(LEAST_BAR_CELLS, width - LABEL_CELLS - note - 9)
+    lines: list[Line] = []
+    for view in views:
+        sample = view.gpu.sample
+        label = view.mark, fit(f" {sample.index} {view.model}", LABEL_CELLS - len(view.mark.text))
+        lines.append(bar_row(label, sample.utilization_percent, room, view.role, *_first_note(view, note)))
+        lines.append(_memory_row(view, room, note))
+        lines += [_mig_row(view, part, room) for part in sample.mig or ()]
+    return [pad(row, width) for row in lines]
+
+
+def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
+    """One row per GPU, below a line with what they have in common."""
+    tail = 13 if width < 72 else 30 if width < 96 else 44 if width < 130 else 80
+    room = 17 if tail < 80 else 50
+    name = 14 if width >= 84 else 0
+    bars = max(8, width - 5 - name - 16 - tail)
+    busy, full = bars - bars // 3, bars // 3
+    lines = [_common(views, busy, full, name)]
+    for view in views:
+        sample = view.gpu.sample
+        figures = join_fitting(_figures(sample, limit=tail > 13), room, "  ")
+        wide = [Span(figures.ljust(room + 2)), *_first_note(view, tail - room - 2)]
+        memory = memory_percent(sample)
+        row = line(
+            view.mark,
+            f" {sample.index}".ljust(5 - len(view.mark.text)),
+            fit(f" {view.model}", name),
+            bar_span(sample.utilization_percent, busy, view.role),
+            f" {percent(sample.utilization_percent)}  ",
+            bar_span(memory, full, _memory_role(view)),
+            f" {percent(memory)}",
+            sign(level(memory)),
+            " ",
+            *(wide if tail > 13 else _narrow_note(view, figures)),
+        )
+        lines += [row, *(_mig_row(view, part, busy) for part in sample.mig or ())]
+    return [pad(row, width) for row in lines]
+
+
+def _narrow_note(view: GpuView, figures: str) -> list[Span]:
+    condition = view.condition
+    if condition is None or condition.weight == "info":
+        return [Span(figures)]
+    text = condition.within(13)
+    degrees = f" {celsius(view.gpu.sample.temperature_c)}" if len(text) < 7 else ""
+    return [Span(text, condition.weight), Span(degrees)]
+
+
+def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
+    """Two GPUs per row, the second half of them beside the first: utilization, and memory or condition."""
+    cell = (width - 2) // 2
+    rows = -(-len(views) // 2)
+    cells = [_dense(view, cell) for view in views]
+    right = [*cells[rows:], []]
+    return [line(Span(fit(f"{_title(views)}  busy", width), "muted"))] + [
+        [*pad(cells[row], cell), Span("  "), *pad(right[row], cell)] for row in range(rows)
+    ]
+
+
+def _dense(view: GpuView, width: int) -> Line:
+    sample = view.gpu.sample
+    note = Span(f" mem {percent(memory_percent(sample)).strip():>4}")
+    if view.condition is not None and view.condition.weight != "info":
+        note = Span(f" {view.condition.within(9)}", view.condition.weight)
+    busy = sample.utilization_percent
+    bar_cells = max(1, width - 5 - 5 - 9)
+    return line(
+        view.mark,
+        f" {sample.index}".ljust(5 - len(view.mark.text)),
+        bar_span(busy, bar_cells, view.role),
+        percent(busy),
+        note,
+    )
+
+
+def _title(views: Sequence[GpuView]) -> str:
+    models = {view.model for view in views if view.model}
+    return f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
+
+
+def _common(views: Sequence[GpuView], busy: int, full: int, name: int) -> Line:
+    totals = {view.gpu.sample.memory_total_bytes for view in views}
+    total = totals.pop() if len(totals) == 1 else None
+    memory = f"memory of {share(None, total).split('/')[1]}" if total else "memory"
+    memory = memory if len(memory) <= full + 8 else "memory"
+    label = _title(views)
+    # Each begins where its bars do, if that leaves a blank.
+    start = 5 + name
+    first = f"{label:<{start}}busy" if len(label) < start else f"{label}  busy"
+    return line(Span(fit(first, start + busy + 8) + fit(memory, full + 8), "muted"))
+
+
+def _first_note(view: GpuView, room: int) -> list[Span]:
+    if view.condition is None:
+        return [Span(sparkline(list(view.gpu.utilization), room, 100.0), "muted")]
+    text = view.condition.within(room)
+    spark = room - len(text) - 1
+    history = sparkline(list(view.gpu.utilization), spark, 100.0) if spark >= 6 else ""
+    return [Span(text, view.condition.weight), Span(f" {history}" if history else "", "muted")]
+
+
+def _memory_row(view: GpuView, room: int, note: int) -> Line:
+    sample = view.gpu.sample
+    figures = join_fitting(_figures(sample, limit=note > LEAST_NOTE_CELLS + 3), note, "  ")
+    label = "  ", fit(share(sample.memory_used_bytes, sample.memory_total_bytes), LABEL_CELLS - 2)
+    severity = sign(level(memory_percent(sample)))
+    return bar_row(label, memory_percent(sample), room, _memory_role(view), figures, between=severity)
+
+
+def _memory_role(view: GpuView) -> Role:
+    severity = level(memory_percent(view.gpu.sample))
+    return view.role if severity == "good" else severity
+
+
+def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
+    owner = view.owner(part)
+    place = view.places.get(owner.rank) if owner else None
+    label = letter_span(place), " ", fit(mig_name(part), LABEL_CELLS - 2)
+    figures = share(part.memory_used_bytes, part.memory_total_bytes), f"  rank {owner.rank}" if owner else ""
+    return bar_row(label, memory_percent(part), room, place if place is not None else "muted", *figures)
+
+
+def _figures(sample: DeviceSample, *, limit: bool) -> list[str]:
+    return [
+        watts(sample, limit=limit),
+        celsius(sample.temperature_c),
+        megahertz(sample.sm_clock_mhz),
+        _labelled("PCIe", traffic(sample.pcie_rx_bytes_per_s, sample.pcie_tx_bytes_per_s)),
+        _labelled("NVLink", traffic(sample.nvlink_rx_bytes_per_s, sample.nvlink_tx_bytes_per_s)),
+    ]
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label} {text} GB/s" if text else ""

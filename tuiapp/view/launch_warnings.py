@@ -1,0 +1,58 @@
+"""What speaks against a launch without forbidding it: the same in the form and on the command line."""
+
+from __future__ import annotations
+
+from trainers.config.gpu_choice import is_idle
+from trainers.config.machine import Gpu, Machine
+from trainers.config.memory import MemoryEstimate, data_copies, shortages
+from trainers.config.run_config import RunConfig
+from trainers.state.text import format_bytes, join_words, sanitize
+
+LARGE_PART = 0.5  # share of the free memory above which data causes a warning
+
+
+def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate) -> str:
+    """Explains why a placed configuration may not fit, with figures; "" if it fits."""
+    if short := shortages(placed, machine, estimate):
+        least = min(short, key=lambda one: one.free_bytes)
+        whose = (
+            "per device"
+            if placed.platform == "cuda"
+            else "for each node's ranks"
+            if placed.nodes > 1
+            else "for all ranks"
+        )
+        wanted = f"about {format_bytes(least.wanted_bytes)} {whose}"
+        return f"{wanted}, but {format_bytes(least.free_bytes)} free on {least.where}: it may not fit"
+    data, free = estimate.data * data_copies(placed), machine.memory_available_bytes
+    if free is not None and data > LARGE_PART * free:
+        return f"the data take {format_bytes(data)} of {format_bytes(free)} free on this machine: it may not fit"
+    return ""
+
+
+def busy_gpus(placed: RunConfig, machine: Machine) -> list[Gpu]:
+    """Returns the GPUs of a placed configuration that others use."""
+    return [gpu for gpu in machine.gpus if gpu.uuid in placed.device_ids and not is_idle(gpu)]
+
+
+def describe_use(gpu: Gpu) -> str:
+    """Describes what a GPU does, and for whom; omits what the driver does not report."""
+    held = [f"{user} {words}" for user, words in users_of(gpu).items()]
+    if not held and gpu.memory_used_bytes is not None:
+        held = [f"{format_bytes(gpu.memory_used_bytes)} used"]
+    load = "" if gpu.utilization_percent is None else f"{gpu.utilization_percent} % busy"
+    return join_words([load, ", ".join(held)])
+
+
+def users_of(gpu: Gpu) -> dict[str, str]:
+    """Returns for each user of a GPU's memory the number of processes and the memory, as text."""
+    users: dict[str, list[int | None]] = {}
+    for process in gpu.processes or ():
+        # No name: a user outside this container, or with hidden processes.
+        users.setdefault(sanitize(process.user) or "others", []).append(process.memory_bytes)
+    words = {}
+    for user, held in users.items():
+        count = "1 process" if len(held) == 1 else f"{len(held)} processes"
+        known = [memory for memory in held if memory is not None]
+        words[user] = f"{count} {format_bytes(sum(known))}" if known else count
+    return words
