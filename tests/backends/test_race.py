@@ -106,7 +106,7 @@ import sys
 sys.argv = sys.argv[1:]
 import jax
 import {module} as bare
-from trainers.frameworks import {models} as models
+from trainers.frameworks.{framework} import models
 
 def build(*arguments, **options):
     print(jax.config.jax_default_matmul_precision, *(str(getattr(one, "__name__", one)) for one in arguments[-1:]))
@@ -126,8 +126,8 @@ def test_on_jax_both_compute_in_the_same_precision(
     np.savez(data, x_train=np.zeros((4, 28, 28, 1), np.uint8), y_train=np.zeros(4, np.int64))
     options = argparse.Namespace(**{**vars(OPTIONS), "precision": precision, "compile": False})
     arguments = race.bare_command(backend, race.settings_of(options, 1, "net"), data)[2:]
-    models = "keras_models" if backend == "keras-jax" else "flax_models"
-    program = SPY.format(module=arguments[0], models=models)
+    framework = "keras" if backend == "keras-jax" else "jax"
+    program = SPY.format(module=arguments[0], framework=framework)
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     product, kind = done.stdout.split()

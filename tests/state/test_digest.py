@@ -10,15 +10,17 @@ import pytest
 
 from tests import histories as h
 from tests.reported import step_event
-from tests.state.digest_runs import history
+from tests.state.digest_runs import assert_same_series, history
 from trainers.contract.events import DeviceSample, Event, LogLine, RankSample, encode
 from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 from trainers.state import digest_keeper
-from trainers.state.curve import Curve
+from trainers.state.curves import LEAST_BUCKETS, MAX_CURVES
 from trainers.state.digest import MAGIC, MAX_BYTES, Digest, read_digest
 from trainers.state.digest_keeper import DigestKeeper
-from trainers.state.effort import Earlier
+from trainers.state.readings import MOST_GPUS
+from trainers.state.series import Series
+from trainers.state.timeline import Earlier
 
 
 @pytest.fixture
@@ -43,13 +45,10 @@ def digest_of(run: RunDir, events: Sequence[Event]) -> Digest:
     return digest
 
 
-def curves_of(digest: Digest) -> dict[object, object]:
-    curves: list[tuple[object, Curve]] = [*digest.curves.items(), *digest.utilization.items()]
-    return {
-        key: (curve.width, curve.first_step, curve.last_step, [column.tobytes() for column in curve.columns])
-        for key, curve in curves
-        if len(curve)
-    }
+def assert_same_curves(one: Digest, other: Digest, late: float = 0.01) -> None:
+    curves, others = ({**each.curves, **each.utilization} for each in (one, other))
+    for key in curves.keys() | others.keys():
+        assert_same_series(curves.get(key, Series()), others.get(key, Series()), late)
 
 
 def log_of(digest: Digest) -> list[str]:
@@ -68,7 +67,7 @@ def test_a_digest_carried_on_is_that_of_the_whole_journal(run: RunDir, seed: int
     keeper.write(run, run.journal.stat().st_size)
     carried_on = read_digest(run)
     assert carried_on is not None
-    assert curves_of(carried_on) == curves_of(whole)
+    assert_same_curves(carried_on, whole)
     assert (carried_on.timeline.steps, carried_on.timeline.times) == (whole.timeline.steps, whole.timeline.times)
     assert carried_on.effort == whole.effort
     assert (carried_on.forgotten, log_of(carried_on)) == (whole.forgotten, log_of(whole))
@@ -105,16 +104,17 @@ def test_with_hundreds_of_gpus_their_curves_are_bounded_and_kept_so(run: RunDir)
             DeviceSample(index=gpu, uuid=f"GPU-{gpu}", name="NVIDIA H200", utilization_percent=90.0) for gpu in gpus
         ]
     curves = digest_of(run, events).utilization
-    assert min(map(len, curves.values())) >= digest_keeper.LEAST_BUCKETS / 2
-    assert sum(map(len, curves.values())) <= digest_keeper.ALL_BUCKETS
-    curves = DigestKeeper(read_digest(run))._utilization
-    assert {curve.capacity for curve in curves.values()} == {digest_keeper.LEAST_BUCKETS}
+    assert min(map(len, curves.values())) >= LEAST_BUCKETS / 2
+    assert sum(map(len, curves.values())) <= 80_000
+    restored = DigestKeeper(read_digest(run)).curves.utilization
+    assert restored["GPU-511"].series.capacity == LEAST_BUCKETS
 
 
 def test_the_largest_digest_is_one() -> None:
-    bucket = sum(column.itemsize for column in Curve(1).columns)
-    curves = digest_keeper.MAX_CURVES + digest_keeper.MAX_GPUS
-    assert curves * digest_keeper.LEAST_BUCKETS * bucket < MAX_BYTES / 2
+    one = Series()
+    one.add([1], [1.0])
+    bucket = sum(map(len, one.parts[2:]))
+    assert (MAX_CURVES + MOST_GPUS) * LEAST_BUCKETS * bucket < MAX_BYTES
 
 
 def test_log_lines_are_bounded_by_their_bytes(run: RunDir) -> None:
@@ -143,10 +143,10 @@ def test_a_damaged_digest_is_none(run: RunDir) -> None:
     assert read_digest(run) is None
 
 
-@pytest.mark.parametrize("version", [b"2", b"4"])
+@pytest.mark.parametrize("version", [b"3", b"5"])
 def test_a_digest_of_another_version_is_none(run: RunDir, version: bytes) -> None:
     digest_of(run, history(1))
-    run.digest.write_bytes(run.digest.read_bytes().replace(MAGIC, MAGIC.replace(b"3", version), 1))
+    run.digest.write_bytes(run.digest.read_bytes().replace(MAGIC, MAGIC.replace(b"4", version), 1))
     assert read_digest(run) is None
 
 
@@ -174,12 +174,12 @@ def test_what_earlier_attempts_count_for(run: RunDir, restored: bool) -> None:
     keeper = DigestKeeper(read_digest(run) if restored else None)
     for event in [] if restored else first:
         keeper.add(event, encode(event))
-    assert keeper.earlier == Earlier()
+    assert keeper.curves.earlier == Earlier()
 
     def resume(attempt: int, step: int | None, seconds: float) -> Earlier:
         begun = h.started(attempt=attempt, resumed_from=step, seconds=seconds)
         keeper.add(begun, encode(begun))
-        return keeper.earlier
+        return keeper.curves.earlier
 
     found = resume(2, 58, 60)
     evaluations = [h.evaluation(epoch, 0).values for epoch in (1, 2)]

@@ -6,14 +6,11 @@ import pytest
 
 from tests import histories as h
 from trainers.contract.events import AnyEvent, Metrics
-from trainers.state.gaps import Gaps
+from trainers.state.gaps import Gaps, gaps_in
 
 
 def gaps(*events: AnyEvent) -> Gaps:
-    found = Gaps()
-    for event in events:
-        found.add(event)
-    return found
+    return gaps_in(events)
 
 
 def both(first: int, last: int) -> list[AnyEvent]:
@@ -53,12 +50,11 @@ def test_gaps(name: str) -> None:
 
 def test_in_words() -> None:
     assert gaps(*BEGUN).words == gaps(*BEGUN).short == ""
-    found = gaps(*BEGUN, again(2, 1319))
+    beyond = [*BEGUN, again(2, 1319)]
+    found = gaps(*beyond)
     assert found.short == "steps 241 to 1,319 missing"
     assert found.words == "steps 241 to 1,319 missing from the journal, with their evaluations and checkpoints"
-    for step in range(1400, 1800, 100):
-        for event in both(step, step):
-            found.add(event)
+    found = gaps(*beyond, *(event for step in range(1400, 1800, 100) for event in both(step, step)))
     assert found.short == "steps 241 to 1,399, 1,401 to 1,499, 1,501 to 1,599 and 1 more missing"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.state.folding import extend
-from trainers.state.series import COUNT, FIRST, LAST, TOTAL, Reduced, Series, smooth
+from trainers.state.series import COUNT, LAST, TOTAL, Reduced, Series, smooth
 
 
 def filled(reduced: Reduced) -> list[int]:
@@ -69,7 +69,7 @@ def test_whatever_comes_in_whatever_pieces_is_all_there(seed: int) -> None:
     if finite and len(series) == size:
         # In a wider bucket the order in which values came stands for their order.
         known = series._table[:, series._table[COUNT] > 0]
-        assert (known[FIRST, 0], known[LAST, -1]) == (finite[0], finite[-1])
+        assert known[LAST, -1] == finite[-1]
     assert series.last_step == size
 
 
@@ -83,10 +83,13 @@ def test_drawing_costs_the_same_after_ten_million_steps() -> None:
     assert series._table[COUNT].sum() == 10_000_000
 
 
-def test_first_and_last_are_those_of_the_steps() -> None:
+def test_the_last_value_and_the_bounds_are_those_of_the_steps() -> None:
     series = Series(capacity=4)
-    extend(series, 1, [float(step) for step in range(1, 101)])
-    assert (series._table[FIRST, 0], series.last) == (1.0, 100.0)
+    assert (series.last, series.bounds) == (None, None)
+    extend(series, 1, [None, *(float(step) for step in range(2, 101))])
+    assert (series.last, series.bounds) == (100.0, (2.0, 100.0))
+    extend(series, 101, [1.0])
+    assert series.bounds == (1.0, 100.0)
     reduced = series.reduce(1, 1, 100)
     assert (float(reduced.low[0]), float(reduced.high[0])) == (1.0, 100.0)
 

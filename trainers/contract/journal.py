@@ -137,6 +137,11 @@ class JournalReader:
         finally:
             os.close(fd)
 
+    def rest(self) -> Iterator[AnyEvent]:
+        """Yields the events up to the present end."""
+        while events := self.read():
+            yield from events
+
     def _read(self, fd: int) -> list[AnyEvent]:
         while lines := self._next_lines(fd):
             if events := [event for line in lines if (event := decode(line)) is not None]:

@@ -110,11 +110,7 @@ def peek_journal(journal: Path, tail_bytes: int = TAIL_BYTES) -> JournalPeek:
 
 def _first(journal: Path) -> AnyEvent | None:
     reader = JournalReader(journal, chunk_bytes=HEAD_BYTES)
-    while events := reader.read():
-        for event in events:
-            if not isinstance(event, Queued):
-                return event
-    return None
+    return next((event for event in reader.rest() if not isinstance(event, Queued)), None)
 
 
 def _schema_of(line: bytes) -> int:

@@ -22,7 +22,7 @@ from trainers.run import wire
 from trainers.run.agreement import Voter
 from trainers.state.digest import read_digest
 from trainers.state.digest_keeper import DigestKeeper
-from trainers.state.effort import Earlier
+from trainers.state.timeline import Earlier
 
 
 class JournalKeeper:
@@ -226,7 +226,7 @@ class DigestWriter:
     @property
     def earlier(self) -> Earlier:
         """What earlier attempts count for; nothing where no digest is made."""
-        return self._keeper.earlier if self._keeper is not None else Earlier()
+        return self._keeper.curves.earlier if self._keeper is not None else Earlier()
 
     def write_due(self) -> None:
         if self._journal.offset - self._written_at >= max(WRITE_EVERY_BYTES, self._size):
@@ -262,9 +262,8 @@ def _read_keeper(run: RunDir, end: int) -> DigestKeeper | None:
     if end - reader.offset > MAX_UNREAD_BYTES:
         return None
     keeper = DigestKeeper(digest)
-    while events := reader.read():
-        for event in events:
-            keeper.add(event, encode(event))
+    for event in reader.rest():
+        keeper.add(event, encode(event))
     return keeper
 
 

@@ -1,15 +1,18 @@
-"""The curves of a run by rank and metric, and the time of each step: shared by a run's screen and comparisons."""
+"""The curves of a run by rank and metric, and the time of each step: of the supervisor, and of every view.
+
+NumPy is imported with the first curve that is read, or is full: the supervisor starts without it.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from itertools import accumulate, chain
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
 from msgspec.structs import replace
 
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
 from trainers.contract.metrics import (
     EXAMPLES,
@@ -20,10 +23,14 @@ from trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
-from trainers.state.curve import Timeline
 from trainers.state.digest import Digest
 from trainers.state.gaps import Gaps
-from trainers.state.series import Floats, Integers, Series
+from trainers.state.history import Attempts
+from trainers.state.timeline import Earlier, Timeline, timed, warm_after
+from trainers.state.waiting import NAN, Queue
+
+if TYPE_CHECKING:
+    from trainers.state.series import Floats, Series
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]
 
@@ -31,72 +38,16 @@ AXES: tuple[Axis, ...] = ("step", "time", "epoch")
 
 ALL = -1  # all ranks together, in place of a rank's number
 BUCKETS = 4096  # per curve of one of the first ranks
-FIRST_BUCKETS = 16_384  # divided by a rank's place, counted from 1, those of its curve: the first ones are read closest
-LEAST_BUCKETS = 128  # per curve of a later rank
+CLOSE_RANKS, CLOSE_GPUS = 4, 16  # are read closest: the later another one is, the fewer buckets its curves have
+LEAST_BUCKETS = 128  # per curve of a later rank: a chart of hundreds has as many points
 MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal has dots across
+ALL_BUCKETS = 1 << 21  # of all curves together, at 56 bytes each, as long as no curve has the least
 SAMPLE_BUCKETS = 1024  # per curve of samples of one of the first GPUs
 VALUES_PER_BUCKET = 16  # queued per rank before they are added: in bulk they cost little
 WAITING_SAMPLES = 128
 
-NAN = float("nan")
-
 MAX_NAMES = 1000  # metrics of a run that have curves
-
-
-class _Queue:
-    """Events of the same names, joined: no object per event is left, which garbage collections would visit."""
-
-    def __init__(self) -> None:
-        self._steps, self._counts = array("q"), array("q")  # of each entry: its last step, and how many it joins
-        self._columns: dict[tuple[str, str], array[float]] = {}  # by name and side: "", "lows" or "highs"
-        self._given: dict[str, int] = {}  # how many of its entries each curve has
-
-    def __contains__(self, name: str) -> bool:
-        return (name, "") in self._columns if name != RATE else EXAMPLES in self and STEP_TIME in self
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name, side in self._columns if not side]
-
-    def add(self, event: Metrics, bounded: Iterable[str]) -> None:
-        counts = event.counts or [1] * len(event)
-        self._steps.fromlist(list(accumulate(counts, initial=event.first_step - 1))[1:])
-        self._counts.fromlist(counts)
-        for name, column in event.values.items():
-            self._append((name, ""), column)
-        for side, bounds in (("lows", event.lows), ("highs", event.highs)):
-            for name in bounded:
-                self._append((name, side), (bounds or {})[name])
-
-    def _append(self, key: tuple[str, str], column: list[float | None]) -> None:
-        joined = self._columns.setdefault(key, array("d"))
-        try:
-            joined.fromlist(column)  # type: ignore[arg-type]
-        except TypeError:
-            joined.fromlist([NAN if value is None else value for value in column])
-
-    def take(self, name: str, scale: float) -> tuple[Integers, Floats, Floats, Floats] | None:
-        """Returns steps, values, lows and highs that a curve does not have yet; `scale`: factor of a rate."""
-        start = self._given.get(name, 0)
-        if start == len(self._counts) or name not in self:
-            return None
-        self._given[name] = len(self._counts)
-        steps = np.frombuffer(self._steps[start:], np.int64)
-        if name == RATE:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                seconds = self._of(STEP_TIME, "", start) * np.frombuffer(self._counts[start:], np.int64)
-                rates = self._of(EXAMPLES, "", start) / seconds * scale
-            return steps, rates, rates, rates
-        values = self._of(name, "", start)
-        # An entry of a single step is its own minimum and maximum.
-        lows, highs = (
-            self._of(name, side, start) if (name, side) in self._columns else values for side in ("lows", "highs")
-        )
-        return steps, values, lows, highs
-
-    def _of(self, name: str, side: str, start: int) -> Floats:
-        # Of a copy: an array that numpy looks into cannot grow.
-        return np.frombuffer(self._columns[name, side][start:], np.float64)
+MAX_CURVES = 16_384
 
 
 class RankCurves:
@@ -107,9 +58,10 @@ class RankCurves:
     """
 
     def __init__(self, rank: int, capacity: int) -> None:
-        self._capacity = capacity
+        self.capacity = capacity
+        self.names: set[str] = set()
         self._series: dict[str, Series] = {}
-        self._queues: dict[tuple[tuple[str, ...], tuple[str, ...]], _Queue] = {}  # by names, and those with bounds
+        self._queues: dict[tuple[tuple[str, ...], tuple[str, ...]], Queue] = {}  # by names, and those with bounds
         self._values = 0  # queued, of all metrics
         # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
         self._most = VALUES_PER_BUCKET * capacity * (1 - rank % 8 / 16)
@@ -117,19 +69,28 @@ class RankCurves:
 
     def add(self, event: Metrics) -> None:
         bounded = tuple(name for name in event.lows or () if _has_bounds(event, name))
-        self._queues.setdefault((tuple(event.values), bounded), _Queue()).add(event, bounded)
+        self._queues.setdefault((tuple(event.values), bounded), Queue()).add(event, bounded)
         self._values += len(event) * len(event.values)
         if self._values >= self._most:
             self._settle()
 
     def __getitem__(self, name: str) -> Series:
         self._give(name)
-        return self._series.get(name) or Series(1)
+        return self._series.get(name) or _new_series(1)
 
     def __contains__(self, name: str) -> bool:
         # Without adding what is queued, where that changes nothing.
         known = self._series.get(name)
         return (known is not None and len(known) > 0) or len(self[name]) > 0
+
+    def items(self) -> Iterable[tuple[str, Series]]:
+        self._settle()
+        return self._series.items()
+
+    def resize(self, capacity: int) -> None:
+        self.capacity = capacity
+        for series in self._series.values():
+            series.capacity = capacity
 
     def rescale(self, scale: float) -> None:
         self._settle()
@@ -142,7 +103,7 @@ class RankCurves:
 
     def merge(self, name: str, series: Series) -> None:
         self._settle()
-        self._of(name).merge(series)
+        self._of(name).merge(series, self.scale if name == RATE else 1.0)
 
     def _settle(self) -> None:
         for name in dict.fromkeys(chain.from_iterable(queue.names for queue in self._queues.values())):
@@ -151,20 +112,13 @@ class RankCurves:
         self._queues, self._values = {}, 0
 
     def _give(self, name: str) -> None:
-        found = [taken for queue in self._queues.values() if (taken := queue.take(name, self.scale)) is not None]
-        if not found:
-            return
-        columns = found[0] if len(found) == 1 else tuple(np.concatenate(each) for each in zip(*found, strict=True))
-        steps, values, lows, highs = columns
-        bounds: tuple[Floats, ...] = () if lows is values and highs is values else (lows, highs)
-        if (steps[1:] < steps[:-1]).any():
-            order = np.argsort(steps, kind="stable")
-            steps, values, bounds = steps[order], values[order], tuple(each[order] for each in bounds)
-        self._of(name).add(steps, values, *bounds)
+        pieces = [piece for queue in self._queues.values() if (piece := queue.take(name)) is not None]
+        if pieces:
+            self._of(name).add_pieces(pieces, self.scale)
 
     def _of(self, name: str) -> Series:
         if name not in self._series:
-            self._series[name] = Series(self._capacity)
+            self._series[name] = _new_series(self.capacity)
         return self._series[name]
 
 
@@ -174,71 +128,108 @@ class Curves:
     Args:
         by_rank: Whether each rank has its own curves. Otherwise a bucket joins the values of all ranks at its steps:
             its mean is the mean over the ranks, in whatever order they report; the rate is that of all ranks.
+        closest: Most buckets of a curve; with many curves it is halved.
+        most: Buckets of all curves together, as far as each has the least.
     """
 
-    def __init__(self, *, by_rank: bool = True) -> None:
+    def __init__(self, *, by_rank: bool = True, closest: int = BUCKETS, most: int = ALL_BUCKETS) -> None:
         self.names: dict[str, None] = {}  # metrics in the order of their first report
         self.full = False  # metrics beyond `MAX_NAMES` were left out
+        self.attempts = Attempts()
         self.timeline = Timeline()
         self.gaps = Gaps()  # steps missing from the journal
+        self.earlier = Earlier()  # what earlier attempts count for
         self.steps_per_epoch = 0  # 0 when not known
         self.evaluated = 0  # last step of an evaluation; 0 for none
+        self.utilization: dict[str, SampledCurve] = {}  # of each GPU, by the step that the run had reached
         self._by_rank = by_rank
+        self._closest = closest if by_rank else MEAN_BUCKETS
+        self._most = most
+        self._count = self._promised = 0  # curves, and the buckets that they may come to have
         self._ranks: dict[int, RankCurves] = {}
         self._scale = 1.0
-        self._attempt = 0
-        self._begun: RunStarted | None = None  # the attempt, while it is not known from which step it resumes
+        self._warm_after = 0
 
     @property
     def resuming(self) -> bool:
         """Whether it is not known yet from which step the attempt resumes: a script's first metrics show it."""
-        return self._begun is not None
+        return self.attempts.resuming
 
-    def begin(self, event: RunStarted) -> None:
+    def begin(self, event: RunStarted) -> int | None:
+        """Begins an attempt; returns the step from which it resumes, None while that is not known."""
         self.steps_per_epoch = event.steps_per_epoch if 0 < event.steps_per_epoch < MAX_STEP else 0
-        if event.attempt <= self._attempt:
-            return
+        before = self.attempts.present
+        step = self.attempts.add(event)
+        if self.attempts.present is before:
+            return None
         self._scale = 1.0 if self._by_rank else float(min(max(1, event.world_size), MAX_RANKS))
-        self._attempt, self._begun = event.attempt, event
         self.timeline.begin(event.time, None)
         for rank in [rank for rank in self._ranks if rank >= event.world_size]:
-            del self._ranks[rank]
+            gone = self._ranks.pop(rank)
+            self._count -= len(gone.names)
+            self._promised -= gone.capacity * len(gone.names)
         for curves in self._ranks.values():
             curves.rescale(self._scale)
-        if event.resumed_from is not None:
-            self._go_back(event, min(max(0, event.resumed_from), MAX_STEP))
+        if step is not None:
+            self._go_back(step)
+        else:
+            self._note_earlier()
+        return step
 
     def end(self, event: RunEnded) -> None:
-        if self._begun is None:
+        if not self.resuming:
             self.timeline.note(event.time)
 
-    def _go_back(self, begun: RunStarted, step: int) -> None:
+    def _go_back(self, step: int) -> None:
         """Drops what earlier attempts did after the step that this one resumes from."""
-        self._begun = None
+        begun = self.attempts.present
+        assert begun is not None
         self.timeline.begin(begun.time, step)
         for curves in self._ranks.values():
             curves.truncate(step + 1)
+        for sampled in self.utilization.values():
+            sampled.truncate(step + 1)
         self.evaluated = min(self.evaluated, step)
         self.gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
+        self._warm_after = warm_after(step, begun.total_steps, begun.steps_per_epoch)
+        self._note_earlier()
 
-    def _look_back(self, event: Metrics) -> None:
-        if self._begun is not None and event.is_training:
-            self._go_back(self._begun, max(0, event.first_step - 1))
+    def _note_earlier(self) -> None:
+        """Notes what earlier attempts count for, once what does not count is dropped."""
+        timeline = self.timeline
+        if self.attempts.present is not None and self.attempts.present.attempt > 1:
+            bounds = [self.first(name).bounds for name in (TEST_LOSS, TEST_ACCURACY)]
+            best = Evaluated(*(each and each[which] for which, each in enumerate(bounds)))
+            self.earlier = Earlier(timeline.base, round(timeline.timed[-1]), timeline.busy[-1], best)
 
-    def add(self, event: Metrics) -> None:
-        self._look_back(event)
+    def add(self, event: Metrics) -> int | None:
+        """Adds values; returns the step from which the attempt resumes, if they show it."""
+        if (resumed := self.attempts.add(event)) is not None:
+            self._go_back(resumed)
         self.gaps.add(event)
         if admitted := self._admit(event):
             self._of(event.rank).add(admitted)
         last_step = event.last_step
-        if self._begun is None:
-            self.timeline.add(event.time, last_step)
+        if not self.resuming:
+            leads = event.rank == 0 and STEP_TIME in event.values
+            self.timeline.add(event.time, last_step, *(timed(event, self._warm_after) if leads else ()))
         if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
             self.evaluated = max(self.evaluated, last_step)
+        return resumed
 
-    def fold(self, events: Iterable[AnyEvent]) -> None:
+    def add_sample(self, uuid: str, step: int, utilization: float) -> None:
+        """Adds a GPU's utilization, in percent, at the step that the run has reached."""
+        if not self.resuming:
+            if uuid not in self.utilization:
+                self.utilization[uuid] = SampledCurve(len(self.utilization))
+            self.utilization[uuid].append(step, utilization)
+
+    def fold(self, events: Iterable[AnyEvent | Digest]) -> None:
+        """Adds events, or first the digest of many."""
         for event in events:
-            if isinstance(event, Metrics):
+            if isinstance(event, Digest):
+                self.load(event)
+            elif isinstance(event, Metrics):
                 self.add(event)
             elif isinstance(event, RunStarted):
                 self.begin(event)
@@ -246,22 +237,30 @@ class Curves:
                 self.end(event)
 
     def load(self, digest: Digest) -> None:
+        """Loads the digest of all events so far; nothing was added before."""
         for event in digest.events:
             if isinstance(event, RunStarted):
                 self.begin(event)
-            elif isinstance(event, Metrics):
-                self._look_back(event)
+            elif isinstance(event, Metrics) and (step := self.attempts.add(event)) is not None:
+                self._go_back(step)
         self.timeline, self.gaps = digest.timeline, digest.gaps
-        for (rank, name), curve in digest.curves.items():
-            if not self._knows(name) or not len(curve):
-                continue
-            self._of(rank).merge(name, Series.of(curve, self._scale if name == RATE else 1.0))
-            if name in (TEST_LOSS, TEST_ACCURACY):
-                self.evaluated = max(self.evaluated, curve.last_step)
+        for (rank, name), series in digest.curves.items():
+            if len(series) and self._knows(rank, name):
+                self._of(rank).merge(name, series)
+                if name in (TEST_LOSS, TEST_ACCURACY):
+                    self.evaluated = max(self.evaluated, series.last_step)
+        for place, (uuid, series) in enumerate(digest.utilization.items()):
+            self.utilization[uuid] = SampledCurve(place, series)
 
     def __getitem__(self, key: tuple[int, str]) -> Series:
         rank, name = key
-        return self._ranks[rank][name] if rank in self._ranks else Series(1)
+        return self._ranks[rank][name] if rank in self._ranks else _new_series(1)
+
+    def __iter__(self) -> Iterator[tuple[int, str, Series]]:
+        """All curves: rank, metric, values."""
+        for rank, curves in self._ranks.items():
+            for name, series in curves.items():
+                yield rank, name, series
 
     def ranks(self, name: str) -> list[int]:
         return sorted(rank for rank, curves in self._ranks.items() if name in curves)
@@ -274,33 +273,49 @@ class Curves:
         if axis == "time":
             return self.timeline.seconds(steps)
         if axis == "epoch":
-            return steps / self.steps_per_epoch if self.steps_per_epoch else np.full(len(steps), np.nan)
+            return steps / (self.steps_per_epoch or NAN)
         return steps
 
     def _of(self, rank: int) -> RankCurves:
         rank = rank if self._by_rank else ALL
         if rank not in self._ranks:
-            capacity = _share(BUCKETS, rank) if self._by_rank else MEAN_BUCKETS
-            self._ranks[rank] = RankCurves(rank, capacity)
+            self._ranks[rank] = RankCurves(rank, self._capacity(rank))
             self._ranks[rank].scale = self._scale
         return self._ranks[rank]
 
+    def _capacity(self, rank: int) -> int:
+        return _share(self._closest, CLOSE_RANKS, max(0, rank))
+
     def _admit(self, event: Metrics) -> Metrics | None:
-        if event.values.keys() <= self.names.keys():
+        if event.values.keys() <= self._of(event.rank).names:
             return event
-        known = {name: column for name, column in event.values.items() if self._knows(name)}
+        known = {name: column for name, column in event.values.items() if self._knows(event.rank, name)}
         if EXAMPLES in known and STEP_TIME in known:
-            self._knows(RATE)
+            self._knows(event.rank, RATE)
         if len(known) == len(event.values):
             return event
         return replace(event, values=known) if known else None
 
-    def _knows(self, name: str) -> bool:
+    def _knows(self, rank: int, name: str) -> bool:
+        """Whether a rank has a curve of that name, or may have a new one."""
+        own = self._of(rank)
+        if name in own.names:
+            return True
         if name not in self.names:
             if len(self.names) >= MAX_NAMES:
                 self.full = True
                 return False
             self.names[name] = None
+        if self._count >= MAX_CURVES:
+            return False
+        own.names.add(name)
+        self._count += 1
+        self._promised += own.capacity
+        while self._promised > self._most and self._closest > LEAST_BUCKETS:
+            self._closest //= 2
+            for number, curves in self._ranks.items():
+                curves.resize(self._capacity(number))
+            self._promised = sum(each.capacity * len(each.names) for each in self._ranks.values())
         return True
 
 
@@ -312,9 +327,10 @@ class SampledCurve:
     """
 
     def __init__(self, place: int = 0, series: Series | None = None) -> None:
-        self._series = Series(_share(SAMPLE_BUCKETS, place))
+        self._capacity = _share(SAMPLE_BUCKETS, CLOSE_GPUS, place)
+        self._series = series
         if series is not None:
-            self._series.merge(series)
+            series.capacity = self._capacity
         self._steps, self._values = array("q"), array("d")
 
     def append(self, step: int, value: float) -> None:
@@ -326,24 +342,30 @@ class SampledCurve:
 
     @property
     def series(self) -> Series:
-        self._settle()
-        return self._series
+        return self._settle()
 
     def truncate(self, step: int) -> None:
-        self._settle()
-        self._series.truncate(step)
+        self._settle().truncate(step)
 
-    def _settle(self) -> None:
-        if self._steps:
-            self._series.add(np.frombuffer(self._steps, np.int64), np.frombuffer(self._values))
-            self._steps, self._values = array("q"), array("d")
+    def _settle(self) -> Series:
+        if self._series is None:
+            self._series = _new_series(self._capacity)
+        self._series.add(self._steps, self._values)
+        self._steps, self._values = array("q"), array("d")
+        return self._series
 
 
-def _share(most: int, place: int) -> int:
-    """Returns the buckets of a curve, of one of many ranks or GPUs."""
-    return max(LEAST_BUCKETS, min(most, FIRST_BUCKETS // (place + 1)))
+def _share(most: int, close: int, place: int) -> int:
+    """Returns the buckets of a curve of one of many ranks or GPUs, of which the first `close` have most."""
+    return max(LEAST_BUCKETS, min(most, close * most // (place + 1)))
 
 
 def _has_bounds(event: Metrics, name: str) -> bool:
     sizes = {len((each or {}).get(name) or ()) for each in (event.values, event.lows, event.highs)}
     return len(sizes) == 1
+
+
+def _new_series(capacity: int) -> Series:
+    from trainers.state.series import Series  # with NumPy
+
+    return Series(capacity)

@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
@@ -25,13 +25,18 @@ import msgspec
 from trainers.config.files import open_regular, reread
 from trainers.contract import events as ev
 from trainers.contract.events import AnyEvent, Event, Metrics, decode
+from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS, evaluation_of
 from trainers.contract.rundir import RunDir
-from trainers.state.curve import Curve, Timeline
 from trainers.state.effort import Effort
 from trainers.state.gaps import Gaps
+from trainers.state.timeline import Timeline
 
-MAGIC = b"tuiapp-digest 3\n"
+if TYPE_CHECKING:
+    from trainers.state.curves import Curves
+    from trainers.state.series import Series
+
+MAGIC = b"tuiapp-digest 4\n"
 MAX_BYTES = 128 << 20
 """A longer file is no digest."""
 
@@ -49,9 +54,9 @@ class Digest:
     """Just after a newline: where the rest of the journal begins."""
     events: list[AnyEvent]
     """The kept events other than curves, in order."""
-    curves: dict[tuple[int, str], Curve] = field(default_factory=dict)
+    curves: dict[tuple[int, str], Series] = field(default_factory=dict)
     """By rank and metric. `events` holds a few of the values as well."""
-    utilization: dict[str, Curve] = field(default_factory=dict)
+    utilization: dict[str, Series] = field(default_factory=dict)
     """GPU UUID → utilization by the step that the run had reached."""
     timeline: Timeline = field(default_factory=Timeline)
     effort: Effort = field(default_factory=Effort)
@@ -64,10 +69,10 @@ class _StoredCurve(msgspec.Struct, array_like=True):
     rank: int
     name: str
     width: int
-    first_step: int
-    last_step: int
-    columns: list[bytes]
-    """As in `Curve.columns`; numbers are little-endian."""
+    steps: tuple[int, int]
+    keys: bytes
+    """As in `Series.parts`; numbers are little-endian."""
+    table: bytes
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -106,22 +111,23 @@ def is_logged(event: AnyEvent | Event) -> bool:
     return isinstance(event, _LOGGED)
 
 
-def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: int, last_line: bytes) -> None:
-    """Replaces a run's digest by that of `lines`, kept events, up to the journal's `last_line`.
+def write_digest(
+    run: RunDir, offset: int, curves: Curves, effort: Effort, lines: Sequence[bytes], logged: int, last_line: bytes
+) -> None:
+    """Replaces a run's digest by that of `curves` and `lines`, kept events, up to the journal's `last_line`.
 
-    Not synced: the checksums detect what a crash of the machine leaves incomplete. Of `digest`, `events` and
-    `forgotten` are ignored; `logged` counts the events that the log shows. Raises OSError, for example on a full disk;
-    the old digest stays.
+    Not synced: the checksums detect what a crash of the machine leaves incomplete. `logged` counts the events that the
+    log shows. Raises OSError, for example on a full disk; the old digest stays.
     """
-    timeline = digest.timeline
+    timeline = curves.timeline
     data = msgspec.msgpack.encode(
         _Stored(
-            offset=digest.offset,
+            offset=offset,
             line_bytes=len(last_line),
             line_crc=crc32(last_line),
             events=b"".join(lines),
-            curves=[_store(curve, rank, name) for (rank, name), curve in digest.curves.items()],
-            utilization=[_store(curve, 0, uuid) for uuid, curve in digest.utilization.items()],
+            curves=[_StoredCurve(rank, name, *series.parts) for rank, name, series in curves],
+            utilization=[_StoredCurve(0, uuid, *one.series.parts) for uuid, one in curves.utilization.items()],
             steps=timeline.steps.tobytes(),
             times=timeline.times.tobytes(),
             timed=timeline.timed.tobytes(),
@@ -129,9 +135,9 @@ def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: in
             start=timeline.start,
             base=timeline.base,
             end=timeline.end,
-            effort=digest.effort,
-            gaps=digest.gaps.found,
-            reached=digest.gaps.last,
+            effort=effort,
+            gaps=curves.gaps.found,
+            reached=curves.gaps.last,
             logged=logged,
         )
     )
@@ -157,8 +163,16 @@ def read_digest(run: RunDir) -> Digest | None:
         return None
 
 
+def read_run(run: RunDir) -> Iterator[Digest | AnyEvent]:
+    """Yields a run's digest, if it has one, and the events after it, up to the journal's present end."""
+    digest = read_digest(run)
+    if digest is not None:
+        yield digest
+    yield from JournalReader(run.journal, digest.offset if digest else 0).rest()
+
+
 def _parse(run: RunDir, data: memoryview) -> Digest | None:
-    """Raises struct.error or msgspec.MsgspecError if it is no digest."""
+    """Raises struct.error, ValueError or msgspec.MsgspecError if it is no digest."""
     start = len(MAGIC) + _CRC.size
     if data[: len(MAGIC)] != MAGIC or _CRC.unpack(data[len(MAGIC) : start])[0] != crc32(data[start:]):
         return None
@@ -204,16 +218,8 @@ def _read(path: Path, start: int, length: int) -> bytes:
         os.close(fd)
 
 
-def _store(curve: Curve, rank: int, name: str) -> _StoredCurve:
-    # Encoded as bytes, without a copy of them all.
-    columns = cast(list[bytes], [memoryview(column) for column in curve.columns])
-    return _StoredCurve(rank, name, curve.width, curve.first_step, curve.last_step, columns)
+def _load(stored: _StoredCurve) -> Series:
+    """Raises ValueError if its parts do not fit each other."""
+    from trainers.state.series import Series  # with NumPy
 
-
-def _load(stored: _StoredCurve) -> Curve:
-    curve = Curve(capacity=1)
-    for column, data in zip(curve.columns, stored.columns, strict=True):
-        column.frombytes(data)
-    curve.capacity = max(1, len(curve))
-    curve.width, curve.first_step, curve.last_step = stored.width, stored.first_step, stored.last_step
-    return curve
+    return Series.of(stored.width, stored.steps, stored.keys, stored.table)

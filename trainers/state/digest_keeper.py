@@ -8,46 +8,26 @@ resumed run drops from an earlier attempt is dropped here too, as are the curves
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import accumulate, repeat
-from typing import NamedTuple, TypeVar
+from collections.abc import Hashable
+from typing import NamedTuple
 
 from trainers.contract import events as ev
-from trainers.contract.evaluations import Evaluated
-from trainers.contract.metrics import (
-    DATA_WAIT,
-    EXAMPLES,
-    LEARNING_RATE,
-    LOSS,
-    MAX_RANKS,
-    RATE,
-    STEP_TIME,
-    TEST_ACCURACY,
-    TEST_LOSS,
-    loss_of,
-)
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, MAX_RANKS, STEP_TIME, loss_of
 from trainers.contract.rundir import RunDir
-from trainers.state.curve import Curve, Timeline, Values
+from trainers.state.curves import Curves
 from trainers.state.digest import Digest, is_logged, write_digest
-from trainers.state.effort import Batch, Earlier, EffortMeter, batch_of, timed, warm_after
-from trainers.state.gaps import Gaps
+from trainers.state.effort import Batch, EffortMeter, batch_of
+from trainers.state.readings import MOST_GPUS
 
 BUCKETS = 2048
 """Most per curve: more than a terminal has dots across."""
 
 ALL_BUCKETS = 65_536
-"""Of all curves of metrics together, and of all of GPUs: 44 bytes each."""
+"""Of all curves together."""
 
-LEAST_BUCKETS = 128
-"""Per curve with hundreds of ranks: a chart of all of them has as many points. Views keep as many."""
-
-MAX_CURVES = 8192
-MAX_NAMES = 1000
 MAX_KEYS = 32_768
 """Kept lines: no run has that many ranks, devices and arrays."""
 
-MAX_GPUS = 1024
-SAMPLE_BUCKETS = 1024
 HISTORY = 120
 """Samples per device, rank and host: as many as views draw."""
 
@@ -67,9 +47,6 @@ ATTEMPTS = 64
 LASTING = ("run-started", "rank-started", "checkpoint", "predictions", "host-sample", "furthest", "facts", "resumed")
 
 
-Key = TypeVar("Key", bound=Hashable)
-
-
 class _Kept(NamedTuple):
     number: int
     """The event's position among all."""
@@ -85,22 +62,6 @@ class _KeptBatch(NamedTuple):
     batch: Batch
 
 
-class _Curves(dict[Key, Curve]):
-    """Curves that share `ALL_BUCKETS` equally."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._capacity = most
-
-    def __setitem__(self, key: Key, curve: Curve) -> None:
-        super().__setitem__(key, curve)
-        curve.capacity = self._capacity
-        if self._capacity > LEAST_BUCKETS and len(self) * self._capacity > ALL_BUCKETS:
-            self._capacity //= 2
-            for each in self.values():
-                each.capacity = self._capacity
-
-
 class DigestKeeper:
     def __init__(self, digest: Digest | None = None) -> None:
         self._number = 0
@@ -114,18 +75,11 @@ class DigestKeeper:
         self._logged = 0
         self._batches: dict[int, deque[_KeptBatch]] = {}
         self._steps: dict[int, int] = {}
-        self._curves: _Curves[tuple[int, str]] = _Curves(BUCKETS)
-        self._names: set[str] = set()
-        self._utilization: _Curves[str] = _Curves(SAMPLE_BUCKETS)
-        self._timeline = Timeline()
+        self.curves = Curves(closest=BUCKETS, most=ALL_BUCKETS)
         self._meter = EffortMeter()
-        self._gaps = Gaps()
         self._facts = ev.Facts()
-        self._attempt = self._world_size = self._warm_after = 0
-        self.earlier = Earlier()
+        self._world_size = 0
         self._nodes = 1
-        self._begun: ev.RunStarted | None = None
-        """The attempt, while it is not known from which step it resumes."""
         self._last_line = b""
         if digest is not None:
             self._restore(digest)
@@ -172,8 +126,8 @@ class DigestKeeper:
                 self._keep(ev.encode(self._facts), 1, "facts")
             case ev.StopRequested() | ev.RunEnded() | ev.SoFar():
                 self._keep(line, 1, type(event).__struct_config__.tag)
-                if isinstance(event, ev.RunEnded) and self._begun is None:
-                    self._timeline.note(event.time)
+                if isinstance(event, ev.RunEnded):
+                    self.curves.end(event)
             case ev.Alert():
                 self._add_alert(event, line)
 
@@ -187,17 +141,15 @@ class DigestKeeper:
             for each in batches:
                 if each.number not in lines:
                     lines[each.number] = ev.encode(_batch_event(rank, each))
-        digest = Digest(offset, [], self._curves, self._utilization, self._timeline, self._meter.effort, self._gaps)
-        write_digest(run, digest, [line for _, line in sorted(lines.items())], self._logged, self._last_line)
+        kept = [line for _, line in sorted(lines.items())]
+        write_digest(run, offset, self.curves, self._meter.effort, kept, self._logged, self._last_line)
 
     def _restore(self, digest: Digest) -> None:
         for event in digest.events:
             self.add(event, ev.encode(event))
-        self._set_curves(digest.curves)
-        for uuid, curve in digest.utilization.items():
-            self._utilization[uuid] = curve
-        self._timeline, self._meter.effort = digest.timeline, digest.effort
-        self._gaps = digest.gaps
+        self.curves = Curves(closest=BUCKETS, most=ALL_BUCKETS)
+        self.curves.load(digest)
+        self._meter.effort = digest.effort
         self._logged += digest.forgotten
 
     def _keep(self, line: bytes, most: int, *key: Hashable) -> None:
@@ -218,44 +170,13 @@ class DigestKeeper:
 
     def _begin(self, event: ev.RunStarted) -> None:
         self._world_size, self._nodes = event.world_size, max(1, event.nodes)
-        if event.attempt > self._attempt:
-            if self._attempt:
-                self._forget_attempt()
-            self._begun = event
-            self._timeline.begin(event.time, None)
-            if event.resumed_from is not None:
-                self._go_back(event, event.resumed_from)
-            else:
-                self._note_earlier()
-        self._attempt = event.attempt
-        if any(rank >= event.world_size for rank, _ in self._curves):
-            self._set_curves({key: curve for key, curve in self._curves.items() if key[0] < event.world_size})
+        before = self.curves.attempts.present
+        self.curves.begin(event)
+        if before is not None and self.curves.attempts.present is not before:
+            self._forget_attempt()
         self._steps = {rank: step for rank, step in self._steps.items() if rank < event.world_size}
         for rank in range(min(event.world_size, MAX_RANKS)):
             self._steps[rank] = max(self._steps.get(rank, 0), event.resumed_from or 0)
-
-    def _go_back(self, begun: ev.RunStarted, step: int) -> None:
-        """Drops what earlier attempts did after the step that this one resumes from."""
-        self._begun = None
-        for curve in (*self._curves.values(), *self._utilization.values()):
-            curve.truncate(step + 1)
-        self._timeline.begin(begun.time, step)
-        self._warm_after = warm_after(step, begun.total_steps, begun.steps_per_epoch)
-        self._note_earlier()
-        self._gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
-
-    def _note_earlier(self) -> None:
-        """Notes what earlier attempts count for, once what does not count is dropped."""
-        timeline = self._timeline
-        best = Evaluated(
-            *(_extreme(self._first(name), most) for name, most in ((TEST_LOSS, min), (TEST_ACCURACY, max)))
-        )
-        self.earlier = Earlier(timeline.base, round(timeline.timed[-1]), timeline.busy[-1], best)
-
-    def _first(self, name: str) -> Curve | None:
-        """The first rank's curve."""
-        ranks = [rank for rank, each in self._curves if each == name]
-        return self._curves[min(ranks), name] if ranks else None
 
     def _forget_attempt(self) -> None:
         self._lines = {key: kept for key, kept in self._lines.items() if key[0] in LASTING}
@@ -265,15 +186,10 @@ class DigestKeeper:
         self._batches.clear()
 
     def _add_metrics(self, event: ev.Metrics, line: bytes) -> None:
-        size, rank = len(event), event.rank
-        if self._begun is not None and event.is_training:
-            self._go_back(self._begun, max(0, event.first_step - 1))
+        rank, values, last = event.rank, event.values, event.last_step
+        if self.curves.add(event) is not None:
             # It shows views the same.
             self._keep(line, ATTEMPTS, "resumed")
-        self._gaps.add(event)
-        first, values, counts = event.first_step, event.values, event.counts
-        steps = list(accumulate(counts, initial=first - 1))[1:] if counts else range(first, first + size)
-        last = steps[-1]
         if is_logged(event):
             self._add_to_log(line)
         self._keep(line, 1, "latest", rank)
@@ -289,49 +205,19 @@ class DigestKeeper:
             batches = self._batches.get(rank)
             if batches is None or batches.maxlen != most:
                 batches = self._batches[rank] = deque(batches or (), most)
-            batches.append(_KeptBatch(self._number, event.time, event.mono, first, last - first + 1, batch))
-        if self._begun is None:
-            leads = rank == 0 and STEP_TIME in values
-            self._timeline.add(event.time, last, *(timed(event, self._warm_after) if leads else ()))
-        lows, highs = event.lows or {}, event.highs or {}
-        for name, column in values.items():
-            bounds = (each if each and len(each) == size else None for each in (lows.get(name), highs.get(name)))
-            self._add_values(rank, name, steps, column, *bounds)
-        if EXAMPLES in values and STEP_TIME in values:
-            self._add_values(rank, RATE, steps, _rates(values[EXAMPLES], values[STEP_TIME], counts))
-
-    def _add_values(self, rank: int, name: str, steps: Sequence[int], *columns: Values | None) -> None:
-        curve = self._curves.get((rank, name))
-        if curve is None:
-            curve = self._new_curve(rank, name, Curve(BUCKETS))
-        if curve is not None:
-            curve.add(steps, *columns)  # type: ignore[arg-type]
-
-    def _set_curves(self, curves: dict[tuple[int, str], Curve]) -> None:
-        self._curves, self._names = _Curves(BUCKETS), set()
-        for (rank, name), curve in curves.items():
-            self._new_curve(rank, name, curve)
-
-    def _new_curve(self, rank: int, name: str, curve: Curve) -> Curve | None:
-        """Adds a curve; None if there are too many."""
-        if len(self._curves) >= MAX_CURVES or (name not in self._names and len(self._names) >= MAX_NAMES):
-            return None
-        self._names.add(name)
-        self._curves[rank, name] = curve
-        return curve
+            steps = last - event.first_step + 1
+            batches.append(_KeptBatch(self._number, event.time, event.mono, event.first_step, steps, batch))
 
     def _add_device_sample(self, event: ev.DeviceSample, line: bytes) -> None:
-        most = min(HISTORY, DEVICE_SAMPLES // max(1, len(self._utilization)))
+        gpus = self.curves.utilization
+        most = min(HISTORY, DEVICE_SAMPLES // max(1, len(gpus)))
         self._keep(line, most, "device-sample", event.uuid)
         if event.ecc_uncorrected is not None and ("first-errors", event.uuid) not in self._lines:
             # A view counts errors from here on.
             self._keep(line, 1, "first-errors", event.uuid)
-        if event.utilization_percent is not None and self._begun is None:
-            curve = self._utilization.get(event.uuid)
-            if curve is None and len(self._utilization) < MAX_GPUS:
-                curve = self._utilization[event.uuid] = Curve(SAMPLE_BUCKETS)
-            if curve is not None:
-                curve.add([max(self._steps.values(), default=0)], [event.utilization_percent])
+        if event.utilization_percent is not None and (event.uuid in gpus or len(gpus) < MOST_GPUS):
+            step = max(self._steps.values(), default=0)
+            self.curves.add_sample(event.uuid, step, event.utilization_percent)
 
     def _add_sharding(self, event: ev.Sharding, line: bytes) -> None:
         layout = event.shape, event.dtype, event.mesh, event.spec
@@ -358,17 +244,6 @@ class DigestKeeper:
             self._forget("stacks")
 
 
-def _extreme(curve: Curve | None, most: Callable[[Iterable[float]], float]) -> float | None:
-    """Returns the least or the greatest value of a curve: `most` is min or max; None if it has no finite value."""
-    if curve is None:
-        return None
-    bounds = curve.low if most is min else curve.high
-    # Bounds are of single precision; where a bucket has but one value, that is exact.
-    buckets = zip(curve.last, bounds, curve.count, strict=True)
-    known = [last if count == 1 else bound for last, bound, count in buckets if count]
-    return most(known) if known else None
-
-
 def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
     batch, steps = kept.batch, kept.steps
     values: dict[str, list[float | None]] = {STEP_TIME: [batch.seconds / steps], EXAMPLES: [batch.examples]}
@@ -377,8 +252,3 @@ def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
     return ev.Metrics(
         rank=rank, first_step=kept.first_step, values=values, counts=[steps], time=kept.time, mono=kept.mono
     )
-
-
-def _rates(examples: Values, step_times: Values, counts: list[int] | None) -> list[float | None]:
-    each = zip(examples, step_times, counts or repeat(1), strict=False)
-    return [None if one is None or not seconds else one / (seconds * count) for one, seconds, count in each]

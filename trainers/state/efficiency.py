@@ -46,7 +46,13 @@ class EfficiencyMeter:
     _precision: str = ""
     _world_size: int = 0
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event | Digest) -> None:
+        """Adds an event, or first the digest of many."""
+        if isinstance(event, Digest):
+            for kept in event.events:
+                self.add(kept)
+            self._meter.effort = copy(event.effort)
+            return
         self._meter.add(event)
         match event:
             # First, because most events are of this kind.
@@ -59,12 +65,6 @@ class EfficiencyMeter:
                 self._marks.clear()
             case RankStarted():
                 self._names[event.rank] = event.device_name
-
-    def load(self, digest: Digest) -> None:
-        """Loads the digest of all events so far into an empty meter over the whole run."""
-        for event in digest.events:
-            self.add(event)
-        self._meter.effort = copy(digest.effort)
 
     def _mark(self, mono: float) -> None:
         if self.window_s is None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
 
-from trainers.contract.evaluations import NEVER, Evaluated
 from trainers.contract.events import DeviceSample, Event, Metrics, RunStarted
 from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, total
 
@@ -31,38 +29,6 @@ def batch_of(event: Metrics) -> Batch:
     if DATA_WAIT not in values:
         return Batch(seconds, examples, 0.0, 0.0)
     return Batch(seconds, examples, total(values[DATA_WAIT], counts), seconds)
-
-
-def warm_after(begun: int, total_steps: int, steps_per_epoch: int) -> int:
-    """Returns the step after which an attempt's speed counts: its first epoch, or tenth, compiles and fills caches.
-
-    `begun` is the step from which the attempt resumes, 0 for the beginning.
-    """
-    left = max(0, total_steps - begun)
-    return begun + (steps_per_epoch if left > steps_per_epoch else left // 10)
-
-
-def timed(event: Metrics, after: int) -> tuple[int, float]:
-    """Returns how many steps beyond `after` one event reports the time of, and the seconds that they took."""
-    step, steps, seconds = event.first_step, 0, 0.0
-    column = event.values[STEP_TIME]
-    for each, count in zip(column, event.counts or repeat(1), strict=False):
-        if step > after and each is not None:
-            steps += count
-            seconds += count * each
-        step += count
-    return steps, seconds
-
-
-class Earlier(NamedTuple):
-    """What a run's earlier attempts count for: all up to the step from which the present one resumes."""
-
-    seconds: float = 0.0
-    timed_steps: int = 0
-    """Steps of which the speed counts, and the seconds that rank 0 took for them."""
-    timed_seconds: float = 0.0
-    evaluated: Evaluated = NEVER
-    """The extremes of their evaluations."""
 
 
 class Effort(msgspec.Struct):

@@ -13,7 +13,7 @@ from trainers.state.condition import (
     describe_queued,
     describe_start,
 )
-from trainers.state.curves import MAX_NAMES, Curves, SampledCurve
+from trainers.state.curves import MAX_NAMES, Curves
 from trainers.state.digest import Digest, is_logged
 from trainers.state.efficiency import EfficiencyMeter
 from trainers.state.known_metrics import metric
@@ -21,7 +21,6 @@ from trainers.state.node_state import MAX_NODES, NodeState
 from trainers.state.rank_state import RankState
 from trainers.state.readings import MOST_GPUS, new_gpu
 from trainers.state.run_state import EFFICIENCY_WINDOW_S, LogEntry, RunState, Stream
-from trainers.state.series import Series
 from trainers.state.text import join_words, sanitize
 
 MAX_ARRAYS = 512
@@ -52,10 +51,8 @@ def apply(state: RunState, event: object) -> None:
                 state.gpus.pop(place_name(event.index, event.node), None)
                 state.gpus[event.uuid] = new_gpu(event)
             value = event.utilization_percent
-            if event.uuid in state.gpus and value is not None and not state.curves.resuming:
-                if event.uuid not in state.utilization:
-                    state.utilization[event.uuid] = SampledCurve(len(state.utilization))
-                state.utilization[event.uuid].append(state.step, value)
+            if event.uuid in state.gpus and value is not None:
+                state.curves.add_sample(event.uuid, state.step, value)
             state.changed.add("devices")
         case ev.RankSample():
             # A process that is ending has freed its memory: its figure is not representative.
@@ -187,8 +184,6 @@ def _load(state: RunState, digest: Digest) -> None:
     # A digest's events are a part of all: its own curves and missing steps replace what follows from them.
     state.curves = Curves()
     state.curves.load(digest)
-    for place, (uuid, curve) in enumerate(digest.utilization.items()):
-        state.utilization[uuid] = SampledCurve(place, Series.of(curve))
     state.log_count += digest.forgotten
     state.changed |= {"run", "curves", "ranks"}
 
@@ -213,9 +208,8 @@ def _begin(state: RunState, event: ev.RunStarted) -> None:
     if state.started is not None and event.attempt > state.started.attempt:
         _restart(state, event.resumed_from or 0)
         state.first_time = event.time
-        if event.resumed_from is not None:
-            _go_back(state, event.resumed_from)
-    state.curves.begin(event)
+    if (resumed := state.curves.begin(event)) is not None:
+        _go_back(state, resumed)
     state.started = event
     state.run_id = sanitize(event.run_id, 100) or state.run_id
     # Of a part of a job the numbers of its ranks are not known before they report.
@@ -237,8 +231,6 @@ def _begin(state: RunState, event: ev.RunStarted) -> None:
 
 def _go_back(state: RunState, step: int) -> None:
     """Drops what earlier attempts did after the step that the present one resumes from."""
-    for curve in state.utilization.values():
-        curve.truncate(step + 1)
     if state.predictions and state.predictions.step > step:
         state.predictions = None
         state.changed.add("predictions")
@@ -262,10 +254,9 @@ def _restart(state: RunState, step: int) -> None:
 
 
 def _add_metrics(state: RunState, event: ev.Metrics) -> None:
-    full, gaps, resuming = state.curves.full, state.gaps.count, state.curves.resuming
-    state.curves.add(event)
-    if resuming and not state.curves.resuming:
-        _go_back(state, max(0, event.first_step - 1))
+    full, gaps = state.curves.full, state.gaps.count
+    if (resumed := state.curves.add(event)) is not None:
+        _go_back(state, resumed)
     if rank := _rank(state, event.rank):
         rank.add(event)
         rank.last_time = event.time

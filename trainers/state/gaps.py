@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from trainers.contract.events import AnyEvent, Metrics, RunStarted
+from trainers.contract.events import AnyEvent, Metrics
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import MAX_RANKS, STEP_TIME
+from trainers.state.history import Attempts
 
 MAX_GAPS = 1000
 """Per journal; beyond that it is damaged throughout."""
@@ -27,28 +29,19 @@ class Gaps:
         """Each rank's last step; empty before the first attempt."""
         self.found: list[tuple[int, int]] = []
         """First and last step of each gap of each rank."""
-        self._begun: RunStarted | None = None
-        """The attempt, while it is not known from which step it resumes."""
 
-    def add(self, event: AnyEvent) -> None:
-        if self._begun is not None and isinstance(event, Metrics) and event.is_training:
-            self.begin(max(0, event.first_step - 1), self._begun.world_size, seen=True)
-        if isinstance(event, Metrics) and STEP_TIME in event.values:
+    def add(self, event: Metrics) -> None:
+        if STEP_TIME in event.values:
             before = self.last.get(event.rank)
             self.last[event.rank] = max(event.last_step, before or 0)
             if before is not None:
                 self._note(before + 1, event.first_step - 1)
-        elif isinstance(event, RunStarted):
-            self._begun = event
-            if event.resumed_from is not None:
-                self.begin(event.resumed_from, event.world_size)
 
     def begin(self, step: int, world_size: int, *, seen: bool = False) -> None:
         """Begins an attempt after `step`, 0 for the beginning, with `world_size` ranks (or devices).
 
         `seen`: the attempt's first metrics show the step, not its start: what is missing before is not known from it.
         """
-        self._begun = None
         self.found = [(first, min(last, step)) for first, last in self.found if first <= step]
         if seen:
             self.last = {rank: min(last, step) for rank, last in self.last.items() if last and rank < world_size}
@@ -92,10 +85,17 @@ class Gaps:
         return f"{short} from the journal, with their evaluations and checkpoints" if short else ""
 
 
-def find_gaps(journal: Path) -> Gaps:
-    """Searches a whole journal for missing steps."""
-    gaps, reader = Gaps(), JournalReader(journal)
-    while events := reader.read():
-        for event in events:
+def gaps_in(events: Iterable[AnyEvent]) -> Gaps:
+    """Returns the steps that a run's events, from its first on, lack."""
+    gaps, attempts = Gaps(), Attempts()
+    for event in events:
+        if (step := attempts.add(event)) is not None and (begun := attempts.present) is not None:
+            gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
+        if isinstance(event, Metrics):
             gaps.add(event)
     return gaps
+
+
+def find_gaps(journal: Path) -> Gaps:
+    """Searches a whole journal for missing steps."""
+    return gaps_in(JournalReader(journal).rest())

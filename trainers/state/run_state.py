@@ -101,7 +101,6 @@ class RunState:
     predictions: ev.Predictions | None = None  # of the last evaluation
     arrays: dict[str, ArrayState] = field(default_factory=dict)
     gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
-    utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by sampled step
     host: ev.HostSample | None = None  # of the supervisor's machine, node 0
     host_history: HostHistory = field(default_factory=HostHistory)  # of node 0
     telemetry_problems: dict[str, str] = field(default_factory=dict)  # "NVML" or "sampler" → reason of the failure
@@ -115,6 +114,11 @@ class RunState:
     log_count: int = 0  # lines ever logged; `log` holds the last of them
     changed: set[Topic] = field(default_factory=set)  # since the last `take_changes`
     _devices: list[Device] | None = None
+
+    @property
+    def utilization(self) -> dict[str, SampledCurve]:
+        """Of each GPU, by the step that the run had reached; in percent."""
+        return self.curves.utilization
 
     @property
     def gaps(self) -> Gaps:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from trainers.state.curve import Curve
+from trainers.state.waiting import Piece
 
 LIMIT = 1e30  # larger values count as not finite: no axis can show them beside others
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)  # weights of the past to choose from
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 
-FIRST, LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(7)  # rows of a table of buckets
+LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(6)  # rows of a table of buckets
 
 
 @dataclass(slots=True)
@@ -31,30 +32,33 @@ class Reduced:
 class Series:
     """Values by step, kept as buckets of neighbouring steps.
 
-    A bucket keeps the first, last, least and greatest value and the sum, and how many values were not finite. When all
+    A bucket keeps the last, least and greatest value and the sum, and how many values were not finite. When all
     `capacity` buckets are in use, neighbours are joined, so that each covers twice as many steps: memory is bounded,
-    every extreme survives, and drawing costs the same after a hundred steps and after ten million.
+    every extreme survives, and drawing costs the same after a hundred steps and after ten million. A smaller capacity
+    takes effect with the next values.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
-        self._capacity = max(2, capacity)
+        self.capacity = max(2, capacity)
         self._width = 1
         self._keys: Integers = np.empty(0, np.int64)
-        self._table: Floats = np.empty((7, 0))
+        self._table: Floats = np.empty((6, 0))
         self.first_step = 0  # 0 while the series is empty
         self.last_step = 0
 
     @classmethod
-    def of(cls, curve: Curve, scale: float = 1.0) -> Series:
-        """Returns a digest's curve as a series, its values multiplied with `scale`."""
-        keys, *columns = curve.columns
-        series = cls(len(keys))
-        if len(keys):
-            series._width, series._keys = curve.width, np.array(keys, np.int64)
-            series._table = np.array(columns, np.float64)
-            series._table[:COUNT] *= scale
-            series.first_step, series.last_step = curve.first_step, curve.last_step
+    def of(cls, width: int, steps: tuple[int, int], keys: bytes, table: bytes) -> Series:
+        """Returns the series that has these `parts`; raises ValueError if they do not fit each other."""
+        series = cls()
+        series._width, (series.first_step, series.last_step) = width, steps
+        series._keys = np.frombuffer(keys, np.int64)
+        series._table = np.frombuffer(table, np.float64).reshape(6, len(series._keys))
         return series
+
+    @property
+    def parts(self) -> tuple[int, tuple[int, int], bytes, bytes]:
+        """Steps per bucket, first and last step, and the buckets: int64 [buckets] keys, float64 [6, buckets] table."""
+        return self._width, (self.first_step, self.last_step), self._keys.tobytes(), self._table.tobytes()
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -63,15 +67,21 @@ class Series:
     def last(self) -> float | None:
         return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
 
-    def add(self, steps: Integers, values: Floats, lows: Floats | None = None, highs: Floats | None = None) -> None:
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The least and the greatest value; None without a finite one."""
+        return (float(self._table[LOW].min()), float(self._table[HIGH].max())) if self._table[COUNT].any() else None
+
+    def add(self, at: ArrayLike, given: ArrayLike, lows: Floats | None = None, highs: Floats | None = None) -> None:
         """Adds values at ascending steps, with the extremes of windows of steps; what is not finite leaves a gap."""
+        steps, values = np.asarray(at, np.int64), np.asarray(given, np.float64)
         if not len(steps):
             return
         first, last = int(steps[0]), int(steps[-1])
         self.first_step = min(self.first_step, first) if len(self) else first
         self.last_step = max(self.last_step, last) if len(self) else last
         keys = steps // self._width
-        while np.count_nonzero(keys[1:] != keys[:-1]) >= self._capacity:
+        while np.count_nonzero(keys[1:] != keys[:-1]) >= self.capacity:
             # More than there is room for: joining them at once is cheaper than pair by pair.
             self._widen()
             keys = steps // self._width
@@ -91,7 +101,19 @@ class Series:
             self._insert(keys, table)
         self._fit()
 
-    def merge(self, other: Series) -> None:
+    def add_pieces(self, pieces: Sequence[Piece], scale: float = 1.0) -> None:
+        """Adds what has waited, in whatever order; `scale` is the factor of a rate."""
+        found = [_columns(piece, scale) for piece in pieces]
+        columns = found[0] if len(found) == 1 else tuple(np.concatenate(each) for each in zip(*found, strict=True))
+        steps, values, lows, highs = columns
+        bounds: tuple[Floats, ...] = () if lows is values and highs is values else (lows, highs)
+        if (steps[1:] < steps[:-1]).any():
+            order = np.argsort(steps, kind="stable")
+            steps, values, bounds = steps[order], values[order], tuple(each[order] for each in bounds)
+        self.add(steps, values, *bounds)
+
+    def merge(self, other: Series, scale: float = 1.0) -> None:
+        """Adds the values of another series, each multiplied with `scale`."""
         if not len(other):
             return
         if not len(self):
@@ -100,7 +122,9 @@ class Series:
             self._widen()
         self.first_step = min(self.first_step, other.first_step)
         self.last_step = max(self.last_step, other.last_step)
-        self._insert(*_join(other._keys * other._width // self._width, other._table))
+        table = other._table.copy()
+        table[:COUNT] *= scale
+        self._insert(*_join(other._keys * other._width // self._width, table))
         self._fit()
 
     def _insert(self, keys: Integers, table: Floats) -> None:
@@ -109,7 +133,7 @@ class Series:
         self._keys, self._table = _join(keys[order], np.concatenate([self._table, table], axis=1)[:, order])
 
     def _fit(self) -> None:
-        while len(self) > self._capacity:
+        while len(self) > self.capacity:
             self._widen()
 
     def _widen(self) -> None:
@@ -138,7 +162,7 @@ class Series:
         `places` holds the position of each bucket, ascending; by default their middle steps.
         """
         columns = max(1, columns)
-        reduced = np.full((7, columns), np.nan)
+        reduced = np.full((6, columns), np.nan)
         reduced[COUNT:] = 0
         where = self.middles() if places is None else places
         scale = (columns - 1) / max(stop - start, 1e-12)
@@ -172,6 +196,15 @@ def smooth(values: Floats, weight: float) -> Floats:
     return given
 
 
+def _columns(piece: Piece, scale: float) -> tuple[Any, ...]:
+    """Returns steps, values, lows and highs, each [entries]."""
+    steps, values = np.asarray(piece.steps), np.asarray(piece.values)
+    if piece.counts is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = values / (np.asarray(piece.seconds) * np.asarray(piece.counts)) * scale
+    return steps, values, *(values if bound is None else np.asarray(bound) for bound in (piece.lows, piece.highs))
+
+
 def _divide(total: Floats, count: Floats) -> Floats:
     means = np.full(len(total), np.nan)
     np.divide(total, count, out=means, where=count > 0)
@@ -185,8 +218,8 @@ def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats 
         return _join(keys, _as_buckets(values, lows, highs))
     starts = _starts(keys)
     stops = np.append(starts[1:], len(keys))
-    table = np.empty((7, len(starts)))
-    table[FIRST], table[LAST] = values[starts], values[stops - 1]
+    table = np.empty((6, len(starts)))
+    table[LAST] = values[stops - 1]
     table[LOW] = np.minimum.reduceat(values if lows is None else np.minimum(values, lows), starts)
     table[HIGH] = np.maximum.reduceat(values if highs is None else np.maximum(values, highs), starts)
     table[TOTAL] = np.add.reduceat(values, starts)
@@ -201,10 +234,10 @@ def _starts(keys: Integers) -> Integers:
 def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Floats:
     with np.errstate(invalid="ignore"):
         good = np.abs(values) <= LIMIT
-    table = np.empty((7, len(values)))
-    table[FIRST : TOTAL + 1] = values
+    table = np.empty((6, len(values)))
+    table[: TOTAL + 1] = values
     if not good.all():
-        for row, empty in ((FIRST, np.nan), (LAST, np.nan), (LOW, np.inf), (HIGH, -np.inf), (TOTAL, 0.0)):
+        for row, empty in ((LAST, np.nan), (LOW, np.inf), (HIGH, -np.inf), (TOTAL, 0.0)):
             table[row, ~good] = empty
     for row, bound, nearer in ((LOW, lows, np.fmin), (HIGH, highs, np.fmax)):
         if bound is not None:
@@ -219,7 +252,7 @@ def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
     starts = _starts(keys)
     if len(starts) == len(keys):
         return keys, table
-    joined: Floats = np.empty((7, len(starts)))
+    joined: Floats = np.empty((6, len(starts)))
     rows: tuple[tuple[int, Any], ...] = (
         (LOW, np.minimum),
         (HIGH, np.maximum),
@@ -231,13 +264,12 @@ def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
         joined[row] = combine.reduceat(table[row], starts)
     stops = np.append(starts[1:], len(keys))
     if table[COUNT].all():
-        joined[FIRST], joined[LAST] = table[FIRST, starts], table[LAST, stops - 1]
+        joined[LAST] = table[LAST, stops - 1]
         return keys[starts], joined
-    # The first and the last with a finite value.
+    # The last with a finite value.
     filled = np.flatnonzero(table[COUNT])
-    joined[FIRST:LOW] = np.nan
+    joined[LAST] = np.nan
     some = joined[COUNT] > 0
     if some.any():
-        joined[FIRST, some] = table[FIRST, filled[np.searchsorted(filled, starts[some])]]
         joined[LAST, some] = table[LAST, filled[np.searchsorted(filled, stops[some]) - 1]]
     return keys[starts], joined

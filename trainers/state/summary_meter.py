@@ -8,7 +8,7 @@ from trainers.config.plan import Plan
 from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
 from trainers.contract.events import AnyEvent, Metrics, Summary
 from trainers.contract.metrics import STEP_TIME, is_loss, loss_of, mean
-from trainers.state.effort import Earlier, timed, warm_after
+from trainers.state.timeline import Earlier, timed, warm_after
 
 NOTHING = Earlier()
 

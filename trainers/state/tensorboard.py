@@ -25,6 +25,7 @@ import msgspec
 
 from trainers.config.secrets import mask_values
 from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted
+from trainers.state.history import Attempts
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -46,8 +47,7 @@ class EventFiles:
     ) -> None:
         self._directory, self._name, self._config, self._wants = directory, name, {**config}, wants
         self._files: dict[int, RecordWriter] = {}
-        self._again: RunStarted | None = None
-        """The attempt, while it is not known from which step it resumes."""
+        self._attempts = Attempts()
         self._from = 0
         """First step of the attempt that repeats steps; 0 for the first attempt."""
         self._marked: set[int] = set()
@@ -55,12 +55,13 @@ class EventFiles:
 
     def add(self, event: AnyEvent) -> int:
         """Writes what TensorBoard shows of an event; returns the number of entries written."""
+        resumed, present = self._attempts.add(event), self._attempts.present
+        if resumed is not None and present is not None:
+            self._from = resumed + 1 if present.attempt > 1 else 0
         if isinstance(event, Metrics):
             return self._add_metrics(event)
         if isinstance(event, RunStarted):
-            self._marked, self._again = set(), event
-            if event.attempt == 1 or event.resumed_from is not None:
-                self._begin_at(event.resumed_from or 0)
+            self._marked = set()
             self._config |= event.config
         elif isinstance(event, Facts):
             self._config |= event.config
@@ -76,17 +77,10 @@ class EventFiles:
         for file in self._files.values():
             file.close()
 
-    def _begin_at(self, step: int) -> None:
-        assert self._again is not None
-        self._from = step + 1 if self._again.attempt > 1 else 0
-        self._again = None
-
     def _add_metrics(self, event: Metrics) -> int:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        if self._again is not None and event.is_training:
-            self._begin_at(max(0, event.first_step - 1))
         columns = [(_text(name), column) for name, column in event.values.items() if self._wants(name)]
         if not columns:
             return 0
@@ -117,7 +111,7 @@ class EventFiles:
             self._write(rank, Event(wall_time=time, file_version="brain.Event:2"))
             if rank == 0:
                 self._write_hparams(time)
-        if rank not in self._marked and self._again is None:
+        if rank not in self._marked and not self._attempts.resuming:
             self._marked.add(rank)
             if self._from:
                 start = SessionLog(status=SessionLog.START)

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from trainers.config.files import read_limited
 from trainers.config.secrets import mask_values, mask_words
 from trainers.contract.events import Alert
-from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import TEST_EXAMPLES, held_out_of
 from trainers.contract.rundir import RunDir
 from trainers.state.condition import describe_failure
 from trainers.state.curves import Curves
-from trainers.state.digest import read_digest
+from trainers.state.digest import read_run
 from trainers.state.fold import apply
 from trainers.state.known_metrics import ordered
 from trainers.state.run_state import RunState
@@ -98,15 +97,9 @@ def _read(place: int, run: RunDir) -> Reported:
     found = Reported(place, chr(ord("a") + place), summarise(run))
     if not found.info.is_readable:
         return found
-    digest = read_digest(run)
-    if digest is not None:
-        found.curves.load(digest)
-        apply(found.state, digest)
-    reader = JournalReader(run.journal, digest.offset if digest else 0)
-    while events := reader.read():
-        found.curves.fold(events)
-        for event in events:
-            apply(found.state, event)
+    for event in read_run(run):
+        found.curves.fold([event])
+        apply(found.state, event)
     found.info = replace(found.info, facts=found.state.facts)
     return found
 

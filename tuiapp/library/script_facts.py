@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from trainers.config.catalog import BACKENDS
 from trainers.contract.events import Facts
-from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
-from trainers.state.digest import read_digest
+from trainers.state.digest import Digest, read_run
 from trainers.state.summary import RunInfo, summarise
 from tuiapp.view.comparison import known_values
 
@@ -18,15 +17,11 @@ def with_facts(info: RunInfo) -> RunInfo:
     if not info.is_readable or (info.config is not None and BACKENDS[info.config.backend].builtin):
         return info
     facts = Facts(time=0.0, mono=0.0)
-    digest = read_digest(info.directory)
-    events = digest.events if digest else []
-    reader = JournalReader(info.directory.journal, digest.offset if digest else 0)
-    while True:
-        for event in events:
+    for found in read_run(info.directory):
+        for event in found.events if isinstance(found, Digest) else [found]:
             if isinstance(event, Facts):
                 facts = facts.followed_by(event)
-        if not (events := reader.read()):
-            return replace(info, facts=facts)
+    return replace(info, facts=facts)
 
 
 def config_of(run: RunDir) -> dict[str, object]:

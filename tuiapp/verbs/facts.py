@@ -9,10 +9,9 @@ from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import is_examined
 from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan, read_plan
-from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir
 from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.state.digest import read_digest
+from trainers.state.digest import read_run
 from trainers.state.efficiency import Efficiency, EfficiencyMeter
 from trainers.state.resume_point import has_more, resume_point
 from trainers.state.summary import RunInfo, config_facts, read_config, run_facts, summarise
@@ -56,15 +55,9 @@ def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:
 
     meter, state = EfficiencyMeter(), RunState(about=info.about)
     if info.is_readable:
-        digest = read_digest(info.directory)
-        if digest is not None:
-            meter.load(digest)
-            apply(state, digest)
-        reader = JournalReader(info.directory.journal, digest.offset if digest else 0)
-        while events := reader.read():
-            for event in events:
-                meter.add(event)
-                apply(state, event)
+        for event in read_run(info.directory):
+            meter.add(event)
+            apply(state, event)
     return meter.efficiency(), state
 
 

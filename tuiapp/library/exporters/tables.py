@@ -68,12 +68,11 @@ def rows_of(run: RunDir, what: What) -> Iterator[Row]:
 
 
 def _events(run: RunDir) -> Iterator[tuple[AnyEvent, int]]:
-    reader, attempt = JournalReader(run.journal), 1
-    while events := reader.read():
-        for event in events:
-            if isinstance(event, RunStarted):
-                attempt = event.attempt
-            yield event, attempt
+    attempt = 1
+    for event in JournalReader(run.journal).rest():
+        if isinstance(event, RunStarted):
+            attempt = event.attempt
+        yield event, attempt
 
 
 def in_table(name: str, what: str) -> bool:

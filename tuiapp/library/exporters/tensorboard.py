@@ -15,8 +15,5 @@ from tuiapp.library.script_facts import config_of
 
 def write(path: Path, run: RunDir, what: What) -> int:
     """Fills a directory; returns the number of entries."""
-    reader, count = JournalReader(run.journal), 0
     with closing(EventFiles(path, run.run_id, config_of(run), lambda name: in_table(name, what))) as files:
-        while events := reader.read():
-            count += sum(map(files.add, events))
-    return count
+        return sum(map(files.add, JournalReader(run.journal).rest()))

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from trainers.config.secrets import mask_values
-from trainers.contract.events import AnyEvent, Metrics, RunStarted
+from trainers.contract.events import Metrics, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, group_of
 from trainers.contract.rundir import RunDir
+from trainers.state.history import counted_steps
 from trainers.state.summary import summarise
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import in_table
@@ -60,18 +61,19 @@ def write(path: Path, run: RunDir, what: What) -> int:
 
 def rows_of(run: RunDir, wants: Callable[[str], bool]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields rows and how many entries of ranks are in each, mostly in the order of their steps."""
-    repeated, several = _look_through(run)
+    counted = counted_steps(JournalReader(run.journal).rest())
+    several = _has_several_ranks(run)
     waiting: dict[int, dict[str, Any]] = {}
     counts: dict[int, int] = {}
     attempt = 1
-    for event in _events(run):
+    for event in JournalReader(run.journal).rest():
         if isinstance(event, RunStarted):
             attempt = event.attempt
         if not isinstance(event, Metrics):
             continue
         columns = [(_key(name, event.rank, several), column) for name, column in event.values.items() if wants(name)]
         for entry, (step, moment) in enumerate(event.places() if columns else ()):
-            if step > repeated.get(attempt, step):
+            if step > counted.get(attempt, step):
                 continue
             row = waiting.setdefault(step, {"step": step, "_timestamp": moment})
             row |= {key: value for key, column in columns if (value := column[entry]) is not None}
@@ -83,32 +85,12 @@ def rows_of(run: RunDir, wants: Callable[[str], bool]) -> Iterator[tuple[int, di
         yield counts[step], waiting[step]
 
 
-def _look_through(run: RunDir) -> tuple[dict[int, int], bool]:
-    """Returns the last step of each attempt that none after it repeats, and whether there are several ranks."""
-    ends: dict[int, int] = {}
-    begun: RunStarted | None = None
-    several, attempt = False, 1
-    for event in _events(run):
-        if isinstance(event, RunStarted):
-            several |= event.world_size > 1
-            attempt, begun = event.attempt, event
-            came_to = event.resumed_from
-        elif isinstance(event, Metrics):
-            several |= event.rank > 0
-            came_to = event.first_step - 1 if event.is_training else None
-        else:
-            continue
-        if begun is not None and came_to is not None:
-            for earlier in range(1, attempt):
-                ends[earlier] = min(came_to, ends.get(earlier, came_to))
-            begun = None
-    return ends, several
-
-
-def _events(run: RunDir) -> Iterator[AnyEvent]:
-    reader = JournalReader(run.journal)
-    while events := reader.read():
-        yield from events
+def _has_several_ranks(run: RunDir) -> bool:
+    events = JournalReader(run.journal).rest()
+    return any(
+        event.world_size > 1 if isinstance(event, RunStarted) else isinstance(event, Metrics) and event.rank > 0
+        for event in events
+    )
 
 
 def _key(name: str, rank: int, several: bool) -> str:
