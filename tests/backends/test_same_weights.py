@@ -20,8 +20,8 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import Predictions
 from trainers.contract.manifest import checkpoint_name, read_checkpoint
 from trainers.contract.metrics import GRADIENT_NORM
+from trainers.frameworks.jax.devices import named_leaves
 from trainers.frameworks.jax.state import create
-from trainers.frameworks.jax.trees import named_leaves
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.torch import models as torch_models
 from trainers.rank.checkpoints import Saved, load

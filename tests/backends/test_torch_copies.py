@@ -15,8 +15,7 @@ import torch
 
 from tests.waiting import wait_until
 from trainers.frameworks.torch.copies import Copies
-from trainers.sources.prefetch import AHEAD, prefetch
-from trainers.sources.stored import StoredImages
+from trainers.sources.arrays import AHEAD, StoredImages, prefetch
 
 CPU = torch.device("cpu")
 DEADLINE_S = 30.0

@@ -31,7 +31,7 @@ import torch
 
 from tests.telemetry.fake_nvml import FakeNvml, several
 from trainers.frameworks.torch import models as torch_models
-from trainers.telemetry.config import SamplerConfig, encode_config
+from trainers.telemetry.handover import SamplerConfig, encode_config
 
 GPUS = RANKS = 8
 WINDOW_S = 5.0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.config.test_placement import machine
 from trainers.config import slurm
-from trainers.config.network import NotHereError, own_address
+from trainers.config.machine import NotHereError, own_address
 from trainers.config.options import ConfigError
 from trainers.config.placement import place
 from trainers.config.plan import make_plan

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.npz import NpzArrays, make_arrays, write_npz
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import find_dataset
 from trainers.config.files import absolute
 from trainers.config.npz import read_facts

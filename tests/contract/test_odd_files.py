@@ -98,7 +98,7 @@ WORKS = {
     ),
     "a data set": (
         "from trainers.config.npz import read_facts\n"
-        "from trainers.config.dataset_error import DatasetError\nimport numpy.lib.format",
+        "from trainers.config.data_files import DatasetError\nimport numpy.lib.format",
         "try: read_facts(Path(sys.argv[1]) / 'data.npz'); raise SystemExit('taken')\nexcept DatasetError: pass",
     ),
 }

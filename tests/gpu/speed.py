@@ -17,7 +17,7 @@ from tests.gpu.box import Box
 from tests.gpu.training import quickstart_config
 from tests.processes.harness import Watched, watching
 from tests.reported import of_steps
-from trainers.config.directories import user_cache
+from trainers.config.files import user_cache
 from trainers.config.machine import inspect_machine
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import About

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, find_dataset
 from trainers.sources import datasets
 from trainers.sources.datasets import DIGITS_FILE, epoch_order, load

@@ -16,8 +16,7 @@ import pytest
 
 from tests.run.data_server import TEST, TRAIN, DataServer, cifar_file, mnist_files, pack_idx, serving, sha256
 from trainers.config import data_files
-from trainers.config.data_files import FILES, DataFile, cache_dir, where
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import FILES, DataFile, DatasetError, cache_dir, where
 from trainers.config.datasets import DATASETS, find_dataset
 from trainers.sources import downloads
 from trainers.sources.datasets import load

@@ -14,8 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.user_files import COLOURS, write_images
-from trainers.config.data_files import cache_dir
-from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.data_files import DatasetError, NotExaminedError, cache_dir
 from trainers.config.datasets import find_dataset
 from trainers.config.machine import Machine
 from trainers.config.placement import place

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.npz import make_arrays, write_npz
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import find_dataset
 from trainers.sources.datasets import load
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.user_files import COLOURS, encoded
-from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.data_files import DatasetError, NotExaminedError
 from trainers.config.datasets import find_dataset
 
 pa = pytest.importorskip("pyarrow")

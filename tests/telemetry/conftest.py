@@ -13,7 +13,7 @@ import pytest
 
 from tests.telemetry.fake_nvml import FakeNvml, several
 from trainers.contract.events import AnyEvent, decode
-from trainers.telemetry.config import SamplerConfig, encode_config
+from trainers.telemetry.handover import SamplerConfig, encode_config
 
 E = TypeVar("E")
 

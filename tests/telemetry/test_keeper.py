@@ -18,7 +18,7 @@ from tests.telemetry.conftest import PATIENCE_S
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler, several
 from trainers.contract.events import Alert, DeviceSample, Event, HostSample, RankSample, TelemetrySource
 from trainers.telemetry import keeper, sampler
-from trainers.telemetry.config import SamplerConfig
+from trainers.telemetry.handover import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
 
 pytestmark = needs_compiler

@@ -38,6 +38,8 @@ from trainers.frameworks.jax.devices import (
     broadcast_from_first,
     donated,
     evaluate,
+    fill,
+    named_leaves,
     of_step,
     own_part,
     pick_devices,
@@ -48,7 +50,6 @@ from trainers.frameworks.jax.devices import (
     sum_up,
 )
 from trainers.frameworks.jax.state import TrainState, create, restore, snapshot
-from trainers.frameworks.jax.trees import fill, named_leaves
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.loop import Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter

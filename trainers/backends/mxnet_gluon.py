@@ -47,8 +47,7 @@ from trainers.rank.evaluation import Sums, sum_up
 from trainers.rank.loop import Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
-from trainers.sources.prefetch import prefetch
-from trainers.sources.stored import StoredImages
+from trainers.sources.arrays import StoredImages, prefetch
 
 EVAL_BATCH = 1024
 

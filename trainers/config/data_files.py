@@ -1,8 +1,4 @@
-"""The files of downloadable data sets, and where they are looked for.
-
-`TUIAPP_DATA_DIR` names a folder provided by the user: it comes first and is never written to. Downloads are kept in the
-user's cache directory.
-"""
+"""The files of downloadable data sets, and where they are looked for; and how an unusable data set is told."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.config.directories import user_cache
+from trainers.config.files import user_cache
 
 DATA_DIR = "TUIAPP_DATA_DIR"
 
@@ -139,3 +135,11 @@ def where(dataset: str) -> Path | None:
             return None
         found = found or there.parent
     return found
+
+
+class DatasetError(Exception):
+    """A data set cannot be used; the message is for the user: it names the file, what is wrong, and what to do."""
+
+
+class NotExaminedError(DatasetError):
+    """A data set's facts are not known before a launch, which examines it in a process of its own."""

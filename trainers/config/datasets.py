@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from trainers.config import npz as npz_facts
-from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.data_files import DatasetError, NotExaminedError
 from trainers.config.files import absolute
 from trainers.config.image_folder import FOLDER, find_parts
 from trainers.config.npz import read_facts

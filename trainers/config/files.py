@@ -1,4 +1,7 @@
-"""Reads and writes small files: nothing half-written, nothing unbounded, nothing that others may change."""
+"""The user's directories, and small files in them: nothing half-written, unbounded, or that others may change.
+
+Ranks read them, too: nothing here is from other packages.
+"""
 
 from __future__ import annotations
 
@@ -124,3 +127,30 @@ def read_limited(path: Path, limit_bytes: int) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
+
+
+def user_cache() -> Path:
+    """Returns the directory for what can be made again, by the XDG Base Directory Specification; nothing is made.
+
+    https://specifications.freedesktop.org/basedir-spec/latest/
+    """
+    return _base("XDG_CACHE_HOME", "~/.cache")
+
+
+def user_config() -> Path:
+    """For what the user sets."""
+    return _base("XDG_CONFIG_HOME", "~/.config")
+
+
+def user_data() -> Path:
+    """For what the user keeps."""
+    return _base("XDG_DATA_HOME", "~/.local/share")
+
+
+def user_state() -> Path:
+    """For what is remembered between two starts."""
+    return _base("XDG_STATE_HOME", "~/.local/state")
+
+
+def _base(variable: str, default: str) -> Path:
+    return Path(os.environ.get(variable, "").strip() or os.path.expanduser(default)) / "tuiapp"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainers.config.catalog import BACKENDS, PACKAGES
-from trainers.config.directories import user_data
+from trainers.config.files import user_data
 from trainers.config.installed import Installed, known, look_at
 from trainers.config.settings import read_settings, settings_path
 

@@ -1,19 +1,15 @@
-"""This machine's cores, memory and GPUs. GPUs are queried by NVML in a separate process.
-
-NVML calls can hang or crash the caller, and neither the dashboard nor a launch may die with a driver: `inspect_machine`
-runs `trainers.telemetry.probe` with `python -m` and a timeout. Nothing here imports a training framework.
-"""
+"""What this machine has: cores, memory, addresses and GPUs. GPUs are queried by NVML in a separate process."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
-
-from trainers.config.control_groups import memory_groups, memory_limit
 
 GPU_PROBE_TIMEOUT_S = 10.0
 
@@ -125,3 +121,104 @@ def _probe_gpus() -> GpuReport:
         return msgspec.json.decode(answer, type=GpuReport)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return GpuReport(problem=f"the NVML probe died (exit code {probe.returncode})")
+
+
+ROOT = Path("/sys/fs/cgroup")
+
+
+def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> list[Path]:
+    """Returns candidate directories of the control groups that limit this process's memory, each before its parent.
+
+    They are a container's, a service's, a batch job's; the limits of all apply. Both versions: memory.max and
+    memory.current of v2 are memory.limit_in_bytes and memory.usage_in_bytes of v1. Source:
+    https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount = root / "memory" if controllers else root
+        # In a container the group's own directory may be what is mounted.
+        inner = mount / group.lstrip("/")
+        found += [one for one in (inner, *inner.parents) if one.is_relative_to(mount)]
+    return found
+
+
+def memory_limit(groups: list[Path]) -> tuple[int, int] | None:
+    """The lowest limit of some groups, and the least that is free under one, in bytes; None without a limit.
+
+    The file cache counts as free: the kernel reclaims it before it kills.
+    """
+    limits, free = [], []
+    for group in groups:
+        limit = _read_number(group / "memory.max") or _read_number(group / "memory.limit_in_bytes")
+        used = _read_number(group / "memory.current") or _read_number(group / "memory.usage_in_bytes")
+        if limit is not None and used is not None:
+            limits.append(limit)
+            free.append(max(0, limit - used + _file_cache(group)))
+    return (min(limits), min(free)) if limits else None
+
+
+def _file_cache(group: Path) -> int:
+    try:
+        lines = (group / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    counts = dict(line.split(" ", 1) for line in lines)
+    # In v1 the "total_" values include the groups below.
+    prefix = "total_" if "total_inactive_file" in counts else ""
+    return sum(int(counts.get(f"{prefix}{name}", 0)) for name in ("inactive_file", "active_file"))
+
+
+def _read_number(path: Path) -> int | None:
+    """None if there is no such file, and for "max"."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+class NotHereError(Exception):
+    """This machine lacks what the run needs of it."""
+
+
+def own_address(network: str = "") -> str:
+    """An IPv4 address of this machine: that of an interface, or itself; without a name the first that is not loopback.
+
+    Raises NotHereError.
+    """
+    # Its import costs 20 ms, and only runs on several nodes need it.
+    import psutil
+
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    found = {
+        name: [one.address for one in addresses if one.family == socket.AF_INET]
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in up
+    }
+    if network:
+        if found.get(network):
+            return found[network][0]
+        if any(network in addresses for addresses in found.values()):
+            return network
+    else:
+        others = [one for addresses in found.values() for one in addresses if not one.startswith("127.")]
+        if others:
+            return others[0]
+        raise NotHereError("this machine has no address but loopback; name another, such as lo.")
+    known = ", ".join(f"{name} ({', '.join(addresses)})" for name, addresses in found.items() if addresses) or "none"
+    raise NotHereError(f"{network!r} is neither an interface nor an address of this machine. It has: {known}.")
+
+
+def interface_of(address: str) -> str:
+    """The name of the interface with an address; "" if there is none."""
+    import psutil
+
+    return next(
+        (name for name, some in psutil.net_if_addrs().items() if any(one.address == address for one in some)), ""
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import floor
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, model_size
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, find_dataset, is_examined
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Gpu, Machine

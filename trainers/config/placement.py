@@ -5,15 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
-from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.data_files import DatasetError, NotExaminedError
 from trainers.config.datasets import DATASETS, Dataset, find_dataset, source_of
 from trainers.config.files import absolute, printable
 from trainers.config.gpu_choice import find, most, pick
 from trainers.config.interpreters import find_interpreter, why_not
-from trainers.config.machine import Gpu, Machine
+from trainers.config.machine import Gpu, Machine, NotHereError, own_address
 from trainers.config.memory import check_data_fits, check_gpus_have_room
 from trainers.config.mirror import mirror_fault, place_mirror
-from trainers.config.network import NotHereError, own_address
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import OPTIONS, RunConfig, check_batch, cross_check
 from trainers.config.script import check_script, place_script

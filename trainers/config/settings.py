@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from trainers.config.catalog import BACKENDS
-from trainers.config.directories import user_config
-from trainers.config.files import make_private, read_limited, why_not_trusted, write_atomically
+from trainers.config.files import make_private, read_limited, user_config, why_not_trusted, write_atomically
 from trainers.config.options import ConfigError, Option, Problem, shown, suggest
 
 MAX_FILE_BYTES = 64 * 1024

@@ -12,8 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from trainers.config.directories import user_data
-from trainers.config.files import open_regular, read_limited
+from trainers.config.files import open_regular, read_limited, user_data
 from trainers.config.user_code import slug
 from trainers.contract.process_identity import machine
 

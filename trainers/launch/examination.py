@@ -18,7 +18,7 @@ import msgspec
 
 from trainers.config import bootstrap
 from trainers.config.catalog import BACKENDS
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY, UserCodeError

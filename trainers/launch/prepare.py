@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from trainers.config.catalog import BACKENDS
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import check_images, find_dataset, is_examined
 from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.installed import Installed

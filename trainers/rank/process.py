@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 
 from trainers.config.catalog import BACKENDS
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.plan import read_plan
 from trainers.config.user_code import UserCodeError, files_of
 from trainers.contract.manifest import read_checkpoint

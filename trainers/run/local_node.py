@@ -27,16 +27,15 @@ from trainers.contract.rundir import RunDir
 from trainers.run import wire
 from trainers.run.agreement import Voter
 from trainers.run.helper import Helper
-from trainers.run.listener import AttachedRank, Connection
+from trainers.run.listener import AttachedRank, Connection, Reporters
 from trainers.run.out_of_memory import OomWatch
 from trainers.run.place import Place, pick_gpus
 from trainers.run.processes import RankProcess, device_environment, rank_environment, start_reaper
 from trainers.run.reactor import Reactor
-from trainers.run.reporters import Reporters
 from trainers.run.run_events import script_started_events
 from trainers.run.script_metrics import ScriptMetrics
 from trainers.run.script_process import script_environment, script_start
-from trainers.telemetry.config import SamplerConfig
+from trainers.telemetry.handover import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
 
 

@@ -24,9 +24,8 @@ from typing import cast
 
 import msgspec
 
-from trainers.config.directories import user_data
-from trainers.config.files import make_private
-from trainers.config.network import NotHereError, interface_of
+from trainers.config.files import make_private, user_data
+from trainers.config.machine import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
 from trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
 from trainers.contract.rundir import SECRET_VARIABLE, RunDir

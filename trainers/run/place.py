@@ -6,8 +6,7 @@ import socket
 from dataclasses import dataclass
 
 from trainers.config.gpu_choice import pick
-from trainers.config.machine import Machine
-from trainers.config.network import NotHereError
+from trainers.config.machine import Machine, NotHereError
 from trainers.config.run_config import RunConfig
 
 LOOPBACK = "127.0.0.1"

@@ -15,8 +15,7 @@ from typing import IO
 
 from trainers.config import bootstrap
 from trainers.config.catalog import BACKENDS
-from trainers.config.directories import user_cache
-from trainers.config.files import make_private
+from trainers.config.files import make_private, user_cache
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import LogLine, RankFailed

@@ -30,8 +30,8 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.machine import interface_of, own_address
 from trainers.config.mirror import OFF
-from trainers.config.network import interface_of, own_address
 from trainers.config.plan import Plan, read_plan
 from trainers.contract.evaluations import NEVER
 from trainers.contract.events import (
@@ -58,10 +58,7 @@ from trainers.run.listener import AttachedRank, Connection
 from trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
 from trainers.run.nodes import Nodes, RemoteRank, join_hint, node_token
 from trainers.run.place import LOOPBACK, Place
-from trainers.run.processes import (
-    RankProcess,
-    bind_rendezvous,
-)
+from trainers.run.processes import RankProcess, bind_rendezvous
 from trainers.run.reactor import Reactor
 from trainers.run.requests import SIGNALS, Requests
 from trainers.run.run_events import run_ended_event, run_started_event

@@ -14,14 +14,13 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, is_examined, source_of
 from trainers.config.plan import Plan
 from trainers.sources import public
-from trainers.sources.arrays import Arrays, Images, Labels, StoredArrays
+from trainers.sources.arrays import Arrays, Images, Labels, StoredArrays, StoredImages
 from trainers.sources.lookup import module_of, open_stored
 from trainers.sources.prepare import prepare
-from trainers.sources.stored import StoredImages
 
 __all__ = [
     "Arrays",

@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import UserCodeError, files_of

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.data_files import cache_dir
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError, cache_dir
 from trainers.config.files import make_private
 from trainers.sources.arrays import Labels
 from trainers.sources.downloads import alone

@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset
 from trainers.config.files import absolute
 from trainers.config.image_folder import FOLDER, SUFFIXES, find_parts
-from trainers.sources.arrays import StoredArrays
+from trainers.sources.arrays import StoredArrays, split_examples, split_rows
 from trainers.sources.image_cache import CHANNELS, Picture, decode_all
-from trainers.sources.split import split_examples, split_rows
 
 LAYOUT = 1
 """Of the caches: a higher number makes them anew."""

@@ -6,9 +6,8 @@ import importlib
 from types import ModuleType
 
 from trainers.config.datasets import Dataset, source_of
-from trainers.sources.arrays import StoredArrays
+from trainers.sources.arrays import StoredArrays, split_rows
 from trainers.sources.image_cache import open_cached
-from trainers.sources.split import split_rows
 
 
 def module_of(name: str) -> ModuleType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import NPZ, Dataset
 from trainers.config.files import absolute
 from trainers.config.npz import NpzFile, open_npz

@@ -14,8 +14,7 @@ import sys
 
 import msgspec
 
-from trainers.config.data_files import FILES
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import FILES, DatasetError
 from trainers.config.datasets import Dataset, source_of
 from trainers.run import wire
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.data_files import FILES
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import FILES, DatasetError
 from trainers.config.datasets import DATASETS
 from trainers.sources.arrays import Arrays, Images, Labels
 from trainers.sources.downloads import fetch

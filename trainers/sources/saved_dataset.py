@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset
 from trainers.config.files import absolute
 from trainers.config.npz import greatest_label
 from trainers.config.saved_dataset import HF, find_splits
-from trainers.sources.arrays import Labels, StoredArrays
+from trainers.sources.arrays import Labels, StoredArrays, split_examples, split_rows
 from trainers.sources.image_cache import CHANNELS, Picture, decode_all
-from trainers.sources.split import split_examples, split_rows
 
 LABEL_NAMES = ("label", "labels", "class", "target")
 ROWS_AT_ONCE = 256

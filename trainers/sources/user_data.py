@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.datasets import CHECKED_BYTES, Dataset
 from trainers.config.npz import ARRAYS, Header, check_headers, greatest_label
-from trainers.sources.arrays import Labels, StoredArrays
-from trainers.sources.stored import StoredImages
+from trainers.sources.arrays import Labels, StoredArrays, StoredImages
 from trainers.sources.user_code import call
 
 SAMPLED = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from trainers.telemetry.config import decode_config
+from trainers.telemetry.handover import decode_config
 from trainers.telemetry.sampler import Sampler
 
 

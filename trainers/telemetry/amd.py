@@ -12,9 +12,8 @@ from typing import Any
 
 from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample
-from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import DeadGpu, Gpu, SourceError
+from trainers.telemetry.source import DeadGpu, EnergyCount, Gpu, SourceError
 
 MIB = 2**20
 ABSENT_S = 60.0

@@ -23,8 +23,7 @@ import msgspec
 from trainers.contract.events import Alert, AnyEvent, DeviceSample, Event, HostSample, TelemetrySource
 from trainers.contract.lines import LineReader
 from trainers.telemetry.alerts import Alerts
-from trainers.telemetry.config import SamplerConfig, encode_config
-from trainers.telemetry.handover import Handover
+from trainers.telemetry.handover import Handover, SamplerConfig, encode_config
 
 COMMAND = (sys.executable, "-P", "-m", "trainers.telemetry")
 SELF = "sampler"

@@ -10,10 +10,9 @@ from typing import Any
 from trainers.config.gpu_choice import choose
 from trainers.config.machine import nvml_words
 from trainers.contract.events import place_name
-from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia_gpu import NvmlGpu
 from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import DeadGpu, SourceError
+from trainers.telemetry.source import DeadGpu, EnergyCount, SourceError
 
 
 class NvmlSource:

@@ -8,10 +8,9 @@ from typing import Any
 from trainers.config import machine
 from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample, MigInstance
-from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia_links import Links
 from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import SourceError
+from trainers.telemetry.source import EnergyCount, SourceError
 
 ABSENT_S = 60.0
 """How long an unsupported value is not asked for again."""

@@ -15,10 +15,9 @@ import pynvml
 
 from trainers.config.gpu_choice import VISIBLE, choose
 from trainers.config.machine import Gpu, GpuReport
-from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia import NvmlSource
 from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import SourceError
+from trainers.telemetry.source import EnergyCount, SourceError
 
 SHOWN = 40
 """Most characters of the user's CUDA_VISIBLE_DEVICES in a message: it may be a list of UUIDs."""

@@ -18,13 +18,11 @@ import psutil
 
 from trainers.contract.events import DeviceSample, Event, RankSample, TelemetrySource, encode
 from trainers.telemetry.amd import AmdSource
-from trainers.telemetry.config import SamplerConfig
-from trainers.telemetry.energy import EnergyCount
-from trainers.telemetry.handover import Handover
+from trainers.telemetry.handover import Handover, SamplerConfig
 from trainers.telemetry.host import HostSampler, RankSampler
 from trainers.telemetry.nvidia import NvmlSource
 from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import Gpu, Source, SourceError
+from trainers.telemetry.source import EnergyCount, Gpu, Source, SourceError
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import IO
 
 from trainers.contract.events import Alert, Event, TelemetrySource
-from trainers.telemetry.config import SamplerConfig
+from trainers.telemetry.handover import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
 from tuiapp.library.in_thread import in_thread
 

@@ -7,8 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from trainers.config.directories import user_state
-from trainers.config.files import make_private, read_limited, write_atomically
+from trainers.config.files import make_private, read_limited, user_state, write_atomically
 from trainers.state.series import SMOOTHINGS
 
 MAX_FILE_BYTES = 4096

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.config.catalog import BACKENDS
-from trainers.config.directories import user_config
-from trainers.config.files import make_private, read_limited, write_atomically
+from trainers.config.files import make_private, read_limited, user_config, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.relevance import check_file, drop_inapplicable
 from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values

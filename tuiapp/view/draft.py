@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from trainers.config.catalog import BACKENDS
-from trainers.config.dataset_error import DatasetError
+from trainers.config.data_files import DatasetError
 from trainers.config.machine import Machine
 from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value

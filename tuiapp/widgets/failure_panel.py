@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.config.directories import user_data
+from trainers.config.files import user_data
 from trainers.contract.events import RankFailed
 from trainers.state.condition import describe_failure
 from trainers.state.run_state import RunState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from math import ceil
@@ -20,18 +20,16 @@ from jax.experimental import multihost_utils
 from jax.extend.backend import register_backend_factory
 from jax.sharding import Mesh, NamedSharding
 
-from trainers.config.directories import user_cache
-from trainers.config.files import make_private
+from trainers.config.files import make_private, user_cache
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
-from trainers.frameworks.jax.trees import leaf_name
 from trainers.rank.evaluation import WORST, Sums, columns
 from trainers.rank.loop import STEPS_IN_FLIGHT
 from trainers.rank.reporter import Reporter
 from trainers.rank.schedules import learning_rate
 from trainers.sources import datasets
-from trainers.sources.prefetch import prefetch
+from trainers.sources.arrays import prefetch
 
 EVAL_BATCH = 1024
 COMPILED_BYTES = 1 << 30
@@ -362,3 +360,27 @@ def _report_array(report: Reporter, name: str, array: Array) -> None:
     report.send(
         Sharding(array=name, shape=list(array.shape), dtype=str(array.dtype), mesh=mesh, spec=spec, shards=shards)
     )
+
+
+def named_leaves(tree: Any) -> dict[str, npt.NDArray[Any]]:
+    """Copies of a tree's arrays on the host, under the dotted names of their paths."""
+    # A view of an array whose buffer the next step takes over would change while it is read.
+    return {leaf_name(path): np.array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def fill(tree: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+    """Fills a tree with arrays of `named_leaves`; raises ValueError if one is missing, or has another shape."""
+
+    def leaf(path: tuple[Any, ...], like: Any) -> npt.NDArray[Any]:
+        array = arrays.get(leaf_name(path))
+        if array is None or array.shape != like.shape:
+            found = "missing" if array is None else f"of shape {array.shape}, not {like.shape}"
+            raise ValueError(f"the checkpoint does not fit: {leaf_name(path)} is {found}")
+        return array.astype(like.dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, tree)
+
+
+def leaf_name(path: tuple[Any, ...]) -> str:
+    """The keys of a path in a tree, joined by dots."""
+    return ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)

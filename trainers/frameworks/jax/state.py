@@ -16,7 +16,7 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
 from trainers.frameworks.jax import models as flax_models
-from trainers.frameworks.jax.trees import fill, named_leaves
+from trainers.frameworks.jax.devices import fill, named_leaves
 from trainers.rank.checkpoints import Saved
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trainers.sources.arrays import StoredImages
 from trainers.sources.datasets import Rows
-from trainers.sources.stored import StoredImages
 
 if TYPE_CHECKING:
     from torch import Tensor

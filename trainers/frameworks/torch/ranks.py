@@ -28,8 +28,7 @@ from trainers.rank.evaluation import WORST, Sums, columns
 from trainers.rank.reporter import Reporter
 from trainers.run.watchdog import PHASE_LIMITS_S
 from trainers.sources import datasets
-from trainers.sources.prefetch import prefetch
-from trainers.sources.stored import StoredImages
+from trainers.sources.arrays import StoredImages, prefetch
 
 EVAL_BATCH = 1024
 
