@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
-from trainers.contract.lock_note import read_note
+from trainers.contract.lock import Liveness
 from trainers.contract.messages import describe_queued
 from trainers.contract.process_identity import machine
 from trainers.contract.rundir import RunDir
@@ -146,7 +146,7 @@ def test_a_queued_run_that_nothing_watches_stays_queued(
     with launched(IN_JOB, runs_dir) as run:
         waits = run.wait(Queued)
         # So that other machines see that it is watched.
-        assert read_note(run.run).machine == machine()
+        assert run.run.lock_note().machine == machine()
         _kill_watcher(run)
         # Seen from a machine without Slurm's commands.
         assert summarise(run.run).reason == describe_queued(waits)
@@ -158,7 +158,7 @@ def test_a_queued_run_that_nothing_watches_stays_queued(
             resume(run.run)
         # Any view has it watched again, once.
         with LivenessProbe(run.run) as pulse:
-            wait_until(lambda: pulse.is_alive() and run.run.is_watched() and run.processes(WATCHER))
+            wait_until(lambda: pulse.is_alive() and run.run.liveness() is Liveness.HELD and run.processes(WATCHER))
             assert _listed(runs_dir) == ["queued"]
             assert len(run.processes(WATCHER)) == 1
             mailbox.send(run.run.commands, "stop")

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from trainers.config.directories import user_data
-from trainers.config.files import open_regular, read_limited
+from trainers.config.files import read_limited
 from trainers.config.user_code import slug
-from trainers.contract.process_identity import machine
+from trainers.contract.lock import LOCK_S, Liveness, LockNote, is_beating, is_held, read_note, take
 
-NOTED_MACHINE = re.compile(rb'"machine":"([^"]+)"')
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
-
-LOCK_S = 2.0
-"""How long a lock is tried: a view that looks at it holds it for an instant."""
 SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
 """Environment variable: the file from which a node's agent reads the run's secret."""
-BEAT_S = 5.0
-"""A supervisor sets its lock file's time this often."""
-BEATS_S = 30.0
-"""How old that may be on another machine, where the lock need not be seen: over sshfs, NFS with local locks, Lustre."""
-NOTE_BYTES = 2048
-"""Of the lock file: see `trainers.contract.lock_note`."""
+MAX_JOB_BYTES = 64
+"""Of a Slurm job's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,114 +140,45 @@ class RunDir:
             return False
         return False
 
-    def is_live(self) -> bool:
-        """Whether a supervisor holds the lock, or the run has a Slurm job; False if that cannot be determined."""
-        return self.seen_live() is True
+    def liveness(self) -> Liveness:
+        """Who has the run."""
+        held = is_held(self.lock)
+        if held:
+            return Liveness.HELD
+        if is_held(self.job):
+            return Liveness.JOB
+        if is_beating(self.lock):
+            return Liveness.ELSEWHERE
+        if os.path.exists(self.queued):
+            return Liveness.UNWATCHED_JOB
+        return Liveness.UNKNOWN if held is None else Liveness.NOBODY
 
-    def seen_live(self) -> bool | None:
-        """As `is_live`; None if there is no lock file, or it cannot be reached."""
-        seen = _is_locked(self.lock)
-        if seen or (seen is False and self.has_job()):
-            return True
-        return _beats(self.lock) or seen
+    def is_live(self) -> bool:
+        """Whether anybody has the run; False if that cannot be determined."""
+        return self.liveness().is_live
+
+    def has_job(self) -> bool:
+        """Whether the run has a Slurm job, which may start it, or start it again."""
+        return os.path.exists(self.queued) or is_held(self.job) is True
 
     def queued_job(self) -> str:
         """The id of the run's Slurm job while that waits in the queue; "" otherwise."""
         try:
-            return read_limited(self.queued, NOTE_BYTES).strip()
+            return read_limited(self.queued, MAX_JOB_BYTES).strip()
         except (OSError, ValueError):
             return ""
 
-    def has_job(self) -> bool:
-        """Whether the run has a Slurm job, which may start it, or start it again."""
-        return os.path.exists(self.queued) or _is_locked(self.job) is True
-
-    def is_watched(self) -> bool:
-        """Whether a process, here or on another machine, watches the run's Slurm job, or its supervisor is up."""
-        return _is_locked(self.job) is True or _is_locked(self.lock) is True or _beats(self.lock)
-
-    def is_supervised(self) -> bool:
-        """Whether somebody holds the run's own lock."""
-        return _is_locked(self.lock) is True
+    def lock_note(self) -> LockNote:
+        """What the lock's holder notes in it; an empty note if it is missing or damaged."""
+        return read_note(self.lock)
 
     def take_lock(self, timeout_s: float = LOCK_S) -> int:
-        """Makes the caller the run's one live supervisor; returns the descriptor that holds the lock while open.
-
-        Raises BlockingIOError if another supervisor has it, OSError if it cannot be written, or is not a regular file.
-        """
-        return _take(self.lock, timeout_s)
+        """Makes the caller the run's one live supervisor: see `trainers.contract.lock.take`."""
+        return take(self.lock, timeout_s)
 
     def take_job(self) -> int:
         """Makes the caller the process that watches the run's Slurm job; as `take_lock`."""
-        return _take(self.job)
-
-
-def _is_locked(path: Path) -> bool | None:
-    try:
-        fd = open_regular(path)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return False
-
-
-def _take(path: Path, timeout_s: float = LOCK_S) -> int:
-    fd = open_regular(path, os.O_RDWR | os.O_CREAT)
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            # A view that asks `is_live` holds it for an instant.
-            if time.monotonic() > deadline:
-                os.close(fd)
-                raise
-            time.sleep(0.01)
-        else:
-            return fd
-
-
-def beat(fd: int) -> None:
-    """Shows other machines that the holder of a lock lives."""
-    with contextlib.suppress(OSError):
-        os.utime(fd)
-
-
-def _beats(lock: Path) -> bool:
-    """Whether a supervisor on another machine has shown that it lives."""
-    try:
-        fd = open_regular(lock)
-    except OSError:
-        return False
-    try:
-        machines = NOTED_MACHINE.findall(os.pread(fd, NOTE_BYTES, 0))
-        beat_at = os.fstat(fd).st_mtime
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    if not machines or machines[0] == machine().encode():
-        return False
-    now = time.time()
-    # This machine's clock may be wrong: asked only then, for it costs a file.
-    return abs(now - beat_at) < BEATS_S or abs(now + _ahead_s(lock.parent, int(now / 60)) - beat_at) < BEATS_S
-
-
-@lru_cache(maxsize=64)
-def _ahead_s(directory: Path, _minute: int) -> float:
-    """How far the clock that times a directory's files, a file server's, is ahead of this machine's; 0 if unknown."""
-    try:
-        with TemporaryFile(dir=directory) as file:
-            return os.fstat(file.fileno()).st_mtime - time.time()
-    except OSError:
-        return 0.0
+        return take(self.job)
 
 
 def default_runs_dir() -> Path:

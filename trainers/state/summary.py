@@ -31,7 +31,6 @@ from trainers.contract.events import (
 )
 from trainers.contract.journal import last_line_with
 from trainers.contract.journal_ends import TAIL_BYTES, JournalPeek, peek_journal
-from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_saved
 from trainers.contract.messages import describe_place, describe_queued
 from trainers.contract.metrics import EXAMPLES, STEP_TIME, loss_of, mean, total
@@ -104,7 +103,7 @@ class RunInfo:
 
 def last_attempt(run: RunDir) -> int:
     """How often a run was started or resumed; 0 if never."""
-    if noted := read_note(run).attempt:
+    if noted := run.lock_note().attempt:
         return noted
     began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0))
     # The type comes first on every line: no other line is decoded.

@@ -15,6 +15,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from trainers.config.catalog import BACKENDS
+from trainers.contract.lock import Liveness
 from trainers.contract.messages import describe_alone
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
@@ -255,7 +256,7 @@ class RunsScreen(CoveredScreenFix[None]):
             run,
             title(info),
             again=again,
-            is_live=lambda: run.seen_live() is not False,
+            is_live=lambda: run.liveness() is not Liveness.NOBODY,
             grace_s=grace_s,
             queued=queued,
             alone=describe_alone(info.begun),

@@ -14,7 +14,6 @@ from typing import cast
 from trainers.config.options import Value, format_value
 from trainers.config.run_config import to_toml_values
 from trainers.config.secrets import mask_values
-from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.messages import describe_alone
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
@@ -151,7 +150,7 @@ def show_run(options: Namespace) -> int:
         facts["gap"] = gaps.words
     if info.config is not None and info.problem:
         facts["problem"] = info.problem
-    if run.is_live() and (trouble := read_note(run).trouble):
+    if run.is_live() and (trouble := run.lock_note().trouble):
         facts["trouble"] = trouble
     for name, text in facts.items():
         print(f"{sanitize(name):12}{sanitize(text)}")
