@@ -67,7 +67,7 @@ class Reported:
     def remarks(self) -> list[str]:
         """Why it ended, and what is missing of it."""
         reason = self.info.reason if self.info.status != "completed" else ""
-        found = [reason, self.state.gaps.words, self.info.problem, self.info.older]
+        found = [reason, self.state.gaps.words, self.info.problem]
         return [sanitize(one) for one in found if one]
 
     @property

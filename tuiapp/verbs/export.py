@@ -22,7 +22,7 @@ def export_run(options: Namespace) -> int:
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
     if not info.is_readable:
-        raise ExportError(f"{run.run_id} cannot be exported: {info.older or info.problem}")
+        raise ExportError(f"{run.run_id} cannot be exported: {info.problem}")
     if options.output in (None, "-"):
         exporter = EXPORTERS[options.format or "csv"]
         what: What = options.what or "steps"

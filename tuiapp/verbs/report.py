@@ -56,7 +56,7 @@ def _write(path: Path, runs: list[RunDir], *, force: bool) -> None:
     read = read_runs(runs)
     for run in read:
         if not run.info.is_readable:
-            raise ExportError(f"{run.run_id} cannot be reported: {run.info.older or run.info.problem}")
+            raise ExportError(f"{run.run_id} cannot be reported: {run.info.problem}")
     written = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     if path.suffix.lower() == ".html":
         _write_text(path, to_html(read, written), force=force)
