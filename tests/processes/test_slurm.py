@@ -18,10 +18,10 @@ from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
 from trainers.contract.lock import Liveness
-from trainers.contract.messages import describe_queued
 from trainers.contract.process_identity import machine
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError, launch, resume
+from trainers.state.messages import describe_queued
 from trainers.state.summary import summarise
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.library.run_index import RunIndex

@@ -21,10 +21,10 @@ from pathlib import Path
 import msgspec
 
 from trainers.config.settings import host_of
-from trainers.contract.messages import describe_result
 from trainers.contract.notices import NotificationConfig, take_notification_config
 from trainers.contract.rundir import RunDir
 from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from trainers.state.messages import describe_result
 from trainers.state.summary import RunInfo, config_facts, run_facts, summarise
 
 COMMAND_TIMEOUT_S = 60.0

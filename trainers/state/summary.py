@@ -32,9 +32,9 @@ from trainers.contract.events import (
 from trainers.contract.journal import last_line_with
 from trainers.contract.journal_ends import TAIL_BYTES, JournalPeek, peek_journal
 from trainers.contract.manifest import best_saved
-from trainers.contract.messages import describe_place, describe_queued
 from trainers.contract.metrics import EXAMPLES, STEP_TIME, loss_of, mean, total
 from trainers.contract.rundir import RunDir
+from trainers.state.messages import describe_place, describe_queued
 
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""

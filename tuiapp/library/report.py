@@ -14,11 +14,11 @@ from trainers.contract.events import Alert
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import TEST_EXAMPLES, held_out_of
 from trainers.contract.rundir import RunDir
-from trainers.state.condition import describe_failure
 from trainers.state.curves import Curves
 from trainers.state.digest import read_digest
 from trainers.state.fold import apply
 from trainers.state.known_metrics import ordered
+from trainers.state.messages import describe_failure
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import MISSING, format_bytes, format_fact, sanitize, sanitize_lines

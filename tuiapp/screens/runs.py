@@ -16,9 +16,9 @@ from textual.widgets import Input, Static
 
 from trainers.config.catalog import BACKENDS
 from trainers.contract.lock import Liveness
-from trainers.contract.messages import describe_alone
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
+from trainers.state.messages import describe_alone
 from trainers.state.summary import RunInfo
 from trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.feeds.runs_feed import Listing, RunsFeed

@@ -12,10 +12,9 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.journal_ends import peek_journal
-from trainers.contract.messages import describe_alone
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
-from trainers.state.condition import describe_checkpoint
+from trainers.state.messages import describe_alone, describe_checkpoint
 from trainers.state.summary import read_only_reason, summarise
 from trainers.state.text import join_words, sanitize
 from tuiapp.library.commands import CannotAskError, send_command

@@ -12,8 +12,9 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from trainers.state.condition import describe_queued, run_words
+from trainers.state.condition import run_words
 from trainers.state.known_metrics import format_accuracy
+from trainers.state.messages import describe_queued
 from trainers.state.rank_state import RankState
 from trainers.state.run_state import RunState
 from trainers.state.text import (

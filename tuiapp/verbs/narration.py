@@ -25,12 +25,11 @@ from trainers.contract.events import (
     RunStarted,
     StopRequested,
 )
-from trainers.contract.messages import describe_result
 from trainers.contract.metrics import evaluation_of
 from trainers.contract.rundir import RunDir
-from trainers.state.condition import describe_checkpoint, describe_queued
 from trainers.state.digest import is_logged
 from trainers.state.known_metrics import metric
+from trainers.state.messages import describe_checkpoint, describe_queued, describe_result
 from trainers.state.run_clock import RunClock
 from trainers.state.run_state import RunState, names
 from trainers.state.text import (

@@ -15,9 +15,9 @@ from trainers.config.options import Value, format_value
 from trainers.config.run_config import to_toml_values
 from trainers.config.secrets import mask_values
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
-from trainers.contract.messages import describe_alone
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
+from trainers.state.messages import describe_alone
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
