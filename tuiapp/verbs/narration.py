@@ -42,8 +42,8 @@ from trainers.state.text import (
     sanitize_lines,
 )
 from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.verbs.broken_pipe import redirect_to_devnull
 from tuiapp.verbs.live_view import LiveLines, live_view, progress_words
+from tuiapp.verbs.output import redirect_to_devnull
 
 FRAME_S = 0.2  # between two drawings of the view
 LINE_EVERY_S = 10.0  # longest silence without a terminal

@@ -15,9 +15,8 @@ from pathlib import Path
 from trainers.contract.rundir import RunDir
 from trainers.state.text import sanitize
 from tuiapp.library.export import ExportError, exists, other_file, put_directory_in_place, put_in_place
-from tuiapp.library.find import find_run
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.sources import runs_of
 from tuiapp.view.comparison import MOST
 
 FORMATS = (".html", ".md")
@@ -25,8 +24,7 @@ FORMATS = (".html", ".md")
 
 def write_report(options: Namespace) -> int:
     """Writes the page, and for Markdown its figures."""
-    directory, path = runs_dir(options), Path(os.path.expanduser(options.output))
-    runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
+    runs, path = runs_of(options), Path(os.path.expanduser(options.output))
     if len(runs) > MOST:
         raise UsageError(f"A report has {MOST} runs at most, not {len(runs)}: more curves cannot be told apart.")
     if path.suffix.lower() not in FORMATS:

@@ -34,10 +34,11 @@ from trainers.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
+from tuiapp.library.find import UnknownRunError, list_runs, unreadable
 from tuiapp.library.liveness import keep_watched
 from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, reported_facts, resume_command, resume_hint
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import BY_NAME, choose, order, state, state_name, tags
@@ -105,13 +106,13 @@ def list_all(options: Namespace) -> int:
         print("  ".join(row[place].ljust(widths[place]) for place in kept).rstrip())
     for info in infos:
         if info.status in ("newer", "unreadable"):
-            print(f"tuiapp: {info.directory.run_id}: {sanitize(info.problem)}", file=sys.stderr)
+            tell(f"{info.directory.run_id}: {info.problem}")
     return 0
 
 
 def show_run(options: Namespace) -> int:
     """Prints all facts of one run."""
-    run = find_run(options.run, runs_dir(options))
+    run = run_of(options)
     info = summarise(run)
     keep_watched(run)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
