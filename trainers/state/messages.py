@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from trainers.config.files import printable
 from trainers.contract.events import Checkpoint, Node, Queued, RankFailed, RunStarted, Summary
 from trainers.contract.metrics import accuracy_percent
-from trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize
+from trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize, sanitize_lines
 
 _HINTS = {
     "SIGKILL": " — the kernel's out-of-memory killer?",
@@ -47,7 +47,7 @@ def describe_result(summary: Summary) -> str:
 
 def describe_failure(failure: RankFailed) -> str:
     """How a rank ended, in one sentence of bounded length; may quote the rank's exception."""
-    # Sanitizing drops what is no text, as in a path, which is still there before the event is written.
+    # Bytes of a path that are no text are still in the exception here; sanitizing would drop them.
     return sanitize(printable(_how_it_ended(failure)), 400)
 
 
@@ -72,6 +72,12 @@ def _what_it_said(error: str) -> str:
     # A SyntaxError's own line comes after the place it points at.
     lines = [line for line in error.splitlines() if line.strip() and not line.startswith((" ", "File "))]
     return lines[0][:MAX_ERROR_CHARACTERS] if lines else ""
+
+
+def failure_lines(failure: RankFailed) -> list[str]:
+    """A rank's traceback or, without one, the last lines of its stderr."""
+    said = failure.traceback or "\n".join(failure.last_lines)
+    return sanitize_lines(said) if said else []
 
 
 def describe_queued(queued: Queued) -> str:

@@ -18,10 +18,10 @@ from trainers.state.curves import Curves
 from trainers.state.digest import read_digest
 from trainers.state.fold import apply
 from trainers.state.known_metrics import ordered
-from trainers.state.messages import describe_failure
+from trainers.state.messages import describe_failure, failure_lines
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
-from trainers.state.text import MISSING, format_bytes, format_fact, sanitize, sanitize_lines
+from trainers.state.text import MISSING, format_bytes, format_fact, sanitize
 from tuiapp.view.comparison import known_values, results, value_text
 from tuiapp.view.figure import Drawn, draw_figure
 from tuiapp.view.run_list import state
@@ -81,7 +81,7 @@ class Reported:
         first = self.state.first_failure
         if first is None:
             return None
-        return describe_failure(first), sanitize_lines(first.traceback or "\n".join(first.last_lines))
+        return describe_failure(first), failure_lines(first)
 
     @property
     def summary(self) -> list[tuple[str, str]]:

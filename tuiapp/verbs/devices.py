@@ -25,7 +25,7 @@ from trainers.state.run_state import RunState
 from trainers.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.verbs.live_view import LiveLines
+from tuiapp.terminal.live_lines import LiveLines
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.devices.drawing import Line, Span, line, stacked

@@ -17,7 +17,7 @@ from trainers.config.secrets import mask_values
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
-from trainers.state.messages import describe_alone
+from trainers.state.messages import describe_alone, failure_lines
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
@@ -183,7 +183,7 @@ def show_run(options: Namespace) -> int:
         print(f"\n{sanitize(hint)}")
     if failure is not None:
         print()
-        for line in sanitize_lines(failure.traceback or "\n".join(failure.last_lines)):
+        for line in failure_lines(failure):
             print(line)
     return 0
 
