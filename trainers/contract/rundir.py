@@ -23,109 +23,60 @@ MAX_JOB_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
+class _File:
+    """A file or directory of a run, by its name in the run's directory."""
+
+    name: str
+
+    def __get__(self, run: RunDir, _: type[RunDir]) -> Path:
+        return run.path / self.name
+
+
+@dataclass(frozen=True, slots=True)
 class RunDir:
     """The files of one run. Creating the object touches nothing."""
 
     path: Path
 
+    config = _File("run.toml")
+    about = _File("about.json")
+    """Name, tags and note, which the user may change at any time: see `trainers.contract.about`."""
+    plan = _File("plan.json")
+    environment = _File("environment.json")
+    """Versions, devices, git commit, host, command line."""
+    journal = _File("events.jsonl")
+    """All events, one JSON object per line."""
+    digest = _File("digest")
+    """A summary of the journal: see `trainers.state.digest`. May be deleted."""
+    supervisor_log = _File("supervisor.log")
+    code = _File("code")
+    """Copies of the user's own files, as they were at the launch."""
+    commands = _File("commands")
+    address = _File("address")
+    """Name of the socket to which ranks that report by `tuiapp.log` connect: see `trainers.run.listener`."""
+    secret = _File("secret")
+    """What the agents of other nodes prove to know: see `trainers.run.nodes`."""
+    port = _File("port")
+    """Where they connect, as ADDRESS:PORT."""
+    handover = _File("handover")
+    """There while the run's Slurm job, which has begun, asks the process that waited for it for the lock."""
+    job = _File("job")
+    """Locked as long as the run's Slurm job exists, by the process that watches it."""
+    queued = _File("queued")
+    """The id of the run's Slurm job; there while that waits in the queue, whether or not a process watches it."""
+    mirror = _File("mirror")
+    """How far the run is mirrored: see `trainers.run.mirror`."""
+    notice = _File("notice.json")
+    """What to do at the end; removed by whoever does it: see `trainers.contract.notices`."""
+    checkpoints = _File("checkpoints")
+    """What the run can resume from: see `trainers.contract.manifest`."""
+    export = _File("export")
+    lock = _File("lock")
+    """Locked by the live supervisor; the kernel releases it when the supervisor dies."""
+
     @property
     def run_id(self) -> str:
         return self.path.name
-
-    @property
-    def config(self) -> Path:
-        return self.path / "run.toml"
-
-    @property
-    def about(self) -> Path:
-        """Name, tags and note, which the user may change at any time: see `trainers.contract.about`."""
-        return self.path / "about.json"
-
-    @property
-    def plan(self) -> Path:
-        return self.path / "plan.json"
-
-    @property
-    def environment(self) -> Path:
-        """Versions, devices, git commit, host, command line."""
-        return self.path / "environment.json"
-
-    @property
-    def journal(self) -> Path:
-        """All events, one JSON object per line."""
-        return self.path / "events.jsonl"
-
-    @property
-    def digest(self) -> Path:
-        """A summary of the journal: see `trainers.state.digest`. May be deleted."""
-        return self.path / "digest"
-
-    @property
-    def supervisor_log(self) -> Path:
-        return self.path / "supervisor.log"
-
-    @property
-    def code(self) -> Path:
-        """Copies of the user's own files, as they were at the launch."""
-        return self.path / "code"
-
-    @property
-    def commands(self) -> Path:
-        return self.path / "commands"
-
-    @property
-    def address(self) -> Path:
-        """Name of the socket to which ranks that report by `tuiapp.log` connect: see `trainers.run.listener`."""
-        return self.path / "address"
-
-    @property
-    def secret(self) -> Path:
-        """What the agents of other nodes prove to know: see `trainers.run.nodes`."""
-        return self.path / "secret"
-
-    @property
-    def port(self) -> Path:
-        """Where they connect, as ADDRESS:PORT."""
-        return self.path / "port"
-
-    @property
-    def handover(self) -> Path:
-        """There while the run's Slurm job, which has begun, asks the process that waited for it for the lock."""
-        return self.path / "handover"
-
-    @property
-    def job(self) -> Path:
-        """Locked as long as the run's Slurm job exists, by the process that watches it."""
-        return self.path / "job"
-
-    @property
-    def queued(self) -> Path:
-        """The id of the run's Slurm job; there while that waits in the queue, whether or not a process watches it."""
-        return self.path / "queued"
-
-    @property
-    def mirror(self) -> Path:
-        """How far the run is mirrored: see `trainers.run.mirror`."""
-        return self.path / "mirror"
-
-    @property
-    def notice(self) -> Path:
-        """What to do at the end; removed by whoever does it: see `trainers.contract.notices`."""
-        return self.path / "notice.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """What the run can resume from: see `trainers.contract.manifest`."""
-        return self.path / "checkpoints"
-
-    @property
-    def export(self) -> Path:
-        return self.path / "export"
-
-    @property
-    def lock(self) -> Path:
-        """Locked by the live supervisor; the kernel releases it when the supervisor dies."""
-        return self.path / "lock"
 
     def rank(self, rank: int) -> Path:
         """A rank's directory: stdout.log and stderr.log."""
@@ -208,8 +159,12 @@ def make_run_dir(runs_dir: Path, backend: str, subject: str) -> RunDir:
 
 
 class HeldDirectory:
+    """A directory kept open, which tells a deleted one from one that was moved."""
+
     def __init__(self, path: Path) -> None:
-        self._fd = _open(path)
+        self._fd: int | None = None
+        with contextlib.suppress(OSError):
+            self._fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def is_deleted(self) -> bool:
         """Whether it is known to be deleted; False if there was none."""
@@ -225,10 +180,3 @@ class HeldDirectory:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-
-def _open(path: Path) -> int | None:
-    try:
-        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None

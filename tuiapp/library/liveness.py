@@ -81,7 +81,6 @@ class LivenessProbe:
             self.trouble = f"{self._run.path} is unreachable; the run's supervisor is still alive"
             return True
         try:
-            os.stat(self._run.path)
             os.lstat(self._run.lock)
         except FileNotFoundError:
             if not self._run.is_gone():
