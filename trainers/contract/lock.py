@@ -90,14 +90,13 @@ def take(lock: Path, timeout_s: float = LOCK_S) -> int:
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            return fd
+        except OSError as error:
             # A view that looks at it holds it for an instant.
-            if time.monotonic() > deadline:
+            if not isinstance(error, BlockingIOError) or time.monotonic() > deadline:
                 os.close(fd)
                 raise
-            time.sleep(0.01)
-        else:
-            return fd
+        time.sleep(0.01)
 
 
 def is_held(lock: Path) -> bool | None:

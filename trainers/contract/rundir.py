@@ -108,6 +108,15 @@ class RunDir:
         """Whether anybody has the run; False if that cannot be determined."""
         return self.liveness().is_live
 
+    def wait_until_over(self, timeout_s: float) -> bool:
+        """Waits until nobody has the run; returns whether that came in time."""
+        deadline = time.monotonic() + timeout_s
+        while self.is_live():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
     def has_job(self) -> bool:
         """Whether the run has a Slurm job, which may start it, or start it again."""
         return os.path.exists(self.queued) or is_held(self.job) is True

@@ -155,16 +155,10 @@ def _follow(run: RunDir, pulse: LivenessProbe, narrate: PlainNarrator, offset: i
                 state.mark_lost(removed=run.is_gone())
             narrate.tick(state)
             time.sleep(POLL_S)
-    _wait_until_over(run)
+    # The supervisor may not have let go yet: until then the run counts as live.
+    run.wait_until_over(LET_GO_S)
     narrate.end(state)
     return state
-
-
-def _wait_until_over(run: RunDir) -> None:
-    """Waits until the supervisor has released an ended run, so that it no longer counts as live."""
-    deadline = time.monotonic() + LET_GO_S
-    while run.is_live() and time.monotonic() < deadline:
-        time.sleep(0.005)
 
 
 class _Interrupts:
