@@ -8,6 +8,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 from trainers.config.directories import user_data
 from trainers.config.files import read_limited
@@ -28,8 +29,12 @@ class _File:
 
     name: str
 
-    def __get__(self, run: RunDir, _: type[RunDir]) -> Path:
-        return run.path / self.name
+    @overload
+    def __get__(self, run: None, _: type[RunDir]) -> _File: ...
+    @overload
+    def __get__(self, run: RunDir, _: type[RunDir]) -> Path: ...
+    def __get__(self, run: RunDir | None, _: type[RunDir]) -> _File | Path:
+        return self if run is None else run.path / self.name
 
 
 @dataclass(frozen=True, slots=True)
