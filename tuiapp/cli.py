@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    from tuiapp.verbs.broken_pipe import redirect_to_devnull
+    from tuiapp.verbs.output import redirect_to_devnull, tell
 
     _stand_in_for_closed_streams()
     options = _parse(sys.argv[1:] if arguments is None else arguments)
@@ -55,16 +55,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
         redirect_to_devnull(sys.stdout)
-        print(f"tuiapp: the output could not be written: {error.strerror}", file=sys.stderr)
+        tell(f"the output could not be written: {error.strerror}")
         return 1
     except Exception as error:
-        from trainers.state.text import sanitize
         from tuiapp.verbs.errors import FOR_THE_USER
 
         if not isinstance(error, FOR_THE_USER):
             raise
         for line in str(error).splitlines():
-            print(f"tuiapp: {sanitize(line)}", file=sys.stderr)
+            tell(line)
         return USAGE_ERROR
     return code
 

@@ -13,7 +13,7 @@ from tests.contract.recorded import record
 from trainers.contract import mailbox
 from trainers.contract.events import CheckpointRequested, Event, RunEnded
 from trainers.contract.journal import JournalWriter
-from trainers.contract.lock_note import LockNote, write_note
+from trainers.contract.lock import LockNote, write_note
 from trainers.contract.rundir import RunDir
 
 

@@ -23,7 +23,8 @@ from trainers.state.fold import apply
 from trainers.state.run_state import RunState
 from tuiapp.library.find import find_run
 from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.verbs.live_view import LiveLines, live_view, progress_bar
+from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.verbs.narration import live_view, progress_bar
 
 
 class Screen:

@@ -16,8 +16,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
 from tuiapp.verbs import narration
-from tuiapp.verbs.live_view import live_view, progress_words
-from tuiapp.verbs.narration import LiveNarrator, PlainNarrator
+from tuiapp.verbs.narration import LiveNarrator, PlainNarrator, live_view, progress_words
 
 RUN = RunDir(Path("/home/ada/runs") / h.RUN_ID)
 

@@ -1,4 +1,4 @@
-"""A run that a later version of tuiapp wrote: every view says so, nothing changes it."""
+"""A run of another schema, as a later version of tuiapp writes it: every view says so, nothing changes it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.alert_strip import AlertStrip
 
 
-@pytest.fixture(params=["run.toml", "events.jsonl"])
+@pytest.fixture(params=[0, JOURNAL_SCHEMA + 1, JOURNAL_SCHEMA - 1], ids=["run.toml", "journal", "earlier journal"])
 def newer(request: pytest.FixtureRequest, runs_dir: Path) -> RunDir:
-    """A run with a checkpoint, one of whose files is of a later schema."""
+    """A run with a checkpoint, one of whose files is of another schema."""
     run = RunDir(runs_dir / h.RUN_ID)
     (run.checkpoints / "step-00000018").mkdir(parents=True)
     run.commands.mkdir()
     text = to_toml(RunConfig(platform="cpu", devices=2))
-    run.config.write_text(text.replace("schema = 1", "schema = 2") if request.param == "run.toml" else text)
+    run.config.write_text(text if request.param else text.replace("schema = 1", "schema = 2"))
+    schema = request.param or JOURNAL_SCHEMA
     events = [
-        msgspec.structs.replace(event, schema=JOURNAL_SCHEMA + 1)
-        if isinstance(event, RunStarted) and request.param == "events.jsonl"
-        else event
+        msgspec.structs.replace(event, schema=schema) if isinstance(event, RunStarted) else event
         for event in h.completed()
     ]
     writer = JournalWriter(run.journal)

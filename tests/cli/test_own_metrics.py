@@ -17,8 +17,7 @@ from tests.contract.recorded import record
 from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
-from tuiapp.verbs.live_view import live_view, progress_words
-from tuiapp.verbs.narration import PlainNarrator
+from tuiapp.verbs.narration import PlainNarrator, live_view, progress_words
 
 OTHER = own.RUN_ID[:-1] + "2"
 

@@ -14,7 +14,7 @@ from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record
 from trainers.config.run_config import to_toml, to_toml_values
 from trainers.contract.events import Alert, RankFailed
-from trainers.contract.lock_note import LockNote, write_note
+from trainers.contract.lock import LockNote, write_note
 from trainers.contract.rundir import RunDir
 from trainers.state.efficiency import EfficiencyMeter
 from trainers.state.text import join_words

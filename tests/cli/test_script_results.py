@@ -15,12 +15,12 @@ from tests.contract.recorded import record
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import AnyEvent, Checkpoint, Metrics, Summary
-from trainers.contract.messages import describe_result
 from trainers.contract.metrics import evaluation_of, held_out_of, loss_of
 from trainers.run.notice import in_a_sentence
 from trainers.state.condition import headline
 from trainers.state.fold import apply
 from trainers.state.known_metrics import format_accuracy
+from trainers.state.messages import describe_result
 from trainers.state.run_state import RunState
 from trainers.state.summary import summarise
 from trainers.state.summary_meter import Tally

@@ -21,8 +21,8 @@ from trainers.contract.journal import (
     last_line_with,
 )
 from trainers.contract.journal_ends import peek_journal
-from trainers.contract.lock_note import LockNote, read_note, write_note
-from trainers.contract.rundir import NOTE_BYTES, RunDir
+from trainers.contract.lock import NOTE_BYTES, LockNote, write_note
+from trainers.contract.rundir import RunDir
 from trainers.state.summary import last_attempt, summarise
 
 HUGE = 2 << 30
@@ -61,7 +61,7 @@ def test_nobody_waits_for_or_follows_what_is_no_file(tmp_path: Path, make: Calla
     assert journal_end(run.journal) == 0
     assert last_attempt(run) == 0
     assert not run.is_live()
-    assert read_note(run) == LockNote()
+    assert run.lock_note() == LockNote()
     assert summarise(run).status in ("lost", "unreadable")
     for refuses in (lambda: JournalWriter(run.journal), run.take_lock):
         with pytest.raises(OSError, match=r"not a regular file|Too many levels|Is a directory|No such device"):
@@ -184,7 +184,7 @@ def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
     write_note(lock, LockNote(attempt=7, host="é\x1b" * 400, trouble="é" * 100 + "\x1b" * 400))
     assert run.lock.stat().st_size == NOTE_BYTES
     assert last_attempt(run) == 7
-    assert read_note(run).trouble.startswith("??")
+    assert run.lock_note().trouble.startswith("??")
     os.close(lock)
 
 

@@ -91,6 +91,14 @@ def test_there_is_one_holder(tmp_path: Path) -> None:
     assert str(run.lock) not in descriptors
 
 
+def test_the_end_of_a_run_is_waited_for_as_long_as_it_may_take(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    with holder(run) as process:
+        assert not run.wait_until_over(0.05)
+        process.kill()
+        assert run.wait_until_over(60)
+
+
 def test_a_look_does_not_keep_a_supervisor_out(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     run.lock.touch()

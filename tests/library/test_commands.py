@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainers.contract import mailbox
-from trainers.contract.lock_note import LockNote, write_note
+from trainers.contract.lock import LockNote, write_note
 from trainers.contract.process_identity import identity, machine
 from trainers.contract.rundir import RunDir
 from tuiapp.library.commands import CannotAskError, send_command

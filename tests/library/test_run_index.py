@@ -17,8 +17,8 @@ from trainers.contract.journal_ends import peek_journal
 from trainers.contract.metrics import TEST_ACCURACY
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import RunInfo, summarise
+from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.find import list_runs
-from tuiapp.library.run_index import RunIndex
 from tuiapp.view.run_list import state
 
 FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"
@@ -84,15 +84,19 @@ def test_a_directory_that_may_not_be_read(tmp_path: Path) -> None:
     run.path.chmod(0o700)
 
 
-def test_a_journal_of_a_later_version_is_called_that(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("written", "schema"), [(b'"schema":7,', 7), (b'"schema":1,', 1), (b"", 1)])
+def test_a_journal_of_another_schema_is_called_that(tmp_path: Path, written: bytes, schema: int) -> None:
     run = record(tmp_path, FIRST, h.completed())
-    lines = run.journal.read_bytes().replace(b'"schema":2', b'"schema":7', 1)
+    lines = run.journal.read_bytes().replace(b'"schema":%d,' % JOURNAL_SCHEMA, written, 1)
     run.journal.write_bytes(lines)
     info = summarise(run)
-    assert info.status == "newer"
-    assert "has schema 7" in info.problem
+    assert (info.status, info.is_readable) == ("newer", False)
+    assert f"has schema {schema}" in info.problem
     assert "update tuiapp" in info.problem
     assert info.config is not None
+    # One whose first line is damaged is read as far as it goes.
+    run.journal.write_bytes(b"{" + lines)
+    assert (summarise(run).status, summarise(run).is_readable) == ("completed", True)
 
 
 def test_of_a_run_without_an_end_the_best_of_its_last_evaluations(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from tests.processes.harness import MLP, Watched, launched, watching
 from tests.processes.test_full_disk import goes_on, wait_for
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Checkpoint
-from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
 from tuiapp.library.commands import send_command
 from tuiapp.library.find import list_runs
@@ -96,7 +95,7 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
 
         # Full for the journal as well.
         disk.fill(0)
-        wait_for(lambda: read_note(run.run).trouble)
+        wait_for(lambda: run.run.lock_note().trouble)
         # Where not even a name can be written it is asked by signal.
         if instead := send_command(run.run, "checkpoint"):
             assert f"({disk.why}): sent SIGUSR1 to its supervisor" in instead
@@ -135,10 +134,10 @@ def test_stopped_while_the_disk_takes_nothing(disk: Disk, fake: Callable[..., No
     with launched(config, disk.path) as run:
         run.at_step(20)
         disk.fill(0)
-        wait_for(lambda: read_note(run.run).trouble)
+        wait_for(lambda: run.run.lock_note().trouble)
         command = [*TUIAPP, "stop", str(run.run.path)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stopping:
-            wait_for(lambda: read_note(run.run).over)
+            wait_for(lambda: run.run.lock_note().over)
             assert run.run.is_live()
             disk.make_room()
             said = stopping.communicate(timeout=100)[1]

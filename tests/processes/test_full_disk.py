@@ -19,7 +19,6 @@ from tests.processes.disks import tmpfs
 from tests.processes.harness import MLP, Watched, launched
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, StopRequested
-from trainers.contract.lock_note import read_note
 from trainers.state.condition import headline
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
@@ -120,7 +119,7 @@ def test_a_disk_of_64_kib(small_disk: Path, fault: Callable[[str], None]) -> Non
     # A rank that writes to its log meets the full disk as well.
     fault("talk:1:1")
     with launched(SILENT, small_disk) as run:
-        wait_for(lambda: read_note(run.run).trouble)
+        wait_for(lambda: run.run.lock_note().trouble)
         goes_on(run)
         said = sees(run)
         print(f"\n{said}")
@@ -128,7 +127,7 @@ def test_a_disk_of_64_kib(small_disk: Path, fault: Callable[[str], None]) -> Non
         last = run.steps_of(0)[-1]
         enlarge(small_disk)
         run.at_step(last + 200)
-        wait_for(lambda: not read_note(run.run).trouble)
+        wait_for(lambda: not run.run.lock_note().trouble)
         mailbox.send(run.run.commands, "stop-now")
         check_complete(run, "No space left on device")
         assert [line.text.split()[1] for line in run.of(LogLine) if line.rank == 1 and line.stream == "stdout"]
@@ -142,7 +141,7 @@ def test_a_limit_on_the_size_of_files(runs_dir: Path, ends: str) -> None:
         run.at_step(20)
         pid = run.started.pid
         limit = resource.prlimit(pid, resource.RLIMIT_FSIZE, (run.run.journal.stat().st_size, resource.RLIM_INFINITY))
-        wait_for(lambda: read_note(run.run).trouble)
+        wait_for(lambda: run.run.lock_note().trouble)
         goes_on(run)
         assert "File too large" in sees(run)
         last = run.steps_of(0)[-1]
@@ -166,9 +165,9 @@ def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Pa
         run.at_step(20)
         size = run.run.journal.stat().st_size
         resource.prlimit(run.started.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        wait_for(lambda: read_note(run.run).trouble)
+        wait_for(lambda: run.run.lock_note().trouble)
         mailbox.send(run.run.commands, "stop-now")
-        wait_for(lambda: read_note(run.run).over)
+        wait_for(lambda: run.run.lock_note().over)
         asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
         assert (asked.returncode, asked.stdout) == (1, "")
         assert "File too large. The run has ended and waits for disk space" in asked.stderr

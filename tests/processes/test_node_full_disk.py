@@ -18,7 +18,6 @@ from tests.processes.test_nodes import NAMED_S, ON_TWO
 from tests.waiting import wait_until
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Checkpoint, RankFailed
-from trainers.contract.lock_note import read_note
 
 CONFIG = msgspec.structs.replace(ON_TWO, checkpoint_every=0, eval_every=0)
 FULL = "No space left on device"
@@ -98,7 +97,7 @@ def test_the_shared_runs_directory_fills_up(disk: Disk, ends: str) -> None:
         refused = run.wait(Alert, lambda alert: alert.kind == "checkpoint", NAMED_S)
         assert f"was not saved: {FULL}; earlier checkpoints are intact" in refused.text
         disk.fill(0)
-        wait_until(lambda: FULL in read_note(run.run).trouble, NAMED_S)
+        wait_until(lambda: FULL in run.run.lock_note().trouble, NAMED_S)
         goes_on(run)
         last = run.last_step(0)
         if ends == "stopped":

@@ -17,14 +17,14 @@ from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
-from trainers.contract.lock_note import read_note
-from trainers.contract.messages import describe_queued
+from trainers.contract.lock import Liveness
 from trainers.contract.process_identity import machine
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError, launch, resume
+from trainers.state.messages import describe_queued
 from trainers.state.summary import summarise
+from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.liveness import LivenessProbe
-from tuiapp.library.run_index import RunIndex
 
 IN_JOB = msgspec.structs.replace(MLP, launcher="slurm", nodes=2, network="lo", slurm="--exclusive -t 10")
 PATIENCE_S = 120.0
@@ -146,7 +146,7 @@ def test_a_queued_run_that_nothing_watches_stays_queued(
     with launched(IN_JOB, runs_dir) as run:
         waits = run.wait(Queued)
         # So that other machines see that it is watched.
-        assert read_note(run.run).machine == machine()
+        assert run.run.lock_note().machine == machine()
         _kill_watcher(run)
         # Seen from a machine without Slurm's commands.
         assert summarise(run.run).reason == describe_queued(waits)
@@ -158,7 +158,7 @@ def test_a_queued_run_that_nothing_watches_stays_queued(
             resume(run.run)
         # Any view has it watched again, once.
         with LivenessProbe(run.run) as pulse:
-            wait_until(lambda: pulse.is_alive() and run.run.is_watched() and run.processes(WATCHER))
+            wait_until(lambda: pulse.is_alive() and run.run.liveness() is Liveness.HELD and run.processes(WATCHER))
             assert _listed(runs_dir) == ["queued"]
             assert len(run.processes(WATCHER)) == 1
             mailbox.send(run.run.commands, "stop")

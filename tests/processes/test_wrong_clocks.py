@@ -19,8 +19,8 @@ from tests.processes.harness import launched
 from tests.processes.nodes import agent
 from tests.processes.test_nodes import NAMED_S, ON_TWO
 from trainers.contract.events import Alert, HostSample, LogLine, Metrics
-from trainers.contract.lock_note import LockNote, write_note
-from trainers.contract.rundir import BEATS_S, RunDir
+from trainers.contract.lock import BEATS_S, LockNote, write_note
+from trainers.contract.rundir import RunDir
 
 TRAINED = msgspec.structs.replace(ON_TWO, checkpoint_every=0)
 LATE_S = 5.0

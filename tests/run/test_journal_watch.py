@@ -44,7 +44,6 @@ import resource, sys
 from pathlib import Path
 from trainers.contract.events import LogLine
 from trainers.contract.journal import JournalWriter
-from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
 from trainers.run.journal_keeper import JournalWatch
 
@@ -56,7 +55,7 @@ for bytes in (0, resource.RLIM_INFINITY):
     writer.append([LogLine(rank=None, stream="run", text="a line")])
     watch.check()
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    print(read_note(run).trouble, flush=True)
+    print(run.lock_note().trouble, flush=True)
 """
 
 

@@ -14,7 +14,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.condition import headline
 from trainers.state.run_state import names
 from trainers.state.summary import RunInfo
-from tuiapp.verbs.live_view import live_view, progress_words
+from tuiapp.verbs.narration import live_view, progress_words
 from tuiapp.view.notification import ending
 from tuiapp.view.run_list import BY_NAME, words_of
 

@@ -11,7 +11,7 @@ from tests.state.folding import fold
 from trainers.contract.events import Alert, AnyEvent, Metrics, Phase
 from trainers.state.condition import run_words
 from trainers.state.run_state import RunState
-from tuiapp.verbs.live_view import live_view
+from tuiapp.verbs.narration import live_view
 from tuiapp.view.node_list import node_rows
 from tuiapp.view.rank_list import rank_rows
 

@@ -58,6 +58,11 @@ def make_private(directory: Path) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
 
 
+def nearest_existing(directory: Path) -> Path:
+    """The directory, or else the nearest of its parents that exists."""
+    return next(path for path in (directory, *directory.parents) if os.path.exists(path))
+
+
 def why_not_trusted(path: Path) -> str:
     """Names the owner if somebody else may change or replace a file (or a link to one); "" if nobody may.
 

@@ -15,9 +15,6 @@ from trainers.contract.journal import JournalReader, lines_back
 HEAD_BYTES = 16 << 10
 TAIL_BYTES = 64 << 10
 
-OPENED_BY = {1: "0.1.0"}
-"""Earlier schemas → the last version of tuiapp that reads them."""
-
 
 class _Opening(msgspec.Struct):
     type: str = ""
@@ -41,18 +38,9 @@ class JournalPeek:
     schema: int = JOURNAL_SCHEMA
 
     @property
-    def older(self) -> str:
-        """Why this version does not read an earlier version's journal, in words; "" if it does."""
-        if self.schema >= JOURNAL_SCHEMA:
-            return ""
-        version = OPENED_BY.get(self.schema, "")
-        reader = f"tuiapp {version} opens it" if version else "no version of tuiapp opens it"
-        return f"its journal has schema {self.schema}: {reader}, this version reads schema {JOURNAL_SCHEMA}"
-
-    @property
     def newer(self) -> str:
-        """Says that a later version wrote the journal, in words; "" if none did."""
-        if self.schema <= JOURNAL_SCHEMA:
+        """Says that the journal has another schema than this version's, in words; "" if it has not."""
+        if self.schema == JOURNAL_SCHEMA:
             return ""
         known = f"this version of tuiapp reads {JOURNAL_SCHEMA}: update tuiapp to see it"
         return f"its journal has schema {self.schema}, {known}"

@@ -19,13 +19,7 @@ def is_alive(known_as: str) -> bool:
 
 def start_time(pid: int) -> int:
     """When a process began, in clock ticks since boot; 0 if it is gone, or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read(4096)
-    except OSError:
-        return 0
-    # After the name in parentheses, which may hold anything: the state, then 18 more until the start time.
-    fields = stat[stat.rfind(b")") + 2 :].split()
+    fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 and fields[0] not in (b"Z", b"X") else 0
 
 
@@ -70,10 +64,15 @@ def _parse(known_as: str) -> tuple[int, int]:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped by a signal, or by a debugger."""
+    return _stat(pid)[:1] in ([b"T"], [b"t"])
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of proc_pid_stat(5) from the process's state on, of which the start time is the 19th after it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read(4096)
     except OSError:
-        return False
-    # The name in parentheses may hold anything.
-    return stat[stat.rfind(b")") + 2 :][:1] in (b"T", b"t")
+        return []
+    # Before them is the program's name in parentheses, which may hold anything.
+    return stat[stat.rfind(b")") + 2 :].split()

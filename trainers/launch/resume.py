@@ -29,7 +29,7 @@ from trainers.launch.prepare import prepare
 from trainers.launch.processes import start_job, start_supervisor
 from trainers.state.gaps import find_gaps
 from trainers.state.resume_point import ResumePoint, first_usable, has_more, resume_points
-from trainers.state.summary import last_attempt, read_config, read_only_reason, summarise, unreadable_reason
+from trainers.state.summary import last_attempt, read_config, read_only_reason, summarise
 
 
 class Resumed(NamedTuple):
@@ -57,7 +57,7 @@ def resume(
     running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
     if lock is None and run.is_live():
         raise LaunchError(running)
-    if reason := read_only_reason(run) or unreadable_reason(run):
+    if reason := read_only_reason(run):
         raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
     if error := peek_journal(run.journal).error:
         why = "is a symbolic link" if run.journal.is_symlink() else error.strerror or str(error)

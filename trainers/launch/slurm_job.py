@@ -22,6 +22,7 @@ from trainers.config.options import ConfigError
 from trainers.contract import mailbox
 from trainers.contract.events import AnyEvent, Node, RankFailed, RunEnded
 from trainers.contract.journal_ends import peek_journal
+from trainers.contract.lock import Liveness
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError, resume, start
@@ -64,7 +65,7 @@ class Job:
         except (LaunchError, ConfigError, OSError) as error:
             print(f"tuiapp: {error}", file=sys.stderr)
             return 1
-        while self._run.is_supervised():
+        while self._run.liveness() is Liveness.HELD:
             sleep(POLL_S)
         events = peek_journal(self._run.journal).tail()
         end = events[-1] if events else None

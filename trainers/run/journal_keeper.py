@@ -15,9 +15,9 @@ import msgspec
 from trainers.contract.events import Alert, Checkpoint, Event, Facts, SoFar, Summary, encode, stalled_by
 from trainers.contract.journal import JournalReader, JournalWriter
 from trainers.contract.journal_ends import TAIL_BYTES, peek_journal
-from trainers.contract.lock_note import LockNote, signal_trouble, write_note
+from trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
 from trainers.contract.process_identity import identity, machine
-from trainers.contract.rundir import BEAT_S, RunDir, beat
+from trainers.contract.rundir import RunDir
 from trainers.run import wire
 from trainers.run.agreement import Voter
 from trainers.state.digest import read_digest

@@ -24,6 +24,7 @@ from trainers.config.mirror import mirror_directory
 from trainers.config.run_config import to_toml_values
 from trainers.contract.events import RunEnded
 from trainers.contract.journal import JournalReader
+from trainers.contract.lock import Liveness
 from trainers.contract.rundir import RunDir
 from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from trainers.state.summary import read_config
@@ -59,16 +60,16 @@ def mirror(run: RunDir, directory: Path, config: Mapping[str, object]) -> None:
         over = False
         with contextlib.closing(EventFiles(directory / run.run_id, run.run_id, config)) as files:
             while True:
-                live = run.seen_live()
+                seen = run.liveness()
                 while events := reader.read():
                     for event in events:
                         files.add(event)
                     over = isinstance(events[-1], RunEnded)
                     files.flush()
                     _write(lock, Progress(str(directory), reader.offset))
-                last_seen = time.monotonic() if live else last_seen
+                last_seen = time.monotonic() if seen.is_live else last_seen
                 # Without a lock file the directory is away.
-                if over or live is False or time.monotonic() - last_seen > AWAY_S:
+                if over or seen is Liveness.NOBODY or time.monotonic() - last_seen > AWAY_S:
                     return
                 time.sleep(POLL_S)
 

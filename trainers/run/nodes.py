@@ -45,7 +45,6 @@ from trainers.contract.events import (
     TelemetrySource,
     place_name,
 )
-from trainers.contract.messages import listed
 from trainers.contract.metrics import MAX_RANKS
 from trainers.contract.rundir import RunDir
 from trainers.run import node_wire, wire
@@ -55,6 +54,7 @@ from trainers.run.listener import Connection
 from trainers.run.local_node import Sink
 from trainers.run.node_wire import Challenge, Greeting, Welcome
 from trainers.run.reactor import Reactor
+from trainers.state.messages import listed
 
 E = TypeVar("E", bound=Event)
 

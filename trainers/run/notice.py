@@ -15,16 +15,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import msgspec
 
 from trainers.config.settings import host_of
-from trainers.contract.messages import describe_result
 from trainers.contract.notices import NotificationConfig, take_notification_config
 from trainers.contract.rundir import RunDir
 from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from trainers.state.messages import describe_result
 from trainers.state.summary import RunInfo, config_facts, run_facts, summarise
 
 COMMAND_TIMEOUT_S = 60.0
@@ -53,11 +52,8 @@ def main() -> None:
     """Carries out a run's order, unless another process has."""
     run = RunDir(Path(sys.argv[1]))
     make_stdio_disk_full_safe()
-    deadline = time.monotonic() + ENDED_S
-    while run.is_live() and time.monotonic() < deadline:
-        time.sleep(0.02)
     # Still live: somebody has resumed it meanwhile, and the order is for the end of that attempt.
-    order = None if run.is_live() else take_notification_config(run)
+    order = take_notification_config(run) if run.wait_until_over(ENDED_S) else None
     if order is None:
         return
     info = summarise(run)

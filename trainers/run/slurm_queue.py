@@ -22,9 +22,9 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, Event, Queued, RunEnded, Status
 from trainers.contract.journal import JournalWriter
 from trainers.contract.journal_ends import peek_journal
-from trainers.contract.lock_note import LockNote, write_note
+from trainers.contract.lock import BEAT_S, Liveness, LockNote, beat, write_note
 from trainers.contract.process_identity import identity, machine
-from trainers.contract.rundir import BEAT_S, RunDir, beat
+from trainers.contract.rundir import RunDir
 from trainers.run import disk_full_safe_stdio, notice
 from trainers.state.summary import is_final, last_attempt, summarise
 
@@ -82,7 +82,7 @@ class Queue:
         """Waits without the lock until the job is back in the queue; False if it has ended."""
         while True:
             sleep(POLL_S if self._run.handover.exists() else ENDING_S)
-            if self._run.is_supervised():
+            if self._run.liveness() is Liveness.HELD:
                 continue
             if not self._run.handover.exists() and is_final(self._run):
                 return False

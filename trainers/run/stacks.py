@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from trainers.contract.events import Stacks
-from trainers.contract.messages import describe_ranks
+from trainers.state.messages import describe_ranks
 
 SIGNAL = signal.SIGUSR2
 FILE = "stacks.txt"

@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 
 from trainers.config.environment import hang_limit_s
 from trainers.contract.events import Alert, Event, LogLine, PhaseName, Stacks
-from trainers.contract.messages import MOST_RANKS, describe_ranks, listed
 from trainers.run import wire
 from trainers.run.stacks import Asked, StackDump, suspect, suspect_collective
+from trainers.state.messages import MOST_RANKS, describe_ranks, listed
 
 SLOWEST_TIMES = 5.0
 """Slow phases get this multiple of the longest time seen so far."""

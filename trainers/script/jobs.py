@@ -6,7 +6,6 @@ one machine report to the same run; two jobs never share one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -18,9 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.files import make_private, open_regular
+from trainers.config.files import make_private
 from trainers.contract.events import RunEnded
 from trainers.contract.journal_ends import peek_journal
+from trainers.contract.lock import take
 from trainers.contract.process_identity import identity, is_alive, start_time
 from trainers.contract.rundir import RunDir
 from trainers.run.wire import RUN_DIR
@@ -171,9 +171,7 @@ def _other_process(rank: int, reporting: list[str]) -> int:
 
 
 def _check_not_stopped(run: RunDir) -> None:
-    deadline = time.monotonic() + END_S
-    while run.is_live() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    run.wait_until_over(END_S)
     end = peek_journal(run.journal).last
     began = start_time(os.getpid()) / os.sysconf("SC_CLK_TCK")
     began_ago = time.clock_gettime(time.CLOCK_BOOTTIME) - began
@@ -189,17 +187,11 @@ def _locked(runs_dir: Path, job: str) -> Iterator[int]:
     make_private(directory)
     _remove_stale(directory)
     path = directory / hashlib.sha256(job.encode()).hexdigest()[:32]
-    file = open_regular(path, os.O_RDWR | os.O_CREAT)
-    deadline = time.monotonic() + JOIN_TIMEOUT_S
     try:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"another rank of this job has held {path} for {JOIN_TIMEOUT_S:.0f} s") from None
-                time.sleep(0.02)
+        file = take(path, JOIN_TIMEOUT_S)
+    except BlockingIOError:
+        raise TimeoutError(f"another rank of this job has held {path} for {JOIN_TIMEOUT_S:.0f} s") from None
+    try:
         yield file
     finally:
         os.close(file)

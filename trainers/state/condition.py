@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from trainers.contract import messages as wording
-from trainers.contract.events import Checkpoint, Node, Queued, RankFailed, RunStarted, StopRequested
-from trainers.contract.messages import describe_result
+from trainers.contract.events import StopRequested
+from trainers.state.messages import describe_failure, describe_result
 from trainers.state.rank_state import RankState
 from trainers.state.run_state import RunState, Stall
 from trainers.state.signs import SIGNS
 from trainers.state.text import (
-    format_bytes,
     format_count,
     format_duration,
     format_metric,
     format_percent,
-    format_seconds,
     join_words,
     plural,
     sanitize,
@@ -36,44 +33,6 @@ class Condition(NamedTuple):
     symbol: str
     text: str
     severity: Severity
-
-
-def describe_node(node: Node) -> str:
-    """What has become of a node, in a few words."""
-    words = {"joined": "has joined", "silent": "is not connected", "back": "is connected again", "lost": "is lost"}
-    return f"node {node.node} ({sanitize(node.host, 60)}) {words[node.state]}"
-
-
-def describe_queued(queued: Queued) -> str:
-    """How a run's Slurm job waits, in one line."""
-    return sanitize(wording.describe_queued(queued), 200)
-
-
-def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
-    """Describes what started, where, with how many ranks or devices."""
-    ranks = "1 rank process" if started.world_size == 1 else f"{started.world_size:,} rank processes"
-    if not process_per_device:
-        ranks = f"{plural(started.world_size, 'device')} in one process"
-    how = "started"
-    if started.attempt > 1:
-        again = f"resumed from step {started.resumed_from:,}" if started.resumed_from else "started again"
-        how = f"{again}, attempt {started.attempt},"
-    others = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
-    return f"run {how} on {started.host}{others}: {ranks}"
-
-
-def describe_failure(failure: RankFailed) -> str:
-    """Describes how a rank ended, in one sentence."""
-    return sanitize(wording.describe_failure(failure), 400)
-
-
-def describe_checkpoint(checkpoint: Checkpoint) -> str:
-    """Describes a committed checkpoint in a few words."""
-    best = "best" if checkpoint.best else ""
-    size = format_bytes(checkpoint.bytes)
-    # A script does not say how long it took.
-    seconds = format_seconds(checkpoint.seconds) if checkpoint.seconds else ""
-    return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
 
 
 def run_words(state: RunState, now: float) -> tuple[str, str]:

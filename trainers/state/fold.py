@@ -6,17 +6,17 @@ from trainers.contract import events as ev
 from trainers.contract.events import about, place_name
 from trainers.contract.metrics import MAX_RANKS, evaluation_of
 from trainers.state.array_state import ArrayState
-from trainers.state.condition import (
+from trainers.state.curves import MAX_NAMES, Curves
+from trainers.state.digest import Digest, is_logged
+from trainers.state.efficiency import EfficiencyMeter
+from trainers.state.known_metrics import metric
+from trainers.state.messages import (
     describe_checkpoint,
     describe_failure,
     describe_node,
     describe_queued,
     describe_start,
 )
-from trainers.state.curves import MAX_NAMES, Curves
-from trainers.state.digest import Digest, is_logged
-from trainers.state.efficiency import EfficiencyMeter
-from trainers.state.known_metrics import metric
 from trainers.state.node_state import MAX_NODES, NodeState
 from trainers.state.rank_state import RankState
 from trainers.state.readings import MOST_GPUS, new_gpu

@@ -31,11 +31,10 @@ from trainers.contract.events import (
 )
 from trainers.contract.journal import last_line_with
 from trainers.contract.journal_ends import TAIL_BYTES, JournalPeek, peek_journal
-from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_saved
-from trainers.contract.messages import describe_place, describe_queued
 from trainers.contract.metrics import EXAMPLES, STEP_TIME, loss_of, mean, total
 from trainers.contract.rundir import RunDir
+from trainers.state.messages import describe_place, describe_queued
 
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""
@@ -44,7 +43,7 @@ RANK_BYTES, MOST_TAIL_BYTES = 3 << 10, 4 << 20
 """Of a journal's end per rank, which has a batch of each, and of all of them."""
 
 RunStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
-""""newer": a later version of tuiapp wrote it; "unreadable": its files cannot be read."""
+""""newer": its journal or its run.toml has another schema; "unreadable": its files cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,6 @@ class RunInfo:
     reason: str
     """Why it ended or waits; of a running one why no rank makes progress, "" if they do."""
     started: float | None
-    older: str = ""
-    """Why this version does not read an earlier version's journal; "" if it does."""
     facts: Facts = field(default_factory=lambda: Facts(time=0.0, mono=0.0))
     """What a script says of its run, as far as the ends of its journal have it."""
     about: About = field(default_factory=About)
@@ -89,7 +86,7 @@ class RunInfo:
 
     @property
     def is_readable(self) -> bool:
-        return self.status not in ("newer", "unreadable") and not self.older
+        return self.status not in ("newer", "unreadable")
 
     @property
     def best_by(self) -> str:
@@ -104,7 +101,7 @@ class RunInfo:
 
 def last_attempt(run: RunDir) -> int:
     """How often a run was started or resumed; 0 if never."""
-    if noted := read_note(run).attempt:
+    if noted := run.lock_note().attempt:
         return noted
     began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0))
     # The type comes first on every line: no other line is decoded.
@@ -175,15 +172,14 @@ def _summarise(run: RunDir) -> RunInfo:
     if isinstance(seen.first, RunStarted):
         # A copy of the directory has files of another age.
         started = seen.first.time
-    problem = problem or seen.older
     status: RunStatus
     if isinstance(end := seen.last, RunEnded) and not live:
         status = "newer" if newer else end.status
-        return found(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
+        return found(run, status, config, problem, end.summary, end.reason, started, facts=seen.facts())
     tail = _tail(run, seen)
     so_far, stalled = _so_far(run, tail, seen.first, started, live=live)
     if newer:
-        return found(run, "newer", config, problem, so_far, "", started, seen.older, seen.facts())
+        return found(run, "newer", config, problem, so_far, "", started, facts=seen.facts())
     if live or (not seen.exists and _is_starting(started)):
         # After it come alerts at most, as that Slurm does not answer.
         marks = (event for event in reversed(tail) if isinstance(event, Queued | RunStarted | RunEnded | Metrics))
@@ -193,10 +189,10 @@ def _summarise(run: RunDir) -> RunInfo:
             waits = Queued(job=job)
         if isinstance(waits, Queued):
             reason = describe_queued(waits)
-            return found(run, "queued", config, problem, so_far, reason, started, seen.older, seen.facts())
-        return found(run, "running", config, problem, so_far, stalled, started, seen.older, seen.facts())
+            return found(run, "queued", config, problem, so_far, reason, started, facts=seen.facts())
+        return found(run, "running", config, problem, so_far, stalled, started, facts=seen.facts())
     reason = "its supervisor died without saying why; see supervisor.log"
-    return found(run, "lost", config, problem, so_far, reason, started, seen.older, seen.facts())
+    return found(run, "lost", config, problem, so_far, reason, started, facts=seen.facts())
 
 
 def _tail(run: RunDir, seen: JournalPeek) -> list[AnyEvent]:
@@ -288,7 +284,7 @@ def config_facts(config: RunConfig | None) -> dict[str, object]:
 
 
 def read_only_reason(run: RunDir) -> str:
-    """Says that a later version wrote a run, in words; "" if none did."""
+    """Says that a run has another schema than this version's, in words; "" if it has not."""
     if peek_journal(run.journal).newer:
         return "a newer version of tuiapp wrote its journal: update tuiapp to resume or change it"
     try:
@@ -299,8 +295,3 @@ def read_only_reason(run: RunDir) -> str:
     except OSError:
         return ""
     return ""
-
-
-def unreadable_reason(run: RunDir) -> str:
-    """Why this version does not read an earlier version's journal, in words; "" if it does."""
-    return peek_journal(run.journal).older

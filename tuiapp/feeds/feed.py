@@ -6,17 +6,22 @@ import os
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from trainers.config.options import ConfigError
+from trainers.config.run_config import to_toml_values
+from trainers.contract.about import About, read_about
 from trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.state.digest import Digest, read_digest
+from trainers.state.summary import read_config, read_only_reason
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import LivenessProbe
 
 POLL_S = 0.08  # for a growing journal that is read to its end
 ENDED_POLL_S = 1.0  # after the run's end, as it may be resumed
+METADATA_POLL_S = 1.0
 LIVE_CHECK_S = 1.0  # tries the lock, to see whether the supervisor is alive
 CHUNK_BYTES = 1 << 17
 """Read at a time: little, so that the thread that handles keys soon gets the interpreter."""
@@ -146,3 +151,29 @@ class JournalFeed(PollingThread):
         for event in events:
             if isinstance(event, RunEnded | RunStarted | Queued):
                 self._ended = isinstance(event, RunEnded)
+
+
+class RunMetadata(NamedTuple):
+    about: About
+    newer: str
+    """As of `read_only_reason`."""
+    config: dict[str, object]
+    """As in run.toml, empty if it cannot be read: all that is known of a run before its first event."""
+
+
+class MetadataFeed(PollingThread):
+    """Polls what is written beside a run's journal."""
+
+    def __init__(self, run: RunDir) -> None:
+        super().__init__("about-feed")
+        self._run = run
+        self.found: RunMetadata | None = None  # None until it was read
+
+    def _poll(self) -> Generator[float, None, None]:
+        newer = read_only_reason(self._run)
+        config: dict[str, object] = {}
+        with suppress(ConfigError, OSError):
+            config = to_toml_values(read_config(self._run))
+        while True:
+            self.found = RunMetadata(read_about(self._run)[0], newer, config)
+            yield METADATA_POLL_S

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO
 
+from trainers.config.files import nearest_existing
 from trainers.contract.events import Alert, Event, TelemetrySource
 from trainers.telemetry.handover import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
@@ -29,7 +30,7 @@ class SamplerFeed:
         self._selector = selectors.DefaultSelector()
         self._events: list[Event] = []
         try:
-            existing = in_thread(_existing, directory).result(LOOK_S)
+            existing = in_thread(nearest_existing, directory).result(LOOK_S)
         except TimeoutError:
             existing = directory
         order = SamplerConfig(run_dir=str(existing), gpus="all", interval_s=interval_s)
@@ -58,10 +59,6 @@ class SamplerFeed:
 
     def _forget(self, fd: int) -> None:
         self._selector.unregister(fd)
-
-
-def _existing(directory: Path) -> Path:
-    return next(path for path in (directory, *directory.parents) if os.path.exists(path))
 
 
 def _no_log() -> IO[bytes]:

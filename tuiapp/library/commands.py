@@ -10,7 +10,7 @@ import signal
 import socket
 
 from trainers.contract import mailbox
-from trainers.contract.lock_note import LockNote, read_note
+from trainers.contract.lock import Liveness, LockNote
 from trainers.contract.process_identity import machine, send_signal
 from trainers.contract.rundir import RunDir
 
@@ -38,10 +38,10 @@ def send_command(run: RunDir, command: mailbox.Command, known: LockNote | None =
 
 
 def _signal(run: RunDir, command: mailbox.Command, known: LockNote | None, blocked: str) -> str:
-    note, number, live = read_note(run), SIGNALS[command], run.seen_live()
-    if live is None and known is not None:
+    note, number, seen = run.lock_note(), SIGNALS[command], run.liveness()
+    if seen is Liveness.UNKNOWN and known is not None:
         note = known
-    elif not live:
+    elif not seen.is_live:
         raise CannotAskError(f"{blocked}, and its supervisor is not running.")
     if not note.supervisor:
         raise CannotAskError(f"{blocked}, and its lock file does not say which process to signal.")

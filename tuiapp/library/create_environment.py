@@ -7,7 +7,6 @@ the file `COMPLETE` is in it, which is written last. What an interrupted attempt
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import shutil
@@ -23,8 +22,9 @@ from threading import Event
 from typing import BinaryIO, TypeAlias
 
 from trainers.config.catalog import BACKENDS
-from trainers.config.files import make_private, open_regular, write_atomically
+from trainers.config.files import make_private, write_atomically
 from trainers.config.interpreters import COMPLETE, Interpreter, environments_dir, why_not
+from trainers.contract.lock import take
 from trainers.contract.rundir import RUN_ID
 
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
@@ -284,14 +284,13 @@ def _alone(name: str) -> Iterator[int]:
     """Holds the lock of an environment; raises CreateError if somebody else does."""
     try:
         make_private(environments_dir())
-        lock = open_regular(environments_dir() / f".{name}.lock", os.O_RDWR | os.O_CREAT)
+        lock = take(environments_dir() / f".{name}.lock", 0.0)
+    except BlockingIOError:
+        raise CreateError(f"Another tuiapp, or what it started, makes or removes the environment {name}.") from None
     except OSError as error:
         raise CreateError(f"{environments_dir()} cannot be written: {error.strerror}.") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield lock
-    except BlockingIOError:
-        raise CreateError(f"Another tuiapp, or what it started, makes or removes the environment {name}.") from None
     finally:
         os.close(lock)
 

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainers.contract.rundir import RunDir
@@ -70,35 +71,42 @@ def export_to(path: Path, run: RunDir, what: What, form: str, *, force: bool = F
     Raises `ExportError` if it cannot.
     """
     check_target(path, form, what, force=force)
+    with put_in_place(path, force=force) as temporary:
+        try:
+            return EXPORTERS[form].write(temporary, run, what)
+        except (OverflowError, ValueError) as error:
+            # A damaged journal may have numbers that no column holds.
+            raise ExportError(f"Cannot write {path}: {error}.") from error
+
+
+@contextlib.contextmanager
+def put_in_place(path: Path, *, force: bool) -> Iterator[Path]:
+    """Puts the file or directory that is written to the path given in the place of `path`, complete or not at all.
+
+    With `force` it takes the place of an earlier one, which is removed. Raises `ExportError` if there is one (without
+    `force`), or if it cannot be written.
+    """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        count = EXPORTERS[form].write(temporary, run, what)
-        if EXPORTERS[form].is_directory:
-            put_directory_in_place(temporary, target, force=force)
+        yield temporary
+        if temporary.is_dir():
+            _rename_directory(temporary, target, force=force)
         else:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            put_in_place(temporary, target, force=force)
+            _rename_file(temporary, target, force=force)
     except FileExistsError:
         raise ExportError(exists(path)) from None
     except OSError as error:
         raise ExportError(f"Cannot write {path}: {error.strerror or error}.") from error
-    except (OverflowError, ValueError) as error:
-        # A damaged journal may have numbers that no column holds.
-        raise ExportError(f"Cannot write {path}: {error}.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         with contextlib.suppress(OSError):
             temporary.unlink()
-    return count
 
 
-def put_directory_in_place(temporary: Path, target: Path, *, force: bool) -> None:
-    """Renames a directory that is complete; with `force` it takes the place of an earlier one, which is removed.
-
-    Raises FileExistsError if there is one (without `force`), OSError.
-    """
+def _rename_directory(temporary: Path, target: Path, *, force: bool) -> None:
     earlier = temporary.with_name(f"{temporary.name}.earlier")
     if force:
         with contextlib.suppress(FileNotFoundError):
@@ -109,8 +117,7 @@ def put_directory_in_place(temporary: Path, target: Path, *, force: bool) -> Non
     shutil.rmtree(earlier, ignore_errors=True)
 
 
-def put_in_place(temporary: Path, target: Path, *, force: bool) -> None:
-    """Renames a file that is complete. Raises FileExistsError if there is one (without `force`), OSError."""
+def _rename_file(temporary: Path, target: Path, *, force: bool) -> None:
     if not force:
         try:
             # Unlike a rename, a link does not overwrite a file created meanwhile.

@@ -10,18 +10,20 @@ import os
 import time
 from collections.abc import Callable
 
-from trainers.contract.lock_note import LockNote, read_note
+from trainers.contract.lock import Liveness, LockNote
 from trainers.contract.process_identity import is_alive, machine
 from trainers.contract.rundir import HeldDirectory, RunDir
 
 
-def keep_watched(run: RunDir) -> None:
-    """Looks whether a process watches a queued run's job, and starts it where there is none; never waits for Slurm."""
-    if run.queued_job() and not run.is_watched():
+def keep_watched(run: RunDir) -> Liveness:
+    """Looks who has a run; starts the process that watches its Slurm job where there is none, and never waits."""
+    seen = run.liveness()
+    if seen is Liveness.UNWATCHED_JOB:
         # Imported by few views otherwise.
         from trainers.launch import watch_queue
 
         watch_queue(run)
+    return seen
 
 
 LATE_S = 5.0
@@ -37,7 +39,7 @@ class LivenessProbe:
         self._machine = machine()
         self._unknown_since: float | None = None  # since when neither the lock nor a process shows that it is alive
         self._free_since: float | None = None
-        self.note = read_note(run)  # last content of its lock
+        self.note = run.lock_note()  # last content of its lock
         self._elsewhere = self.note.machine not in ("", self._machine)  # a cache may be between
         self.away = False  # directory unreachable at the last poll
         self.trouble = ""  # why a live run reports nothing new; "" while all is well
@@ -53,20 +55,22 @@ class LivenessProbe:
 
     def is_alive(self) -> bool:
         """Whether it is or may be live; False once its supervisor is dead or its directory deleted."""
-        keep_watched(self._run)
-        seen = self._run.seen_live()
-        self.away = seen is None
-        if seen is None:
+        seen = keep_watched(self._run)
+        self.away = seen is Liveness.UNKNOWN
+        if self.away:
             return self._is_process_alive()
         self._unknown_since = None
         # A note that cannot be read, or no longer, is empty.
-        if (note := read_note(self._run)) != LockNote():
+        if (note := self._run.lock_note()) != LockNote():
             self.note = note
             self._elsewhere |= note.machine not in ("", self._machine)
-        self.trouble = self.note.trouble if seen else ""
-        if seen or self._free_since is None:
-            self._free_since = None if seen else self._clock()
-        return seen or (self._elsewhere and self._clock() - (self._free_since or 0.0) < LATE_S)
+        if seen.is_live:
+            self._free_since, self.trouble = None, self.note.trouble
+            return True
+        now, self.trouble = self._clock(), ""
+        if self._free_since is None:
+            self._free_since = now
+        return self._elsewhere and now - self._free_since < LATE_S
 
     def _is_process_alive(self) -> bool:
         if self._run.is_gone() and self._directory.is_deleted():
@@ -77,7 +81,6 @@ class LivenessProbe:
             self.trouble = f"{self._run.path} is unreachable; the run's supervisor is still alive"
             return True
         try:
-            os.stat(self._run.path)
             os.lstat(self._run.lock)
         except FileNotFoundError:
             if not self._run.is_gone():

@@ -55,17 +55,16 @@ def sweep_removed(runs_dir: Path) -> int:
 
 
 def _take_lock(run: RunDir) -> int | None:
+    running = RemovalError(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}")
+    if run.is_live():
+        raise running
     if not run.lock.exists() and not os.access(run.path, os.W_OK):
         return None
     try:
-        if run.has_job():
-            raise BlockingIOError
         return run.take_lock(timeout_s=0.2)
     except BlockingIOError:
-        raise RemovalError(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}") from None
-    except OSError as error:
-        if run.is_live():
-            raise RemovalError(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}") from error
+        raise running from None
+    except OSError:
         return None
 
 

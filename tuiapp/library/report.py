@@ -13,14 +13,14 @@ from trainers.config.secrets import mask_values, mask_words
 from trainers.contract.events import Alert
 from trainers.contract.metrics import TEST_EXAMPLES, held_out_of
 from trainers.contract.rundir import RunDir
-from trainers.state.condition import describe_failure
 from trainers.state.curves import Curves
 from trainers.state.digest import read_run
 from trainers.state.fold import apply
 from trainers.state.known_metrics import ordered
+from trainers.state.messages import describe_failure, failure_lines
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
-from trainers.state.text import MISSING, format_bytes, format_fact, sanitize, sanitize_lines
+from trainers.state.text import MISSING, format_bytes, format_fact, sanitize
 from tuiapp.view.comparison import known_values, results, value_text
 from tuiapp.view.figure import Drawn, draw_figure
 from tuiapp.view.run_list import state
@@ -66,7 +66,7 @@ class Reported:
     def remarks(self) -> list[str]:
         """Why it ended, and what is missing of it."""
         reason = self.info.reason if self.info.status != "completed" else ""
-        found = [reason, self.state.gaps.words, self.info.problem, self.info.older]
+        found = [reason, self.state.gaps.words, self.info.problem]
         return [sanitize(one) for one in found if one]
 
     @property
@@ -80,7 +80,7 @@ class Reported:
         first = self.state.first_failure
         if first is None:
             return None
-        return describe_failure(first), sanitize_lines(first.traceback or "\n".join(first.last_lines))
+        return describe_failure(first), failure_lines(first)
 
     @property
     def summary(self) -> list[tuple[str, str]]:

@@ -17,9 +17,9 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from trainers.config.options import ConfigError
-from trainers.contract.messages import describe_alone
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
+from trainers.state.messages import describe_alone
 from trainers.state.run_state import RunState, Topic
 from trainers.state.summary import read_config
 from trainers.state.text import join_words, sanitize

@@ -12,8 +12,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.run_clock import RunClock
 from trainers.state.run_state import RunState, Topic
-from tuiapp.feeds.feed import Feed
-from tuiapp.feeds.metadata_feed import MetadataFeed
+from tuiapp.feeds.feed import Feed, MetadataFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 
 TAKE = 64

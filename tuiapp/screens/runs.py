@@ -15,15 +15,16 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from trainers.config.catalog import BACKENDS
-from trainers.contract.messages import describe_alone
+from trainers.contract.lock import Liveness
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
+from trainers.state.messages import describe_alone
 from trainers.state.summary import RunInfo
 from trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.about_dialog import ask_about
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
-from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
+from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.comparison import MOST
@@ -173,16 +174,13 @@ class RunsScreen(CoveredScreenFix[None]):
         if info is None:
             return False
         if action == "resume":
-            return info.status in OVER and info.config is not None and not info.older
+            return info.status in OVER and info.config is not None
         if action == "stop":
             return info.is_live
         if action == "clone":
             return info.config is not None
         if action == "delete":
             return not info.is_live or bool(self._marked)
-        if info.older and action in ("open", "replay", "export"):
-            # It says what opens the run.
-            return True
         return info.is_readable or action in ("mark", "about", "delete", "copy_path")
 
     @on(RunTable.RunChosen)
@@ -193,14 +191,8 @@ class RunsScreen(CoveredScreenFix[None]):
         self._open(replay=True)
 
     def _open(self, *, replay: bool = False) -> None:
-        if (info := self.current) and not self._tell_older(info, "opened"):
+        if info := self.current:
             self.post_message(OpenRun(info.directory, replay=replay))
-
-    def _tell_older(self, info: RunInfo, what: str) -> bool:
-        """Notifies why a run of an earlier version cannot be used; returns whether it is one."""
-        if info.older:
-            tell(self.app, f"{title(info)} cannot be {what}: {info.older}.", "warning")
-        return bool(info.older)
 
     def action_mark(self) -> None:
         if (info := self.current) is None:
@@ -255,7 +247,7 @@ class RunsScreen(CoveredScreenFix[None]):
             run,
             title(info),
             again=again,
-            is_live=lambda: run.seen_live() is not False,
+            is_live=lambda: run.liveness() is not Liveness.NOBODY,
             grace_s=grace_s,
             queued=queued,
             alone=describe_alone(info.begun),
@@ -281,8 +273,7 @@ class RunsScreen(CoveredScreenFix[None]):
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:
         """Exports the marked runs, or else the one under the cursor, after asking."""
-        chosen = self._chosen
-        if chosen and not any(self._tell_older(info, "exported") for info in chosen):
+        if chosen := self._chosen:
             await ask_export(self.app, [info.directory for info in chosen])
 
     @work(exclusive=True, group="ask")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from string import ascii_lowercase
 
 from trainers.config.run_config import to_toml_values
 from trainers.state.summary import summarise
-from trainers.state.text import join_words, sanitize
-from tuiapp.library.find import find_run
+from trainers.state.text import join_words
 from tuiapp.library.script_facts import with_facts
 from tuiapp.verbs.facts import UsageError, list_facts
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.output import aligned, tell
+from tuiapp.verbs.sources import runs_of
 from tuiapp.view.comparison import Line, differing, results
 from tuiapp.view.run_list import tags, title
 
@@ -22,8 +21,7 @@ WIDEST = 24  # characters of a value in the table; --json has all of it
 
 def compare_runs(options: Namespace) -> int:
     """Prints a column per run, or one JSON object."""
-    directory = runs_dir(options)
-    runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
+    runs = runs_of(options)
     if len(runs) < 2:
         same = f": all of these are {runs[0].run_id}" if len(options.runs) > 1 else ""
         raise UsageError(f"Give two or more runs to compare{same}; `tuiapp runs` lists them.")
@@ -44,8 +42,7 @@ def compare_runs(options: Namespace) -> int:
     _print_table("results", results(infos), letters)
     for info in infos:
         if info.config is None:
-            words = f"tuiapp: the keys of {info.directory.run_id} are not known: {info.problem}"
-            print(sanitize(words), file=sys.stderr)
+            tell(f"the keys of {info.directory.run_id} are not known: {info.problem}")
     return 0
 
 
@@ -54,10 +51,7 @@ def _print_table(title: str, lines: list[Line], letters: list[str]) -> None:
         print(f"\n{title}: none")
         return
     rows = [(title, *letters), *((line.name, *(_cut(value) for value in line.values)) for line in lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(letters) + 1)]
-    print()
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("", *aligned(rows), sep="\n")
 
 
 def _cut(value: str) -> str:

@@ -12,17 +12,17 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.journal_ends import peek_journal
-from trainers.contract.messages import describe_alone
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
-from trainers.state.condition import describe_checkpoint
+from trainers.state.messages import describe_alone, describe_checkpoint
 from trainers.state.summary import read_only_reason, summarise
 from trainers.state.text import join_words, sanitize
 from tuiapp.library.commands import CannotAskError, send_command
-from tuiapp.library.find import find_run, list_runs, titled
+from tuiapp.library.find import list_runs, titled
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.verbs.facts import UsageError, resume_hint
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import run_of, runs_dir
 
 POLL_S = 0.05
 STOP_TIMEOUT_S = 180.0
@@ -36,7 +36,7 @@ def stop_run(options: Namespace) -> int:
     reader = _send(run, "stop-now" if options.now else "stop")
     print(f"stopping {titled(run)} …", file=sys.stderr)
     if alone := describe_alone(peek_journal(run.journal).begun()):
-        print(f"tuiapp: {alone}", file=sys.stderr)
+        tell(alone)
     with _on_interrupt("the run still stops"):
         return _wait_for_end(run, reader)
 
@@ -48,8 +48,7 @@ def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
         while pulse.is_alive():
             trouble.report()
             if time.monotonic() > deadline:
-                at_once = f"tuiapp stop --now {sanitize(run.run_id)}"
-                print(f"tuiapp: it has not stopped yet. To stop it at once: {at_once}", file=sys.stderr)
+                tell(f"it has not stopped yet. To stop it at once: tuiapp stop --now {run.run_id}")
                 return 1
             time.sleep(POLL_S)
     events = _read_all(reader)
@@ -86,16 +85,15 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
         trouble.report()
         if pulse.trouble and not pulse.away:
             # Its journal would report the checkpoint.
-            where = sanitize(str(run.checkpoints))
-            print(f"tuiapp: the run cannot report a checkpoint; if it saves one, it is in {where}.", file=sys.stderr)
+            tell(f"the run cannot report a checkpoint; if it saves one, it is in {run.checkpoints}.")
             return 1
         time.sleep(POLL_S)
     if live:
-        print("tuiapp: no checkpoint yet; the run continues and may still save it.", file=sys.stderr)
+        tell("no checkpoint yet; the run continues and may still save it.")
         return 1
     if answers.saved is not None:
         return _print_saved(run, answers.saved)
-    print(f"tuiapp: {titled(run)} ended before it saved one: {summarise(run).status}.", file=sys.stderr)
+    tell(f"{titled(run)} ended before it saved one: {summarise(run).status}.")
     return 1
 
 
@@ -126,7 +124,7 @@ class _Trouble:
         kind = (self._pulse.away, self._pulse.note.over)
         if self._pulse.trouble and kind not in self._reported:
             self._reported.add(kind)
-            print(f"tuiapp: {sanitize(self._pulse.trouble)}", file=sys.stderr)
+            tell(self._pulse.trouble)
 
 
 @contextlib.contextmanager
@@ -134,12 +132,12 @@ def _on_interrupt(message: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"tuiapp: no longer waiting; {message}.", file=sys.stderr)
+        tell(f"no longer waiting; {message}.")
         raise
 
 
 def _live_run(options: Namespace) -> RunDir:
-    run = find_run(options.run, runs_dir(options))
+    run = run_of(options)
     if reason := read_only_reason(run):
         raise UsageError(f"{run.run_id} takes no commands: {reason}.")
     if not run.is_live():
@@ -161,7 +159,7 @@ def _send(run: RunDir, command: mailbox.Command) -> JournalReader:
     except CannotAskError as error:
         raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
     if instead:
-        print(f"tuiapp: {sanitize(instead)}", file=sys.stderr)
+        tell(instead)
     return reader
 
 
@@ -181,5 +179,5 @@ def _print_saved(run: RunDir, saved: Checkpoint) -> int:
 def _print_troubles(events: list[AnyEvent]) -> bool:
     troubles = [event for event in events if isinstance(event, Alert) and event.kind == "checkpoint"]
     for alert in troubles:
-        print(f"tuiapp: {sanitize(alert.text)}", file=sys.stderr)
+        tell(alert.text)
     return bool(troubles)

@@ -25,7 +25,8 @@ from trainers.state.run_state import RunState
 from trainers.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.verbs.live_view import LiveLines
+from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.devices.drawing import Line, Span, line, stacked
 from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix
@@ -60,7 +61,7 @@ def show_devices(options: Namespace) -> int:
                 # The host reports before the driver is called.
                 apply(state, feed.failure)
                 show(state)
-                print(f"tuiapp: {sanitize(f'{feed.failure.source}: {feed.failure.problem}')}", file=sys.stderr)
+                tell(f"{feed.failure.source}: {feed.failure.problem}")
                 return 1
             elif number == SAMPLES_OF_A_LOOK - 1:
                 show(state)

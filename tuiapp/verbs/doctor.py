@@ -15,6 +15,7 @@ from typing import Literal
 
 from trainers.config.catalog import BACKENDS, NEWEST_TESTED, is_newer_than_tested
 from trainers.config.data_files import DATA_DIR, FILES, data_dir, where
+from trainers.config.files import nearest_existing
 from trainers.config.installed import installed_version
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.settings import is_open_to_others, settings_path
@@ -125,7 +126,7 @@ def _data() -> Iterator[Finding]:
 
 def _places(runs: Path) -> Iterator[Finding]:
     yield _writable("runs", runs)
-    free = shutil.disk_usage(_existing(runs)).free
+    free = shutil.disk_usage(nearest_existing(runs)).free
     yield Finding("disk", "warn" if free < LOW_DISK_BYTES else "pass", f"{format_bytes(free)} free for runs")
     try:
         shm = shutil.disk_usage("/dev/shm").free
@@ -163,11 +164,7 @@ def _strays(*, end: bool) -> Iterator[Finding]:
 
 
 def _writable(name: str, directory: Path) -> Finding:
-    existing = _existing(directory)
+    existing = nearest_existing(directory)
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
         return Finding(name, "pass", f"{directory}{'' if existing == directory else ' (will be created)'}")
     return Finding(name, "fail", f"{directory} cannot be written")
-
-
-def _existing(directory: Path) -> Path:
-    return next(path for path in (directory, *directory.parents) if os.path.exists(path))

@@ -13,16 +13,16 @@ from trainers.state.summary import summarise
 from trainers.state.text import plural, sanitize
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.exporters import EXPORTERS, What, names_of
-from tuiapp.library.find import find_run
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import run_of
 
 
 def export_run(options: Namespace) -> int:
     """Writes the figures to a file or directory, or to stdout."""
-    run = find_run(options.run, runs_dir(options))
+    run = run_of(options)
     info = summarise(run)
     if not info.is_readable:
-        raise ExportError(f"{run.run_id} cannot be exported: {info.older or info.problem}")
+        raise ExportError(f"{run.run_id} cannot be exported: {info.problem}")
     if options.output in (None, "-"):
         exporter = EXPORTERS[options.format or "csv"]
         what: What = options.what or "steps"
@@ -39,10 +39,10 @@ def export_run(options: Namespace) -> int:
         if exporter.reader:
             print(f"to show it: {exporter.reader.format(shlex.quote(sanitize(str(path))))}", file=sys.stderr)
     if missing := find_gaps(run.journal).words:
-        print(sanitize(f"tuiapp: {run.run_id}: {missing}."), file=sys.stderr)
+        tell(f"{run.run_id}: {missing}.")
     if not count:
         why = info.problem or f"the run is {info.status}"
-        print(sanitize(f"tuiapp: {run.run_id} has no {what}: {why}."), file=sys.stderr)
+        tell(f"{run.run_id} has no {what}: {why}.")
     return 0
 
 

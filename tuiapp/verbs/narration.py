@@ -25,29 +25,36 @@ from trainers.contract.events import (
     RunStarted,
     StopRequested,
 )
-from trainers.contract.messages import describe_result
 from trainers.contract.metrics import evaluation_of
 from trainers.contract.rundir import RunDir
-from trainers.state.condition import describe_checkpoint, describe_queued
+from trainers.state.condition import run_words
 from trainers.state.digest import is_logged
-from trainers.state.known_metrics import metric
+from trainers.state.known_metrics import format_accuracy, metric
+from trainers.state.messages import describe_checkpoint, describe_queued, describe_result, failure_lines
+from trainers.state.rank_state import RankState
 from trainers.state.run_clock import RunClock
 from trainers.state.run_state import RunState, names
 from trainers.state.text import (
     format_clock,
     format_duration,
+    format_metric,
+    format_percent,
     format_rate,
+    format_seconds,
     join_words,
     plural,
     sanitize,
-    sanitize_lines,
 )
 from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.verbs.broken_pipe import redirect_to_devnull
-from tuiapp.verbs.live_view import LiveLines, live_view, progress_words
+from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.verbs.output import redirect_to_devnull
 
 FRAME_S = 0.2  # between two drawings of the view
 LINE_EVERY_S = 10.0  # longest silence without a terminal
+WIDE_CELLS = 100  # from this width on, each rank is shown
+BAR_CELLS = 30
+PHASE_CELLS = 13
+MAX_RANKS = 4  # shown by name
 
 
 def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bool = False) -> PlainNarrator:
@@ -78,8 +85,7 @@ class PlainNarrator:
         """Called when the run is over."""
         failure = state.first_failure
         if state.status == "failed" and failure is not None:
-            said = failure.traceback or "\n".join(failure.last_lines)
-            for line in sanitize_lines(said) if said else []:
+            for line in failure_lines(failure):
                 self.say(f"  {line}")
         self.say(describe_end(state, self._run))
 
@@ -204,3 +210,74 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
         case RunEnded():
             return ""
     return ""
+
+
+def live_view(state: RunState, now: float, cells: int) -> list[str]:
+    """Returns the lines; `now` in seconds since the epoch, `cells` the terminal's width."""
+    name, stands = run_words(state, now)
+    phase = stands.lower() if name == "stalled" else sanitize(state.phase or state.status)
+    done = state.progress
+    words = [*_learning(state), *_times(state, now)] if state.queued is None else [describe_queued(state.queued)]
+    where, width = join_words(_where(state)), min(BAR_CELLS, max(8, cells - 50))
+    if done is not None:
+        where = f"{progress_bar(done, width)} {format_percent(done):>5}  {where}"
+    lines = [
+        f"{phase:{PHASE_CELLS}} {where}",
+        " " * (PHASE_CELLS + 1) + (state.trouble or join_words(words)),
+    ]
+    ranks = [rank for rank in state.ranks.values() if rank.step and rank.last_time]
+    if cells >= WIDE_CELLS and len(ranks) > 1:
+        leader = max(ranks, key=lambda rank: rank.step)
+        words = [_rank_words(rank, leader, now) for rank in ranks[:MAX_RANKS]]
+        if len(ranks) > MAX_RANKS:
+            slowest = min(ranks, key=lambda rank: rank.step)
+            last = f"… {len(ranks)} ranks, last: {_rank_words(slowest, leader, now)}"
+            words = [*words[: MAX_RANKS - 1], last]
+        lines.append(" " * (PHASE_CELLS + 1) + " | ".join(words))
+    return lines
+
+
+def progress_bar(fraction: float, cells: int) -> str:
+    """Returns a bar of `cells` cells."""
+    full = int(fraction * cells)
+    tip = "╸" if full < cells and fraction * cells - full >= 0.5 else ""
+    return "━" * full + tip + "─" * (cells - full - len(tip))
+
+
+def progress_words(state: RunState) -> str:
+    """Formats a run's progress on one line."""
+    where = _where(state)
+    if state.trouble:
+        # The other figures do not change meanwhile.
+        return join_words([*where, state.trouble])
+    left = state.remaining()
+    return join_words([*where, *_learning(state), "" if left is None else f"left {format_duration(left)}"])
+
+
+def _where(state: RunState) -> list[str]:
+    total = f"/{state.total_steps:,}" if state.total_steps else ""
+    step = f"step {state.step:,}{total}" if state.step or total else ""
+    return [f"epoch {state.epoch}/{state.epochs}" if state.epochs else "", step]
+
+
+def _learning(state: RunState) -> list[str]:
+    losses = [rank.loss for rank in state.ranks.values() if rank.loss is not None]
+    return [
+        f"loss {format_metric(sum(losses) / len(losses))}" if losses else "",
+        f"accuracy {format_accuracy(accuracy)}" if (accuracy := state.test_accuracy) is not None else "",
+        f"{format_rate(state.examples_per_second)} examples/s" if state.examples_per_second is not None else "",
+    ]
+
+
+def _times(state: RunState, now: float) -> list[str]:
+    left = state.remaining()
+    return [
+        f"elapsed {format_duration(state.elapsed(now) or 0.0)}",
+        f"left {format_duration(left)}" if left is not None and state.is_live else "",
+    ]
+
+
+def _rank_words(rank: RankState, leader: RankState, now: float) -> str:
+    behind = rank.behind(leader, now)
+    words = f"rank {rank.rank} loss {format_metric(rank.loss)} {format_seconds(rank.pace.seconds_per_step)}"
+    return f"{words} {behind:,} behind" if behind > 0 else words

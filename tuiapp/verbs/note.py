@@ -13,17 +13,18 @@ from pathlib import Path
 from trainers.contract.about import MAX_FILE_BYTES, About, Change, change_about, read_about
 from trainers.contract.rundir import RunDir
 from trainers.state.text import join_words, plural, sanitize
-from tuiapp.library.find import find_run, titled
+from tuiapp.library.find import titled
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import run_of
 
 
 def change_note(options: Namespace) -> int:
     """Makes the changes given, or else opens the note in the user's editor; prints what the run is called now."""
-    run = find_run(options.run, runs_dir(options))
+    run = run_of(options)
     _, damaged = read_about(run)
     if damaged:
-        print(f"tuiapp: {sanitize(damaged)}", file=sys.stderr)
+        tell(damaged)
     change = Change(name=options.name, note=options.note, tags=tuple(options.tags), untags=tuple(options.untags))
     about = change_about(run, Change(note=_edited(run)) if change == Change() else change)
     print(sanitize(join_words([titled(run), ", ".join(about.tags), _length(about)])), file=sys.stderr)

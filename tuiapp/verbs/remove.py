@@ -7,18 +7,18 @@ from argparse import Namespace
 
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
-from trainers.state.text import format_bytes, format_count, join_words, plural, sanitize
-from tuiapp.library.find import find_run, titled
+from trainers.state.text import format_bytes, format_count, join_words, plural
+from tuiapp.library.find import titled
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import runs_dir, runs_of
 from tuiapp.view.run_list import title
 
 
 def remove_runs(options: Namespace) -> int:
     """Deletes all of the runs or, where one cannot be deleted, none; asks on a terminal."""
-    directory = runs_dir(options)
-    runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
+    runs = runs_of(options)
     if live := [run for run in runs if run.is_live()]:
         raise RemovalError(
             "\n".join(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}" for run in live)
@@ -33,10 +33,10 @@ def remove_runs(options: Namespace) -> int:
             remove_run(run)
         except RemovalError as error:
             failed = True
-            print(f"tuiapp: {sanitize(str(error))}", file=sys.stderr)
+            tell(str(error))
         else:
             print(f"deleted {what}", file=sys.stderr)
-    for parent in {directory, *(run.path.parent for run in runs)}:
+    for parent in {runs_dir(options), *(run.path.parent for run in runs)}:
         sweep_removed(parent)
     return 1 if failed else 0
 

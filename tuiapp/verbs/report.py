@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import secrets
-import shutil
 import sys
 import time
 from argparse import Namespace
@@ -14,10 +11,9 @@ from pathlib import Path
 
 from trainers.contract.rundir import RunDir
 from trainers.state.text import sanitize
-from tuiapp.library.export import ExportError, exists, other_file, put_directory_in_place, put_in_place
-from tuiapp.library.find import find_run
+from tuiapp.library.export import ExportError, exists, other_file, put_in_place
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.sources import runs_of
 from tuiapp.view.comparison import MOST
 
 FORMATS = (".html", ".md")
@@ -25,8 +21,7 @@ FORMATS = (".html", ".md")
 
 def write_report(options: Namespace) -> int:
     """Writes the page, and for Markdown its figures."""
-    directory, path = runs_dir(options), Path(os.path.expanduser(options.output))
-    runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
+    runs, path = runs_of(options), Path(os.path.expanduser(options.output))
     if len(runs) > MOST:
         raise UsageError(f"A report has {MOST} runs at most, not {len(runs)}: more curves cannot be told apart.")
     if path.suffix.lower() not in FORMATS:
@@ -37,12 +32,7 @@ def write_report(options: Namespace) -> int:
         raise ExportError(f"{path} is not a regular file.")
     if path.exists() and not options.force:
         raise ExportError(exists(path))
-    try:
-        _write(path, runs, force=options.force)
-    except FileExistsError:
-        raise ExportError(exists(path)) from None
-    except OSError as error:
-        raise ExportError(f"Cannot write {path}: {error.strerror or error}.") from error
+    _write(path, runs, force=options.force)
     print(sanitize(str(path)), file=sys.stderr)
     return 0
 
@@ -56,10 +46,11 @@ def _write(path: Path, runs: list[RunDir], *, force: bool) -> None:
     read = read_runs(runs)
     for run in read:
         if not run.info.is_readable:
-            raise ExportError(f"{run.run_id} cannot be reported: {run.info.older or run.info.problem}")
+            raise ExportError(f"{run.run_id} cannot be reported: {run.info.problem}")
     written = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     if path.suffix.lower() == ".html":
-        _write_text(path, to_html(read, written), force=force)
+        with put_in_place(path, force=force) as temporary:
+            temporary.write_text(to_html(read, written), encoding="utf-8")
         return
     beside = path.with_name(f"{path.stem}-figures")
     if beside.exists() and (not beside.is_dir() or not force):
@@ -68,27 +59,10 @@ def _write(path: Path, runs: list[RunDir], *, force: bool) -> None:
         raise ExportError(f"{beside} has other files than a report's figures, such as {other}: choose another name.")
     pictures = figures(read, standalone=True)
     names = [f"{number:02}-{re.sub(r'[^A-Za-z0-9]+', '-', name)[:60]}.svg" for number, (name, _) in enumerate(pictures)]
-    temporary = beside.with_name(f".{beside.name}.{secrets.token_hex(4)}")
-    try:
+    with put_in_place(beside, force=force) as temporary:
         temporary.mkdir()
         for name, (_, picture) in zip(names, pictures, strict=True):
             (temporary / name).write_text(picture, encoding="utf-8")
-        put_directory_in_place(temporary, beside, force=force)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     metrics = [(metric, f"{beside.name}/{name}") for name, (metric, _) in zip(names, pictures, strict=True)]
-    _write_text(path, to_markdown(read, written, metrics), force=force)
-
-
-def _write_text(path: Path, text: str, *, force: bool) -> None:
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        put_in_place(temporary, target, force=force)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with put_in_place(path, force=force) as temporary:
+        temporary.write_text(to_markdown(read, written, metrics), encoding="utf-8")

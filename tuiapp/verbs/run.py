@@ -35,6 +35,7 @@ from tuiapp.library.liveness import LivenessProbe
 from tuiapp.terminal.facts import wants_ascii
 from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.narration import PlainNarrator, narrator
+from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import read_like, read_source, runs_dir
 from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning
 from tuiapp.view.notification import ending, notification
@@ -48,11 +49,11 @@ EXIT_CODES = {"completed": 0, "failed": 1, "lost": 1, "stopped": 3}
 def launch_run(options: Namespace) -> int:
     """Launches or resumes a run and, unless detached, reports on stderr until it ends."""
     for line in describe_strays(find_strays(runs_dir(options))).splitlines():
-        print(f"tuiapp: left behind by {sanitize(line)}; to end it: tuiapp doctor --end-strays", file=sys.stderr)
+        tell(f"left behind by {line}; to end it: tuiapp doctor --end-strays")
     run, offset = _begin(options)
     settings, problems = read_settings()
     for problem in problems:
-        print(f"tuiapp: {sanitize(f'{settings_path()}: {problem}')}", file=sys.stderr)
+        tell(f"{settings_path()}: {problem}")
     if options.detach:
         facts = {"run": run.run_id, "directory": str(run.path)}
         print(json.dumps(facts) if options.json else run.run_id)
@@ -112,7 +113,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     if change != Change():
         change_about(run, change)
     for note in resumed.notes:
-        print(f"tuiapp: {sanitize(note)}", file=sys.stderr)
+        tell(note)
     return run, resumed.offset
 
 
@@ -121,7 +122,7 @@ def _warn(config: RunConfig, machine: Machine) -> None:
     memory = memory_warning(placed, machine, estimate_memory(placed)) if can_estimate(placed) else ""
     busy = [f"GPU {gpu.number} is in use: {describe_use(gpu)}" for gpu in busy_gpus(placed, machine)]
     for warning in filter(None, (*busy, memory)):
-        print(f"tuiapp: {sanitize(warning)}", file=sys.stderr)
+        tell(warning)
 
 
 def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
@@ -154,16 +155,10 @@ def _follow(run: RunDir, pulse: LivenessProbe, narrate: PlainNarrator, offset: i
                 state.mark_lost(removed=run.is_gone())
             narrate.tick(state)
             time.sleep(POLL_S)
-    _wait_until_over(run)
+    # The supervisor may not have let go yet: until then the run counts as live.
+    run.wait_until_over(LET_GO_S)
     narrate.end(state)
     return state
-
-
-def _wait_until_over(run: RunDir) -> None:
-    """Waits until the supervisor has released an ended run, so that it no longer counts as live."""
-    deadline = time.monotonic() + LET_GO_S
-    while run.is_live() and time.monotonic() < deadline:
-        time.sleep(0.005)
 
 
 class _Interrupts:

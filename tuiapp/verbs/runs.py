@@ -14,11 +14,10 @@ from typing import cast
 from trainers.config.options import Value, format_value
 from trainers.config.run_config import to_toml_values
 from trainers.config.secrets import mask_values
-from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
-from trainers.contract.messages import describe_alone
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
+from trainers.state.messages import describe_alone, failure_lines
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
@@ -35,10 +34,11 @@ from trainers.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
+from tuiapp.library.find import UnknownRunError, list_runs, unreadable
 from tuiapp.library.liveness import keep_watched
 from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, reported_facts, resume_command, resume_hint
-from tuiapp.verbs.sources import runs_dir
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import BY_NAME, choose, order, state, state_name, tags
@@ -106,13 +106,13 @@ def list_all(options: Namespace) -> int:
         print("  ".join(row[place].ljust(widths[place]) for place in kept).rstrip())
     for info in infos:
         if info.status in ("newer", "unreadable"):
-            print(f"tuiapp: {info.directory.run_id}: {sanitize(info.problem)}", file=sys.stderr)
+            tell(f"{info.directory.run_id}: {info.problem}")
     return 0
 
 
 def show_run(options: Namespace) -> int:
     """Prints all facts of one run."""
-    run = find_run(options.run, runs_dir(options))
+    run = run_of(options)
     info = summarise(run)
     keep_watched(run)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
@@ -151,7 +151,7 @@ def show_run(options: Namespace) -> int:
         facts["gap"] = gaps.words
     if info.config is not None and info.problem:
         facts["problem"] = info.problem
-    if run.is_live() and (trouble := read_note(run).trouble):
+    if run.is_live() and (trouble := run.lock_note().trouble):
         facts["trouble"] = trouble
     for name, text in facts.items():
         print(f"{sanitize(name):12}{sanitize(text)}")
@@ -183,7 +183,7 @@ def show_run(options: Namespace) -> int:
         print(f"\n{sanitize(hint)}")
     if failure is not None:
         print()
-        for line in sanitize_lines(failure.traceback or "\n".join(failure.last_lines)):
+        for line in failure_lines(failure):
             print(line)
     return 0
 

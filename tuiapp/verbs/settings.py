@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 
 from trainers.config.options import Problem
 from trainers.config.settings import Settings, host_of, read_settings, settings_path
 from trainers.state.text import sanitize
+from tuiapp.verbs.output import tell
 
 USAGE_ERROR = 2
 
@@ -49,7 +49,7 @@ def show(options: Namespace) -> int:
         print(f"# {sanitize(str(settings_path()))}")
         print(tomlkit.dumps(facts), end="")
     for problem in problems:
-        print(f"tuiapp: {sanitize(f'{settings_path()}: {problem}')}", file=sys.stderr)
+        tell(f"{settings_path()}: {problem}")
     return USAGE_ERROR if problems else 0
 
 

@@ -1,4 +1,4 @@
-"""A command's configuration: a preset or a file, with keys changed by `--set`."""
+"""What a command names: runs, and a configuration, which is a preset or a file with keys changed by `--set`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,23 @@ from trainers.config.script_syntax import MODULE
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.launch import LaunchError
 from trainers.state.summary import read_config
+from tuiapp.library.find import find_run
 from tuiapp.library.presets import load_config
 
 
 def runs_dir(options: Namespace) -> Path:
     """Returns the command's directory of runs."""
     return options.runs_dir or default_runs_dir()
+
+
+def run_of(options: Namespace) -> RunDir:
+    """Returns the run that the command names."""
+    return find_run(options.run, runs_dir(options))
+
+
+def runs_of(options: Namespace) -> list[RunDir]:
+    """Returns the runs that the command names, each once."""
+    return list(dict.fromkeys(find_run(name, runs_dir(options)) for name in options.runs))
 
 
 def read_source(

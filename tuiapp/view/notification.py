@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainers.config.script import data_name, subject
-from trainers.contract.messages import describe_result
+from trainers.state.messages import describe_result
 from trainers.state.summary import RunInfo
 from trainers.state.text import sanitize, without_directories
 

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from trainers.config.files import user_data
 from trainers.contract.events import RankFailed
-from trainers.state.condition import describe_failure
+from trainers.state.messages import describe_failure
 from trainers.state.run_state import RunState
 from trainers.state.text import format_path, format_ranges, sanitize, sanitize_lines
 from tuiapp.view.stack_groups import group_stacks

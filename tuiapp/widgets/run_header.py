@@ -7,8 +7,9 @@ from typing import ClassVar
 from textual.content import Content
 from textual.widget import Widget
 
-from trainers.state.condition import describe_queued, run_words
+from trainers.state.condition import run_words
 from trainers.state.known_metrics import format_accuracy
+from trainers.state.messages import describe_queued
 from trainers.state.run_state import RunState, names
 from trainers.state.signs import SIGNS
 from trainers.state.text import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainers.contract.events import RankFailed
-from trainers.contract.messages import describe_failure, describe_ranks
+from trainers.state.messages import describe_failure, describe_ranks
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from trainers.contract.events import Queued, RankFailed, RunStarted, Summary
+from trainers.config.files import printable
+from trainers.contract.events import Checkpoint, Node, Queued, RankFailed, RunStarted, Summary
 from trainers.contract.metrics import accuracy_percent
+from trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize, sanitize_lines
 
 _HINTS = {
     "SIGKILL": " — the kernel's out-of-memory killer?",
@@ -45,6 +47,11 @@ def describe_result(summary: Summary) -> str:
 
 def describe_failure(failure: RankFailed) -> str:
     """How a rank ended, in one sentence of bounded length; may quote the rank's exception."""
+    # Bytes of a path that are no text are still in the exception here; sanitizing would drop them.
+    return sanitize(printable(_how_it_ended(failure)), 400)
+
+
+def _how_it_ended(failure: RankFailed) -> str:
     where = f" at step {failure.step:,}" if failure.step else " before its first step" if failure.step == 0 else ""
     who = f"rank {failure.rank} on node {failure.node}" if failure.node else f"rank {failure.rank}"
     if failure.signal:
@@ -57,7 +64,7 @@ def describe_failure(failure: RankFailed) -> str:
         return f"{who} failed{where}: {said}{advice}"
     left = f"{who} exited with code {failure.exit_code}{where}"
     # As of argparse, or of sys.exit with a text.
-    last = failure.last_lines[-1].strip()[:MAX_ERROR_CHARACTERS] if failure.last_lines else ""
+    last = sanitize(failure.last_lines[-1], MAX_ERROR_CHARACTERS).strip() if failure.last_lines else ""
     return f"{left}; the last line of its stderr: {last}" if last else f"{left}, {failure.hint or 'without saying why'}"
 
 
@@ -67,10 +74,44 @@ def _what_it_said(error: str) -> str:
     return lines[0][:MAX_ERROR_CHARACTERS] if lines else ""
 
 
+def failure_lines(failure: RankFailed) -> list[str]:
+    """A rank's traceback or, without one, the last lines of its stderr."""
+    said = failure.traceback or "\n".join(failure.last_lines)
+    return sanitize_lines(said) if said else []
+
+
 def describe_queued(queued: Queued) -> str:
     """How a run's Slurm job waits, in one line."""
     start = f"expected to start {queued.start.replace('T', ' ')}" if queued.start else ""
-    return " · ".join(filter(None, (f"Slurm job {queued.job} is queued", queued.reason, start)))
+    return sanitize(join_words([f"Slurm job {queued.job} is queued", queued.reason, start]), 200)
+
+
+def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
+    """Describes what started, where, with how many ranks or devices."""
+    ranks = "1 rank process" if started.world_size == 1 else f"{started.world_size:,} rank processes"
+    if not process_per_device:
+        ranks = f"{plural(started.world_size, 'device')} in one process"
+    how = "started"
+    if started.attempt > 1:
+        again = f"resumed from step {started.resumed_from:,}" if started.resumed_from else "started again"
+        how = f"{again}, attempt {started.attempt},"
+    others = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
+    return f"run {how} on {started.host}{others}: {ranks}"
+
+
+def describe_node(node: Node) -> str:
+    """What has become of a node, in a few words."""
+    words = {"joined": "has joined", "silent": "is not connected", "back": "is connected again", "lost": "is lost"}
+    return f"node {node.node} ({sanitize(node.host, 60)}) {words[node.state]}"
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> str:
+    """Describes a committed checkpoint in a few words."""
+    best = "best" if checkpoint.best else ""
+    size = format_bytes(checkpoint.bytes)
+    # A script does not say how long it took.
+    seconds = format_seconds(checkpoint.seconds) if checkpoint.seconds else ""
+    return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
 
 
 MOST_RANKS, MOST_PLACES = 8, 3
