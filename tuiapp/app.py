@@ -23,7 +23,6 @@ from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
 from tuiapp.library.find import find_runs, titled
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.leave import confirm_quit, farewell
 from tuiapp.screens.orphans import offer_to_end_strays
 from tuiapp.screens.palette import Palette, system_commands
@@ -137,8 +136,8 @@ class TuiApp(ReliableTimers, App[None]):
         return [*super().get_line_filters(), *self._preferences.filters]
 
     def get_default_screen(self) -> Screen[Any]:
-        """Configure is the lowest screen, built only when it is first shown."""
-        return LazyRootScreen(self._form) if self._first_run else self._form()
+        """The form, or Textual's empty screen beneath a run that the program is opened with."""
+        return super().get_default_screen() if self._first_run else self._form()
 
     def _form(self) -> ConfigureScreen:
         if self._configure is None:
@@ -250,10 +249,8 @@ class TuiApp(ReliableTimers, App[None]):
     @on(CloneRun)
     def _clone(self, event: CloneRun) -> None:
         form = self._form()
-        if not self._back_to(lambda screen: screen is form):
-            # Resuming the lowest screen builds the form.
-            lowest = self.screen_stack[0]
-            self._back_to(lambda screen: screen is lowest)
+        while self.screen is not form:
+            self.pop_screen()
         form.load_like(event.run, event.config)
 
     def _push(self, screen: Screen[Any]) -> None:
@@ -265,6 +262,9 @@ class TuiApp(ReliableTimers, App[None]):
     def pop_screen(self) -> AwaitComplete:
         if not isinstance(self.screen, ModalScreen):
             self._drop_notices()
+        if self._first_run and len(self.screen_stack) == 2:
+            # Not before, so that opening a run builds no form.
+            return self.switch_screen(self._form())
         return super().pop_screen()
 
     def _drop_notices(self) -> None:

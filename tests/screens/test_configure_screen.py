@@ -222,7 +222,7 @@ async def test_a_menu_is_no_wider_than_the_screen(start: Start) -> None:
 @pytest.mark.parametrize("size", [(160, 40), (200, 60)])
 async def test_the_form_has_two_columns_where_they_fit(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
-        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        await until(pilot, lambda: screen(pilot).is_mounted)
         left, right = (field(pilot, key).region for key in ("devices", "optimizer"))
         assert right.x > left.right
         assert abs(right.y - left.y) <= 2
@@ -231,7 +231,7 @@ async def test_the_form_has_two_columns_where_they_fit(start: Start, size: tuple
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
-        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        await until(pilot, lambda: screen(pilot).is_mounted)
         form = screen(pilot).query_one(ConfigForm)
         for key in ("backend", "model", "dataset", "seed"):
             field(pilot, key).focus_control()
@@ -248,7 +248,7 @@ async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tu
 
 async def test_the_help_of_a_field_fits_the_new_width(start: Start) -> None:
     async with start(size=(80, 24)) as pilot:
-        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        await until(pilot, lambda: screen(pilot).is_mounted)
         form = screen(pilot).query_one(ConfigForm)
         field(pilot, "backend").focus_control()
         await until(pilot, lambda: form.query_one("#help").size.height > 1)

@@ -52,7 +52,7 @@ SCREENS: dict[str, Build] = {
 async def settle(pilot: Pilot[Any], shown: Screen[Any] | None) -> None:
     """Wait until all that can have the focus is there."""
     if shown is None:
-        await until(pilot, lambda: any(form.is_built for form in pilot.app.screen.query(ConfigForm)))
+        await until(pilot, lambda: any(form.is_mounted for form in pilot.app.screen.query(ConfigForm)))
     elif isinstance(shown, RunScreen):
         await folded(pilot, shown)
     else:

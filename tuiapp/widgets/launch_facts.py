@@ -6,6 +6,7 @@ from textual import events, on
 from textual.app import ComposeResult, RenderResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
@@ -27,10 +28,17 @@ class FactLines(Static):
 
     is_open: reactive[bool] = reactive(False, layout=True)
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        # Asked for its own size while the screen is laid out, a widget has the whole screen laid out once more.
+        return self._lines(width).plain.count("\n") + 1
+
     def render(self) -> RenderResult:
+        return self._lines(self.content_size.width)
+
+    def _lines(self, width: int) -> Content:
         lines = self.content if isinstance(self.content, Content) else Content()
         fit = _wrapped if self.is_open else _whole_facts
-        return Content("\n").join(fit(line, self.content_size.width) for line in lines.split("\n"))
+        return Content("\n").join(fit(line, width) for line in lines.split("\n"))
 
 
 def _whole_facts(line: Content, room: int) -> Content:
