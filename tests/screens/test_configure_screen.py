@@ -228,6 +228,22 @@ async def test_the_form_has_two_columns_where_they_fit(start: Start, size: tuple
         assert abs(right.y - left.y) <= 2
 
 
+@pytest.mark.parametrize("opens", ["ctrl+s", "ctrl+g"])
+async def test_the_form_fits_a_size_that_the_terminal_took_while_it_was_covered(start: Start, opens: str) -> None:
+    async with start() as pilot:
+        form = screen(pilot)
+        await pilot.press(opens)
+        await until(pilot, lambda: pilot.app.screen is not form)
+        await pilot.resize_terminal(200, 60)
+        if opens == "ctrl+s":
+            # It can be seen around the dialog.
+            await until(pilot, lambda: form.classes >= {"-wide", "-high"})
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is form and form.classes >= {"-wide", "-high"})
+        assert not form.classes & {"-normal", "-tall"}
+        assert field(pilot, "optimizer").region.x > field(pilot, "devices").region.right
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
