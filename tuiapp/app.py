@@ -23,8 +23,6 @@ from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
 from tuiapp.library.find import find_runs, titled
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.leave import confirm_quit, farewell
-from tuiapp.screens.orphans import offer_to_end_strays
 from tuiapp.screens.palette import Palette, system_commands
 from tuiapp.screens.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun, RunLaunched
@@ -53,7 +51,7 @@ STRAYS_S = 0.5
 class TuiApp(ReliableTimers, App[None]):
     """Configures, launches and watches training runs. Runs continue without it.
 
-    Each screen is imported when it is first shown, so that its charts or fields do not delay the first picture.
+    Each screen, and what reads runs, is imported when it is first needed, so that it does not delay the first picture.
     """
 
     TITLE = "tuiapp"
@@ -154,7 +152,13 @@ class TuiApp(ReliableTimers, App[None]):
         elif self._first_run:
             self.show_run(self._first_run)
         # It inspects every process of the machine: not before the first picture.
-        self.set_timer(STRAYS_S, lambda: self.run_worker(offer_to_end_strays(self, self._runs_dir), group="strays"))
+        self.set_timer(STRAYS_S, self._offer_to_end_strays)
+
+    @work(group="strays")
+    async def _offer_to_end_strays(self) -> None:
+        from tuiapp.screens.orphans import offer_to_end_strays
+
+        await offer_to_end_strays(self, self._runs_dir)
 
     def on_unmount(self) -> None:
         self._ends.close()
@@ -162,6 +166,8 @@ class TuiApp(ReliableTimers, App[None]):
     @property
     def farewell(self) -> str:
         """What continues; of a disk that does not answer soon what was known."""
+        from tuiapp.screens.leave import farewell
+
         try:
             titles = in_thread(self._live_titles).result(FAREWELL_S)
         except TimeoutError:
@@ -290,6 +296,8 @@ class TuiApp(ReliableTimers, App[None]):
 
     @work(group="leave")
     async def action_leave(self) -> None:
+        from tuiapp.screens.leave import confirm_quit
+
         if isinstance(self.screen, ModalScreen):
             self.notify("Answer the question first. Escape cancels it.", markup=False)
             return

@@ -9,7 +9,6 @@ import sys
 from argparse import Namespace
 
 from trainers.contract.rundir import default_runs_dir
-from trainers.state.summary import unreadable_reason
 from tuiapp.library.find import find_run
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -24,10 +23,12 @@ def open_dashboard(options: Namespace) -> int:
     """Opens the dashboard, on a run if one is given; fails with a message where there is no terminal."""
     directory = options.runs_dir or default_runs_dir()
     run = find_run(options.run, directory) if options.run else None
-    if run and (older := unreadable_reason(run)):
+    if run:
+        from trainers.state.summary import unreadable_reason
         from tuiapp.verbs.facts import UsageError
 
-        raise UsageError(f"{run.run_id} cannot be opened: {older}.")
+        if older := unreadable_reason(run):
+            raise UsageError(f"{run.run_id} cannot be opened: {older}.")
     in_browser = "TEXTUAL_DRIVER" in os.environ  # set by `tuiapp serve`
     if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
         from trainers.state.text import sanitize
