@@ -19,6 +19,7 @@ from trainers.config.mirror import TENSORBOARD
 from trainers.config.options import Option
 from trainers.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.path_suggester import PathSuggester
 
 COMPLETED = {"script": ".py", "program": "", "directory": "/"}
@@ -33,8 +34,6 @@ CONTROL_CELLS = 20
 
 USEFUL_CELLS = 16
 """Help is hidden where fewer cells remain."""
-
-FAINT = "$text-muted"
 
 
 class OptionField(Widget):
@@ -130,7 +129,7 @@ class OptionField(Widget):
         room = self.size.width - LABEL_CELLS - CONTROL_CELLS - 2
         if self._is_typed_path or self.option.text != "word" or room < USEFUL_CELLS:
             return label
-        shown = Content(self.help).truncate(room, ellipsis=True).stylize(FAINT)
+        shown = Content(self.help).truncate(room, ellipsis=True).stylize(MUTED)
         return Content.assemble(label, " " * (CONTROL_CELLS + 2), shown)
 
     @property
