@@ -74,7 +74,8 @@ def _verbs(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
         elif not isinstance(action, argparse._HelpAction | argparse._VersionAction) and action.dest != "runs_dir":
             words = ", ".join(action.option_strings) or str(action.metavar)
             takes = f" {action.metavar}" if action.option_strings and action.nargs != 0 else ""
-            rows.append([f"`{words}{takes}`", action.help or ""])
+            meaning = parser._get_formatter()._expand_help(action) if action.help else ""
+            rows.append([f"`{words}{takes}`", meaning])
     if rows and " " in name:
         yield _table(["", ""], rows)
 

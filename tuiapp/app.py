@@ -23,9 +23,6 @@ from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
 from tuiapp.library.find import find_runs, titled
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.lazy_root import LazyRootScreen
-from tuiapp.screens.leave import confirm_quit, farewell
-from tuiapp.screens.orphans import offer_to_end_strays
 from tuiapp.screens.palette import Palette, system_commands
 from tuiapp.screens.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun, RunLaunched
@@ -54,7 +51,7 @@ STRAYS_S = 0.5
 class TuiApp(ReliableTimers, App[None]):
     """Configures, launches and watches training runs. Runs continue without it.
 
-    Each screen is imported when it is first shown, so that its charts or fields do not delay the first picture.
+    Each screen, and what reads runs, is imported when it is first needed, so that it does not delay the first picture.
     """
 
     TITLE = "tuiapp"
@@ -137,8 +134,8 @@ class TuiApp(ReliableTimers, App[None]):
         return [*super().get_line_filters(), *self._preferences.filters]
 
     def get_default_screen(self) -> Screen[Any]:
-        """Configure is the lowest screen, built only when it is first shown."""
-        return LazyRootScreen(self._form) if self._first_run else self._form()
+        """The form, or Textual's empty screen beneath a run that the program is opened with."""
+        return super().get_default_screen() if self._first_run else self._form()
 
     def _form(self) -> ConfigureScreen:
         if self._configure is None:
@@ -155,7 +152,13 @@ class TuiApp(ReliableTimers, App[None]):
         elif self._first_run:
             self.show_run(self._first_run)
         # It inspects every process of the machine: not before the first picture.
-        self.set_timer(STRAYS_S, lambda: self.run_worker(offer_to_end_strays(self, self._runs_dir), group="strays"))
+        self.set_timer(STRAYS_S, self._offer_to_end_strays)
+
+    @work(group="strays")
+    async def _offer_to_end_strays(self) -> None:
+        from tuiapp.screens.orphans import offer_to_end_strays
+
+        await offer_to_end_strays(self, self._runs_dir)
 
     def on_unmount(self) -> None:
         self._ends.close()
@@ -163,6 +166,8 @@ class TuiApp(ReliableTimers, App[None]):
     @property
     def farewell(self) -> str:
         """What continues; of a disk that does not answer soon what was known."""
+        from tuiapp.screens.leave import farewell
+
         try:
             titles = in_thread(self._live_titles).result(FAREWELL_S)
         except TimeoutError:
@@ -250,10 +255,8 @@ class TuiApp(ReliableTimers, App[None]):
     @on(CloneRun)
     def _clone(self, event: CloneRun) -> None:
         form = self._form()
-        if not self._back_to(lambda screen: screen is form):
-            # Resuming the lowest screen builds the form.
-            lowest = self.screen_stack[0]
-            self._back_to(lambda screen: screen is lowest)
+        while self.screen is not form:
+            self.pop_screen()
         form.load_like(event.run, event.config)
 
     def _push(self, screen: Screen[Any]) -> None:
@@ -265,6 +268,9 @@ class TuiApp(ReliableTimers, App[None]):
     def pop_screen(self) -> AwaitComplete:
         if not isinstance(self.screen, ModalScreen):
             self._drop_notices()
+        if self._first_run and len(self.screen_stack) == 2:
+            # Not before, so that opening a run builds no form.
+            return self.switch_screen(self._form())
         return super().pop_screen()
 
     def _drop_notices(self) -> None:
@@ -290,6 +296,8 @@ class TuiApp(ReliableTimers, App[None]):
 
     @work(group="leave")
     async def action_leave(self) -> None:
+        from tuiapp.screens.leave import confirm_quit
+
         if isinstance(self.screen, ModalScreen):
             self.notify("Answer the question first. Escape cancels it.", markup=False)
             return

@@ -17,10 +17,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trainers.config.environment import INTERVAL_S, INTERVAL_VARIABLE
 from tuiapp import __version__
 from tuiapp.library.exporters import EXPORTERS, TABLES, names_of
 from tuiapp.verbs import arguments
-from tuiapp.verbs.arguments import SORTS
+from tuiapp.verbs.arguments import Names
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -221,7 +222,9 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     runs.add_argument(
         "words", nargs="*", metavar="WORD", help="only runs that match all these words: torch-ddp, failed, tag:sweep, …"
     )
-    runs.add_argument("--sort", choices=SORTS, default=SORTS[0], metavar="COLUMN", help=", ".join(SORTS))
+    columns = Names("tuiapp.view.run_list", "BY_NAME")
+    known = "%(choices)s; default: %(default)s"
+    runs.add_argument("--sort", choices=columns, default="started", metavar="COLUMN", help=known)
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
     runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="list at most N runs")
     _json(runs)
@@ -354,12 +357,12 @@ def _add_environments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]
         description="Creates a virtual environment in which the framework's backends then run, with versions that are "
         "known to work together; with uv where it is installed.",
     )
-    frameworks = ("torch", "jax", "keras", "mxnet")
-    create.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help=", ".join(frameworks))
+    frameworks = Names("tuiapp.library.create_environment", "RECIPES")
+    create.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help="%(choices)s")
     create.add_argument("--cuda", action="store_true", help="for NVIDIA's GPUs (not tested); default: for CPUs")
     create.set_defaults(does="env:create")
     remove = actions.add_parser("remove", help="remove an environment that create has made")
-    remove.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help=", ".join(frameworks))
+    remove.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help="%(choices)s")
     remove.set_defaults(does="env:remove")
 
 
@@ -371,7 +374,7 @@ def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--interval",
         type=arguments.interval,
         metavar="S",
-        help="seconds between two samples; 1 unless TUIAPP_TELEMETRY_S says otherwise",
+        help=f"seconds between two samples; {INTERVAL_S:g} unless {INTERVAL_VARIABLE} says otherwise",
     )
     _runs_dir(devices, again=True)
     devices.set_defaults(does="devices:show_devices")

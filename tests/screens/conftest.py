@@ -24,7 +24,7 @@ def start(machine: Machine, launches: Launches) -> Callable[..., AbstractAsyncCo
     async def start(size: tuple[int, int] = (120, 40), **given: Any) -> AsyncIterator[Pilot[None]]:
         given = {"machine": machine, "launcher": launches, "runs_dir": default_runs_dir(), **given}
         async with TuiApp(**given).run_test(size=size) as pilot:
-            await until(pilot, lambda: screen(pilot).takes_keys)
+            await until(pilot, lambda: screen(pilot).is_mounted)
             await pilot.pause()
             yield pilot
 

@@ -62,7 +62,7 @@ def make_app(tmp_path: Path, machine: Machine, run: RunDir | None = None) -> Tui
 
 async def ready(pilot: Pilot[None]) -> None:
     """Wait until the fields of the form are there."""
-    await until(pilot, lambda: screen(pilot).takes_keys)
+    await until(pilot, lambda: screen(pilot).is_mounted)
 
 
 async def asked(pilot: Pilot[None]) -> Choice:

@@ -222,16 +222,32 @@ async def test_a_menu_is_no_wider_than_the_screen(start: Start) -> None:
 @pytest.mark.parametrize("size", [(160, 40), (200, 60)])
 async def test_the_form_has_two_columns_where_they_fit(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
-        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        await until(pilot, lambda: screen(pilot).is_mounted)
         left, right = (field(pilot, key).region for key in ("devices", "optimizer"))
         assert right.x > left.right
         assert abs(right.y - left.y) <= 2
 
 
+@pytest.mark.parametrize("opens", ["ctrl+s", "ctrl+g"])
+async def test_the_form_fits_a_size_that_the_terminal_took_while_it_was_covered(start: Start, opens: str) -> None:
+    async with start() as pilot:
+        form = screen(pilot)
+        await pilot.press(opens)
+        await until(pilot, lambda: pilot.app.screen is not form)
+        await pilot.resize_terminal(200, 60)
+        if opens == "ctrl+s":
+            # It can be seen around the dialog.
+            await until(pilot, lambda: form.has_class("-wide"))
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is form and form.has_class("-wide"))
+        assert not form.has_class("-normal")
+        assert field(pilot, "optimizer").region.x > field(pilot, "devices").region.right
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
-        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        await until(pilot, lambda: screen(pilot).is_mounted)
         form = screen(pilot).query_one(ConfigForm)
         for key in ("backend", "model", "dataset", "seed"):
             field(pilot, key).focus_control()
@@ -248,7 +264,7 @@ async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tu
 
 async def test_the_help_of_a_field_fits_the_new_width(start: Start) -> None:
     async with start(size=(80, 24)) as pilot:
-        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        await until(pilot, lambda: screen(pilot).is_mounted)
         form = screen(pilot).query_one(ConfigForm)
         field(pilot, "backend").focus_control()
         await until(pilot, lambda: form.query_one("#help").size.height > 1)

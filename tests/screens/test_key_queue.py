@@ -13,8 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
 from tests.screens.configure_app import Start, field, screen, until
-from tuiapp.screens.configure import ConfigureScreen
-from tuiapp.screens.save_preset import SavePreset
+from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.preset_list import PresetList
 
@@ -66,34 +65,30 @@ async def test_a_field_takes_as_many_as_one_by_one(start: Start) -> None:
 async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready = False
-    monkeypatch.setattr("tuiapp.terminal.key_queue.READY_PATIENCE_S", 60.0)
     # Keys wait for the test: the app does not rest before they may go on.
     monkeypatch.setattr("tests.at_rest.REST_S", 0.1)
     async with start() as pilot:
-        monkeypatch.setattr(ConfigureScreen, "takes_keys", property(lambda _: ready))
         first, second = (field(pilot, key).query_one(Input) for key in ("epochs", "max_steps"))
         first.focus()
         await until(pilot, lambda: first.has_focus)
+        screen(pilot).launching = True
         x, y = second.content_region.offset
         for kind in (MouseDown, MouseUp):
             pilot.app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, x, y))
         type_at_once(pilot, "end", "ctrl+u", "4", "2")
         await until(pilot, lambda: len(pilot.app._keys._waiting) == 6)  # type: ignore[attr-defined]
         assert first.has_focus
-        ready = True
+        screen(pilot).launching = False
         await until(pilot, lambda: second.value == "42")
         assert second.has_focus
         assert first.value != "42"
 
 
-async def test_keys_that_wait_when_the_program_ends_leave_no_error(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_that_wait_when_the_program_ends_leave_no_error(start: Start) -> None:
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     async with start() as pilot:
-        monkeypatch.setattr(ConfigureScreen, "takes_keys", False)
+        screen(pilot).launching = True
         type_at_once(pilot, *"abc")
         keys = pilot.app._keys  # type: ignore[attr-defined]
         while len(keys._waiting) < 3:

@@ -9,15 +9,10 @@ import pytest
 from tests.screens.runs_app import info
 from trainers.contract.events import Summary
 from trainers.state.text import fitting_columns
-from tuiapp.verbs.arguments import SORTS
 from tuiapp.view.comparison import differing, results
-from tuiapp.view.run_list import BY_NAME, COLUMNS, choose, order, started
+from tuiapp.view.run_list import COLUMNS, choose, order, started
 
 ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
-
-
-def test_the_command_line_knows_all_columns() -> None:
-    assert set(SORTS) == set(BY_NAME)
 
 
 @pytest.mark.parametrize("width", [0, 10, 40, 74, 114, 194, 205])

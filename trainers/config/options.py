@@ -1,7 +1,7 @@
 """Every setting, declared once: the form, `--set`, presets and error messages all read it from here.
 
-An `Option` is attached to a field of `trainers.config.run_config.RunConfig` with `typing.Annotated`; type and default
-come from the field itself.
+An `Option` is attached to a field of a struct, such as `trainers.config.run_config.RunConfig`, with `typing.Annotated`;
+type and default come from the field itself.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    import msgspec
 
 Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 
@@ -64,9 +67,9 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    group: str
-    label: str
-    help: str
+    group: str = ""
+    label: str = ""
+    help: str = ""
     choices: tuple[str, ...] = ()
     """Allowed values; empty if a range, or nothing, limits the value."""
     prefixes: tuple[str, ...] = ()
@@ -206,6 +209,25 @@ class Option:
 
     def _refuse(self, value: object, hint: str = "") -> ConfigError:
         return ConfigError([Problem(self.key, f"{shown(value)} is not allowed; it must be {self.allowed()}.{hint}")])
+
+
+KINDS: dict[object, Kind] = {str: "str", int: "int", float: "float", bool: "bool", tuple: "list"}
+
+
+def declared(struct: type[msgspec.Struct]) -> dict[str, Option]:
+    """Returns the options that a struct's fields are annotated with, by key, each with its field's kind and default."""
+    # Imported late: commands that only read a number do without.
+    import msgspec
+
+    hints = get_type_hints(struct, include_extras=True)
+    options = {}
+    for info in msgspec.structs.fields(struct):
+        if get_origin(hints[info.name]) is Annotated:
+            base, option = get_args(hints[info.name])
+            options[info.name] = replace(
+                option, key=info.name, kind=KINDS[get_origin(base) or base], default=info.default
+            )
+    return options
 
 
 def read_number(text: str) -> float:

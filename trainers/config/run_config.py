@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.datasets import DATASETS, SOURCES, Dataset
 from trainers.config.mirror import OFF, TENSORBOARD
-from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
+from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
 from trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
 from trainers.config.user_code import PY
 
@@ -262,18 +261,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30.0
 
 
-def _declared() -> dict[str, Option]:
-    hints = get_type_hints(RunConfig, include_extras=True)
-    declared = {}
-    for info in msgspec.structs.fields(RunConfig):
-        base, option = get_args(hints[info.name])
-        origin: type = get_origin(base) or base
-        kinds: dict[type, Kind] = {str: "str", int: "int", float: "float", bool: "bool", tuple: "list"}
-        declared[info.name] = replace(option, key=info.name, kind=kinds[origin], default=info.default)
-    return declared
-
-
-OPTIONS = _declared()
+OPTIONS = declared(RunConfig)
 
 
 def get_option(key: str) -> Option:

@@ -10,13 +10,14 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.files import make_private, read_limited, user_config, why_not_trusted, write_atomically
-from trainers.config.options import ConfigError, Option, Problem, shown, suggest
+from trainers.config.options import ConfigError, Option, Problem, declared, shown, suggest
 
 MAX_FILE_BYTES = 64 * 1024
 """No settings are longer; a longer file is refused unread."""
@@ -25,17 +26,17 @@ MAX_FILE_BYTES = 64 * 1024
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The user's settings, or the defaults. Each field is one key of the file."""
 
-    theme: str = ""
+    theme: Annotated[str, Option()] = ""
     """One of Textual's themes, as the palette names them; "" for Textual's default."""
-    unicode: str = "auto"
+    unicode: Annotated[str, Option(choices=("auto", "on", "off"))] = "auto"
     """Whether bars, curves and frames may use characters beyond ASCII; auto checks the terminal."""
-    bell: bool = True
+    bell: Annotated[bool, Option()] = True
     """Whether the terminal's bell rings at the end of a run that it watches."""
-    notification: str = "osc9"
+    notification: Annotated[str, Option(choices=("osc9", "osc777", "off"))] = "osc9"
     """How the terminal is asked to show a notice of that: osc9, osc777 or off."""
-    command: tuple[str, ...] = ()
+    command: Annotated[tuple[str, ...], Option()] = ()
     """Run at the end of a run, wherever it was started: a program and its arguments."""
-    webhook: str = ""
+    webhook: Annotated[str, Option()] = ""
     """Receives a small JSON then; may hold a secret."""
     environments: Mapping[str, str] = msgspec.field(default_factory=dict)
     """A backend, or a framework for all of its backends → the interpreter of the ranks."""
@@ -43,17 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Action → the keys that trigger it, comma-separated, as `tuiapp settings keys` lists them."""
 
 
-OPTIONS = {
-    option.key: option
-    for option in (
-        Option("", "Theme", "", key="theme"),
-        Option("", "Unicode", "", choices=("auto", "on", "off"), key="unicode"),
-        Option("", "Bell", "", key="bell", kind="bool"),
-        Option("", "Notification", "", choices=("osc9", "osc777", "off"), key="notification"),
-        Option("", "Command", "", key="command", kind="list"),
-        Option("", "Webhook", "", key="webhook"),
-    )
-}
+OPTIONS = declared(Settings)
 """Every key of the file but the tables."""
 
 TABLES = ("environments", "keys")

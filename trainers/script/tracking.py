@@ -32,12 +32,12 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from trainers.contract.metrics import MAX_STEP
 from trainers.script.exit_hooks import current_process, hook_exit
 
 if TYPE_CHECKING:
     from trainers.run.failures import RankError
 
-MAX_STEP = 2**53
 MAX_FACT = 4096
 """Characters of a value of `config` or `summary`."""
 

@@ -6,17 +6,18 @@ import os
 from collections import deque
 from collections.abc import Generator
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from textual.app import App
 from textual.screen import ModalScreen
 
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import LivenessProbe
-from tuiapp.view.notification import ending, notification
+
+if TYPE_CHECKING:
+    from trainers.state.summary import RunInfo
 
 LOOK_EVERY_S = 1.0
 
@@ -50,6 +51,9 @@ class EndWatch(PollingThread):
                         self._forget(run)
             for run in [run for run, pulse in self._going.items() if not pulse.is_alive()]:
                 self._forget(run)
+                # Imported late: with it the dashboard would start later.
+                from trainers.state.summary import summarise
+
                 info = summarise(run)
                 # The program may have ended meanwhile.
                 with suppress(RuntimeError):
@@ -61,6 +65,8 @@ class EndWatch(PollingThread):
         self._going.pop(run).close()
 
     def ring(self, info: RunInfo) -> None:
+        from tuiapp.view.notification import ending, notification
+
         if self._settings.bell:
             self._app.bell()
         # The run's own screen shows it in full, even below a question.

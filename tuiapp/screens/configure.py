@@ -15,7 +15,6 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Button, Static
-from textual.widgets._footer import FooterKey
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine
@@ -23,7 +22,6 @@ from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import About
 from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.launch import launch
 from trainers.state.text import plural, sanitize
 from tuiapp.library.environments import find_environments, look_at_environments
 from tuiapp.library.presets import Preset, list_presets
@@ -48,7 +46,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     MANUAL = "configure"
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
-    VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall"), (52, "-high")]  # noqa: RUF012, Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall")]  # noqa: RUF012, Textual's type
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "launch", "Launch", tooltip="Launch the run", id="configure.launch"),
@@ -82,17 +80,15 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._runs_dir = runs_dir
         self._machine = machine
         self._is_inspected = machine is None
-        self._launcher = launcher or launch
+        self._launcher = launcher
         self._presets = list_presets()
         self._preset = next((one for one in self._presets if one.name == preset and one.config), None)
         self._draft = examine(to_texts(config or self._base), self._base, machine)
         self._failure = ""
-        self._is_made = False
         self._looking = False
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
 
     def compose(self) -> ComposeResult:
-        self._is_made = True
         yield Static(id="machine")
         with Horizontal(id="body"):
             presets = PresetList(presets=self._presets, loaded=self._preset.name if self._preset else None)
@@ -107,13 +103,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
         await self._show_machine()
         self._show()
         if self._machine is None:
-            self.action_look_again()
-        self.call_after_refresh(self._build_form)
-
-    @property
-    def takes_keys(self) -> bool:
-        """Keys typed before the fields exist wait for them; those after a launch are for the run's screen."""
-        return not self.launching and any(form.takes_keys for form in self.query(ConfigForm))
+            # Not before: the thread would take its time from the first picture.
+            self.call_after_refresh(self.action_look_again)
+        self.call_after_refresh(self._focus_form_if_alone)
 
     def watch_launching(self, launching: bool) -> None:
         self.query_one(LaunchFacts).launching = launching
@@ -165,7 +157,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self.notify(sanitize(self.command), title="Copied", markup=False)
 
     def load_like(self, run: RunDir, config: RunConfig) -> None:
-        self._load(Preset(run.run_id, run.path, builtin=True, config=config, is_run=True))
+        """Loads a run's configuration, as soon as the screen is there."""
+        self.call_later(self._load, Preset(run.run_id, run.path, builtin=True, config=config, is_run=True))
 
     def action_undo(self) -> None:
         if self._before_load is not None:
@@ -253,19 +246,19 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @work(thread=True, group="launch")
     def _launch(self, config: RunConfig, about: About) -> None:
+        # Imported late: it would delay the first picture.
+        from trainers.launch import launch
+
+        start = self._launcher or launch
         try:
             # Inspected again: others may use since then what was idle.
-            run = self._launcher(config, self._runs_dir, None if self._is_inspected else self._machine, about)
+            run = start(config, self._runs_dir, None if self._is_inspected else self._machine, about)
         except Exception as error:  # Shown to the user, who keeps the form.
             self.call_later(self._show_failure, error)
         else:
             self.post_message(RunLaunched(run))
 
-    async def _build_form(self, tries: int = 5) -> None:
-        if tries and not self.query(FooterKey):
-            self.call_after_refresh(self._build_form, tries - 1)
-            return
-        await self.query_one(ConfigForm).build()
+    def _focus_form_if_alone(self) -> None:
         if self.focused is None:
             # The presets do not fit.
             self.query_one(ConfigForm).focus_field("backend")
@@ -274,9 +267,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
         lost = len(self._draft.changed)
         self._before_load = (self._preset, self._texts)
         self._preset = preset
-        if not self._is_made:
-            self._draft = examine(to_texts(self._base), self._base, self._machine)
-            return
         self._fill(to_texts(self._base))
         self.remove_class("-choosing")
         if lost:
@@ -284,7 +274,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @property
     def _texts(self) -> dict[str, str]:
-        return self.query_one(ConfigForm).texts if self._is_made else to_texts(self._draft.config)
+        return self.query_one(ConfigForm).texts
 
     def _fill(self, texts: dict[str, str]) -> None:
         self._failure = ""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo
 
 if TYPE_CHECKING:
     from trainers.config.run_config import RunConfig
+    from trainers.state.summary import RunInfo
 
 
 @dataclass

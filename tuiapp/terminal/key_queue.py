@@ -19,6 +19,7 @@ from typing import Any
 
 from textual import events
 from textual.app import App, ScreenStackError
+from textual.widgets import Input
 
 from tuiapp.terminal.focus_moves import move_focus
 from tuiapp.terminal.garbage import put_off
@@ -142,9 +143,6 @@ class KeyQueue:
         first = self._waiting.popleft()
         if not self._waiting or not _character(first) or not _character(self._waiting[0]):
             return first
-        # Imported only when needed: the first picture has no text field.
-        from textual.widgets import Input
-
         box = self._app.focused
         if not isinstance(box, Input) or box.restrict or box.type != "text":
             return first
@@ -171,15 +169,20 @@ class KeyQueue:
                     return
 
     def _is_ready(self) -> bool:
-        screen = self._app.screen
-        return screen.is_mounted and getattr(screen, "takes_keys", True) and not is_waiting()
+        return self._app.screen.is_mounted and not self._is_launching and not is_waiting()
+
+    @property
+    def _is_launching(self) -> bool:
+        """Whether what is typed is for the screen of a run that starts."""
+        return getattr(self._app.screen, "launching", False)
 
     async def _until_ready(self) -> None:
-        deadline = asyncio.get_running_loop().time() + READY_PATIENCE_S
-        while not self._is_ready() and asyncio.get_running_loop().time() < deadline:
-            if getattr(self._app.screen, "launching", False):
-                # It ends by itself, and what is typed meanwhile is for the run.
-                deadline = asyncio.get_running_loop().time() + READY_PATIENCE_S
+        now = asyncio.get_running_loop().time
+        deadline = now() + READY_PATIENCE_S
+        while not self._is_ready() and now() < deadline:
+            if self._is_launching:
+                # It ends by itself.
+                deadline = now() + READY_PATIENCE_S
             await asyncio.sleep(0.005)
 
 

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from trainers.config.environment import LEAST_INTERVAL_S, MOST_INTERVAL_S
 from trainers.config.options import read_number
 
-SORTS = (
-    *("started", "state", "name", "backend", "model", "dataset", "devices", "accuracy", "loss", "speed", "took"),
-    *("steps", "run", "best_loss"),
-)
-"""`tuiapp.view.run_list.COLUMNS` by name: to import those would make every command start later."""
+
+class Names(Collection[str]):
+    """The names of a table's rows, which are imported when they are asked for: most commands start without them."""
+
+    def __init__(self, module: str, table: str) -> None:
+        self._module, self._table = module, table
+
+    @property
+    def _rows(self) -> Collection[str]:
+        rows: Collection[str] = getattr(importlib.import_module(self._module), self._table)
+        return rows
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 def count(text: str) -> int:
@@ -32,21 +50,24 @@ def port(text: str) -> int:
 
 def interval(text: str) -> float:
     """Parses seconds between two samples."""
-    return _number(text, 0.25, 3600, f"{text!r} is not a number of seconds from 0.25 to 3600.")
+    return _number(text, LEAST_INTERVAL_S, MOST_INTERVAL_S, "a number of seconds from {:g} to {:g}.")
 
 
 def speed(text: str) -> float:
     """Parses a speed factor: "4" or "4x"."""
-    return _number(text.removesuffix("x"), 0.25, 1024, f"{text!r} is not a speed; use 0.25 to 1024.")
+    # Imported where a run is replayed.
+    from tuiapp.feeds.replay_feed import SPEEDS
+
+    return _number(text, SPEEDS[0], SPEEDS[-1], "a speed; use {:g} to {:g}.", suffix="x")
 
 
-def _number(text: str, least: float, most: float, complaint: str) -> float:
+def _number(text: str, least: float, most: float, wanted: str, suffix: str = "") -> float:
     try:
-        number = read_number(text)
+        number = read_number(text.removesuffix(suffix))
     except ValueError:
         number = math.nan
     if not least <= number <= most:
-        raise argparse.ArgumentTypeError(complaint)
+        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted.format(least, most)}")
     return number
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 
+import msgspec
+
 from trainers.config.options import Problem
 from trainers.config.settings import Settings, host_of, read_settings, settings_path
 from trainers.state.text import sanitize
@@ -30,17 +32,10 @@ def read_all() -> tuple[Settings, list[Problem]]:
 def show(options: Namespace) -> int:
     """Prints the settings in force, in the file's format; problems go to stderr."""
     settings, problems = read_all()
-    facts: dict[str, object] = {
-        "theme": settings.theme,
-        "unicode": settings.unicode,
-        "bell": settings.bell,
-        "notification": settings.notification,
-        "command": list(settings.command),
+    facts = msgspec.to_builtins(settings)
+    if settings.webhook:
         # It may be a secret, and this a shared screen.
-        "webhook": f"{host_of(settings.webhook)}/…" if settings.webhook else "",
-        "environments": dict(settings.environments),
-        "keys": dict(settings.keys),
-    }
+        facts["webhook"] = f"{host_of(settings.webhook)}/…"
     if options.json:
         print(json.dumps(facts, indent=2))
     else:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tuiapp.view.devices.drawing import Line, Span
 from tuiapp.view.palette import series_color
 
 if TYPE_CHECKING:
     from trainers.state.condition import Severity
+    from tuiapp.view.devices.drawing import Line, Span
 
 BAND_COLOR = "#808080"
 """For the min–max band of the ranks, on dark and on light backgrounds."""

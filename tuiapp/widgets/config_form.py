@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events, on
-from textual.app import RenderResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -22,12 +22,8 @@ from trainers.config.user_code import PY
 from trainers.state.text import sanitize
 from tuiapp.library.environments import find_environments
 from tuiapp.view.draft import FIELDS, Draft
-from tuiapp.widgets.field_label import FieldWords
-from tuiapp.widgets.form_picture import form_picture
 from tuiapp.widgets.gpu_checklist import GpuChecklist
-
-if TYPE_CHECKING:
-    from tuiapp.widgets.option_field import OptionField
+from tuiapp.widgets.option_field import OptionField
 
 NOTES: dict[str, dict[str, str]] = {
     "backend": {backend.name: backend.summary for backend in BACKENDS.values()},
@@ -45,12 +41,9 @@ NOTES: dict[str, dict[str, str]] = {
 BORDER_CELLS = 6
 """Of the border beside its subtitle."""
 
-ROOMY_LINES = 40
-"""From this screen height on, an empty line follows each group."""
-
 
 class ConfigForm(VerticalScroll, can_focus=False):
-    """Shows a draft's keys in groups; draws a picture of its fields until `build` replaces it."""
+    """Shows a draft's keys in groups."""
 
     BINDING_GROUP_TITLE = "Form"
 
@@ -74,6 +67,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
             color: $text-muted;
             background: $surface;
             padding: 0 1;
+
+            &.-long { height: auto; }
         }
 
         .group {
@@ -90,67 +85,26 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     def __init__(self, *, texts: Mapping[str, str], draft: Draft) -> None:
         super().__init__()
-        self._texts = dict(texts)
-        self._draft = draft
         self._machine: Machine | None = None
         self._environments = find_environments()
-        self._building = False
-        self._fields: list[OptionField] = []
-
-    @property
-    def is_built(self) -> bool:
-        return bool(self._fields)
-
-    @property
-    def takes_keys(self) -> bool:
-        return self.is_built and self._fields[0].region.height > 0
-
-    async def build(self) -> None:
-        if self._building:
-            return
-        self._building = True
-        # Imported late so that they do not delay the first picture.
-        from tuiapp.widgets.option_field import OptionField
-
-        fields = [OptionField(words) for words in self._words()]
-        groups = []
-        for name in GROUPS:
-            group = Vertical(
-                *(field for field in fields if field.option.group == name), id=f"group-{name.lower()}", classes="group"
-            )
-            group.border_title = Content(f" {name} ")
-            groups.append(group)
-        with self.app.batch_update():
-            await self.mount_all([*groups, Static(id="help", markup=False)])
-            self._fields = fields
-            await self._list_gpus()
-            self.show(self._draft)
-        self.refresh()
-
-    def render(self) -> RenderResult:
-        if self.is_built:
-            return super().render()
-        size = self.content_size
-        columns = 2 if self.styles.grid_size_columns == 2 else 1
-        roomy = self.screen.size.height >= ROOMY_LINES
-
-        def picture(width: int) -> list[Content]:
-            return form_picture(self._words(), self._draft, width=width, columns=columns, roomy=roomy)
-
-        lines = picture(size.width)
-        # The scroll bar takes a column.
-        return Content("\n").join(lines if len(lines) <= size.height else picture(size.width - 1)[: size.height])
-
-    def _words(self) -> list[FieldWords]:
-        return [
-            FieldWords(
+        self._fields = {
+            key: OptionField(
                 option,
-                self._texts.get(key, ""),
-                self._backend_notes if key == "backend" else NOTES.get(key, {}),
-                self._unavailable if key == "backend" else {},
+                texts.get(key, ""),
+                hidden=key in draft.hidden,
+                notes=self._backend_notes if key == "backend" else NOTES.get(key),
+                unavailable=self._unavailable if key == "backend" else None,
             )
             for key, option in FIELDS.items()
-        ]
+        }
+
+    def compose(self) -> ComposeResult:
+        for name in GROUPS:
+            fields = [field for field in self._fields.values() if field.option.group == name]
+            group = Vertical(*fields, id=f"group-{name.lower()}", classes="group")
+            group.border_title = Content(f" {name} ")
+            yield group
+        yield Static(id="help", markup=False)
 
     @property
     def _backend_notes(self) -> dict[str, str]:
@@ -164,33 +118,22 @@ class ConfigForm(VerticalScroll, can_focus=False):
     def show_environments(self) -> None:
         """Shows what is known by now of the backends' environments."""
         self._environments = find_environments()
-        if self.is_built:
-            self._field("backend").show_choices(self._backend_notes, self._unavailable)
-        else:
-            self.refresh()
+        self._fields["backend"].show_choices(self._backend_notes, self._unavailable)
 
     @property
     def texts(self) -> dict[str, str]:
-        return {field.option.key: field.text for field in self._fields} or dict(self._texts)
+        return {key: field.text for key, field in self._fields.items()}
 
     def load(self, texts: Mapping[str, str]) -> None:
         """Shows the texts of some fields; the others keep theirs."""
-        self._texts |= texts
-        for field in self._fields:
-            if field.option.key in texts:
-                field.show_text(texts[field.option.key])
+        for key, text in texts.items():
+            self._fields[key].show_text(text)
 
     def show(self, draft: Draft) -> None:
-        self._draft = draft
-        if not self.is_built:
-            self.refresh()
-        for field in self._fields:
-            key = field.option.key
-            field.changed = key in draft.changed
-            field.problem = draft.problems.get(key, "")
-            field.display = key not in draft.hidden
+        for key, field in self._fields.items():
+            field.show(hidden=key in draft.hidden, changed=key in draft.changed, problem=draft.problems.get(key, ""))
         for group in self.query(".group"):
-            group.display = any(field.display for field in group.query("OptionField"))
+            group.display = any(field.display for field in group.query(OptionField))
         for checklist in self.query(GpuChecklist):
             checklist.display = "device_ids" not in draft.hidden
             checklist.show(draft.config.device_ids)
@@ -198,18 +141,16 @@ class ConfigForm(VerticalScroll, can_focus=False):
     async def show_machine(self, machine: Machine) -> None:
         self._machine = machine
         self.show_environments()
-        if self.is_built and not any(checklist.look_again(machine.gpus) for checklist in self.query(GpuChecklist)):
-            await self._list_gpus()
-
-    async def _list_gpus(self) -> None:
+        if any(checklist.look_again(machine.gpus) for checklist in self.query(GpuChecklist)):
+            return
         await self.query(GpuChecklist).remove()
-        if self._machine is not None and self._machine.gpus:
-            field = self._field("device_ids")
+        if machine.gpus:
+            field = self._fields["device_ids"]
             assert isinstance(field.parent, Vertical)
-            await field.parent.mount(GpuChecklist(gpus=self._machine.gpus), after=field)
+            await field.parent.mount(GpuChecklist(gpus=machine.gpus), after=field)
 
     def focus_field(self, key: str) -> None:
-        self._field(key).focus_control()
+        self._fields[key].focus_control()
 
     def focus_first(self, keys: Container[str]) -> None:
         if key := next((key for key in FIELDS if key in keys), None):
@@ -220,7 +161,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
     @on(events.DescendantBlur)
     @on(events.Resize)
     def _show_help_of_focus(self) -> None:
-        focused = next((field for field in self._fields if field.has_focus_within), None)
+        focused = next((field for field in self._fields.values() if field.has_focus_within), None)
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
         words = sanitize(focused.help if focused else listed.details if listed else "")
         width, height = self.outer_size
@@ -228,7 +169,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
         long = len(words) > width - BORDER_CELLS
         for shown in self.query("#help").results(Static):
             # Hiding it would repaint the whole form.
-            shown.styles.height = "auto" if long else 0
+            shown.set_class(long, "-long")
             if long:
                 shown.update(words)
         # Setting `border_subtitle` repaints the whole form.
@@ -243,8 +184,5 @@ class ConfigForm(VerticalScroll, can_focus=False):
     @on(GpuChecklist.GpusChosen)
     def _take_gpus(self, event: GpuChecklist.GpusChosen) -> None:
         event.stop()
-        self._field("device_ids").show_text(",".join(event.device_ids))
+        self._fields["device_ids"].show_text(",".join(event.device_ids))
         self.post_message(self.ConfigChanged())
-
-    def _field(self, key: str) -> OptionField:
-        return next(field for field in self._fields if field.option.key == key)

@@ -6,6 +6,7 @@ from textual import events, on
 from textual.app import ComposeResult, RenderResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
@@ -15,11 +16,11 @@ from trainers.config.script import short_command
 from trainers.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
 from tuiapp.view.draft import FIELDS, Draft, device_words
 from tuiapp.view.launch_warnings import busy_gpus, memory_warning, users_of
+from tuiapp.widgets.colors import MUTED
 
 LABEL_CELLS = 10
 BETWEEN = " · "
 ASIDE = "   "
-FAINT = "$text-muted"
 
 
 class FactLines(Static):
@@ -27,10 +28,17 @@ class FactLines(Static):
 
     is_open: reactive[bool] = reactive(False, layout=True)
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        # Asked for its own size while the screen is laid out, a widget has the whole screen laid out once more.
+        return self._lines(width).plain.count("\n") + 1
+
     def render(self) -> RenderResult:
+        return self._lines(self.content_size.width)
+
+    def _lines(self, width: int) -> Content:
         lines = self.content if isinstance(self.content, Content) else Content()
         fit = _wrapped if self.is_open else _whole_facts
-        return Content("\n").join(fit(line, self.content_size.width) for line in lines.split("\n"))
+        return Content("\n").join(fit(line, width) for line in lines.split("\n"))
 
 
 def _whole_facts(line: Content, room: int) -> Content:
@@ -38,7 +46,7 @@ def _whole_facts(line: Content, room: int) -> Content:
         return line
     end = max(line.plain.rfind(apart, 0, max(0, room - 1)) for apart in (BETWEEN, ASIDE))
     more = "" if line.plain.startswith(ASIDE, end) else f"{BETWEEN}…"
-    return line if end < LABEL_CELLS else Content.assemble(line[:end], (more, FAINT))
+    return line if end < LABEL_CELLS else Content.assemble(line[:end], (more, MUTED))
 
 
 def _wrapped(line: Content, room: int) -> Content:
@@ -116,17 +124,17 @@ class LaunchFacts(Vertical):
         rows = (("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine)))
         if draft.is_script:
             rows = (("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft)))
-        return Content("\n").join(Content.assemble((name.ljust(LABEL_CELLS), FAINT), words) for name, words in rows)
+        return Content("\n").join(Content.assemble((name.ljust(LABEL_CELLS), MUTED), words) for name, words in rows)
 
     @staticmethod
     def _command(draft: Draft, command: str | None) -> Content:
         if command is not None:
             return Content.assemble(
-                ("$ ", FAINT),
+                ("$ ", MUTED),
                 (sanitize(command), "$text-accent"),
             )
         labels = ", ".join(option.label for key, option in FIELDS.items() if key in draft.not_in_words)
-        return Content.styled(f"no command: fix {labels} first", FAINT)
+        return Content.styled(f"no command: fix {labels} first", MUTED)
 
 
 def _devices(draft: Draft, machine: Machine | None) -> Content:
@@ -154,7 +162,7 @@ def _training(draft: Draft) -> Content:
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
     words = f"{per_epoch} steps per epoch · {total} in all · {parameters} parameters"
     left_out = f"{ASIDE}{plural(draft.left_out, 'example')} per epoch left out" if draft.left_out else ""
-    return Content.assemble(words, (left_out, FAINT))
+    return Content.assemble(words, (left_out, MUTED))
 
 
 def _script(draft: Draft) -> Content:
@@ -191,4 +199,4 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
     # The largest first: the rest may not fit.
     largest = sorted(parts.items(), key=lambda part: -part[1])
     made_of = " · ".join(f"{name} {format_bytes(held)}" for name, held in largest)
-    return Content.assemble(words, (f"{ASIDE}{made_of}", FAINT))
+    return Content.assemble(words, (f"{ASIDE}{made_of}", MUTED))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from textual import on
@@ -16,9 +16,10 @@ from textual.widgets import Input, Static
 
 from trainers.config.datasets import SOURCES
 from trainers.config.mirror import TENSORBOARD
+from trainers.config.options import Option
 from trainers.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
-from tuiapp.widgets.field_label import CONTROL_CELLS, FieldWords
+from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.path_suggester import PathSuggester
 
 COMPLETED = {"script": ".py", "program": "", "directory": "/"}
@@ -26,9 +27,17 @@ COMPLETED = {"script": ".py", "program": "", "directory": "/"}
 ENDINGS = {**{prefix: source.ending for prefix, source in SOURCES.items()}, TENSORBOARD: "/"}
 """The same after a prefix."""
 
+LABEL_CELLS = 17
+"""Width of the label column, including the mark of a change."""
+
+CONTROL_CELLS = 20
+
+USEFUL_CELLS = 16
+"""Help is hidden where fewer cells remain."""
+
 
 class OptionField(Widget):
-    """Label, control and help on one line; the problem in words beneath.
+    """Label, control and help on one line; the problem in words beneath. The control is made when it is first shown.
 
     Where a value may be chosen or begin with a prefix, the menu's last entry replaces the menu with an input.
     """
@@ -44,7 +53,8 @@ class OptionField(Widget):
         height: auto;
 
         Input, ChoiceInput { width: 20; margin-left: 17; }
-        Input.-textual-compact { padding: 0 1; background: $surface; }
+        /* Textual's own `compact` styles each input twice. */
+        Input { height: 1; border: none !important; padding: 0 1; background: $surface; }
         Input:focus { background: $surface-lighten-1; }
         Input.path, Input.line { width: 1fr; }
         Input > .input--placeholder { color: $text-muted; }
@@ -57,21 +67,35 @@ class OptionField(Widget):
     }
     """
 
-    changed: reactive[bool] = reactive(False, toggle_class="-changed")
-    problem: reactive[str] = reactive("")
+    changed: reactive[bool] = reactive(False)
+    problem: reactive[str] = reactive("", init=False)
     """What is wrong with the value, or ""."""
 
     class Changed(Message):
         """The user changed the text or the choice."""
 
-    def __init__(self, words: FieldWords) -> None:
-        super().__init__(id=f"field-{words.option.key.replace('_', '-')}")
-        self.option = words.option
-        self._text = words.text
-        self._notes = words.notes
-        self._unavailable = words.unavailable
+    def __init__(
+        self,
+        option: Option,
+        text: str,
+        *,
+        hidden: bool,
+        notes: Mapping[str, str] | None = None,
+        unavailable: Mapping[str, str] | None = None,
+    ) -> None:
+        """For a choice, `notes` has one-line descriptions by value, `unavailable` why a value cannot be chosen."""
+        super().__init__(id=f"field-{option.key.replace('_', '-')}")
+        self.option = option
+        self._text = text
+        self._notes = notes or {}
+        self._unavailable = unavailable or {}
+        self.display = not hidden
 
     def compose(self) -> ComposeResult:
+        if self.display:
+            yield from self._controls()
+
+    def _controls(self) -> Iterator[Widget]:
         if self.option.menu:
             typed = bool(self.option.prefix_of(self._text))
             choice = ChoiceInput(
@@ -83,35 +107,35 @@ class OptionField(Widget):
             )
             choice.display = not typed
             yield choice
-            if self.option.prefixes:
-                box = Input(self._text, compact=True, select_on_focus=False, classes="path")
-                box.suggester = PathSuggester({one: ENDINGS[one] for one in self.option.prefixes})
-                box.display = typed
-                yield box
+            if typed:
+                yield self._path_box()
         elif self.option.text != "word":
             # Not selected as a whole: the next key would replace a long text.
-            words = self.option.help
-            box = Input(self._text, placeholder=words, compact=True, select_on_focus=False, classes="line")
+            box = Input(self._text, placeholder=self.option.help, select_on_focus=False, classes="line", validate_on=())
             if self.option.text in COMPLETED:
                 box.suggester = PathSuggester({"": COMPLETED[self.option.text]})
             yield box
         else:
-            yield Input(self._text, compact=True, select_on_focus=True)
+            yield Input(self._text, validate_on=())
+
+    def _path_box(self) -> Input:
+        box = Input(self._text, select_on_focus=False, classes="path", validate_on=())
+        box.suggester = PathSuggester({one: ENDINGS[one] for one in self.option.prefixes})
+        return box
 
     def render(self) -> Content:
-        words = self._words_now
-        if self._is_typed_path or self.option.text != "word":
-            return words.label(self.changed)
-        between = " " * (CONTROL_CELLS + 2)
-        return Content.assemble(words.label(self.changed), between, words.help_within(self.size.width))
+        words = f"{'•' if self.changed else ' '} {self.option.label}".ljust(LABEL_CELLS)
+        label = Content.styled(words, "bold $text-warning") if self.changed else Content(words)
+        room = self.size.width - LABEL_CELLS - CONTROL_CELLS - 2
+        if self._is_typed_path or self.option.text != "word" or room < USEFUL_CELLS:
+            return label
+        shown = Content(self.help).truncate(room, ellipsis=True).stylize(MUTED)
+        return Content.assemble(label, " " * (CONTROL_CELLS + 2), shown)
 
     @property
     def help(self) -> str:
-        return self._words_now.help
-
-    @property
-    def _words_now(self) -> FieldWords:
-        return FieldWords(self.option, self._text, self._notes, self._unavailable)
+        note = self._notes.get(self.option.prefix_of(self._text) or self._text, "")
+        return self._unavailable.get(self._text) or note or self.option.help
 
     @property
     def text(self) -> str:
@@ -123,9 +147,8 @@ class OptionField(Widget):
         with self.prevent(Input.Changed):
             for box in self.query(Input):
                 box.value = text
-        typed = bool(self.option.prefix_of(text))
         for choice in self.query(ChoiceInput):
-            if not typed:
+            if not (typed := bool(self.option.prefix_of(text))):
                 choice.value = text
             self._show_control(typed)
         self.refresh()
@@ -136,6 +159,12 @@ class OptionField(Widget):
         for choice in self.query(ChoiceInput):
             choice.notes, choice.unavailable = notes, unavailable
         self.refresh()
+
+    def show(self, *, hidden: bool, changed: bool, problem: str) -> None:
+        self.display = not hidden
+        if not hidden and not self.children:
+            self.mount(*self._controls())
+        self.changed, self.problem = changed, problem
 
     def focus_control(self) -> None:
         # There is none while the program ends.
@@ -155,12 +184,15 @@ class OptionField(Widget):
 
     @property
     def _is_typed_path(self) -> bool:
-        return any(box.display for box in self.query("Input.path"))
+        return bool(self.option.menu) and any(box.display for box in self.query(Input))
 
     def _show_control(self, typed: bool) -> None:
-        for box in self.query("Input.path"):
+        """Shows the menu or, made when it is first needed, the input of a path."""
+        if typed and not self.query(Input):
+            self.mount(self._path_box())
+        for box in self.query(Input):
             box.display = typed
-            self.query_one(ChoiceInput).display = not typed
+        self.query_one(ChoiceInput).display = not typed
         self.refresh()
 
     def watch_problem(self, problem: str) -> None:
@@ -189,13 +221,13 @@ class OptionField(Widget):
     @on(ChoiceInput.PrefixChosen)
     def _show_input(self, event: ChoiceInput.PrefixChosen) -> None:
         event.stop()
-        box = self.query_one(Input)
-        if not box.value.startswith(event.prefix):
-            box.value = event.prefix
+        typed = next((box.value for box in self.query(Input) if box.value.startswith(event.prefix)), event.prefix)
+        self._note(typed)
         self._show_control(True)
+        box = self.query_one(Input)
+        box.value = typed
         box.focus()
-        box.cursor_position = len(box.value)
-        self._note(box.value)
+        box.cursor_position = len(typed)
 
     def _note(self, text: str) -> None:
         if text != self._text:
