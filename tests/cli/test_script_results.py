@@ -23,7 +23,7 @@ from trainers.state.known_metrics import format_accuracy
 from trainers.state.messages import describe_result
 from trainers.state.run_state import RunState
 from trainers.state.summary import summarise
-from trainers.state.summary_meter import Tally
+from trainers.state.summary_meter import SummaryMeter
 from tuiapp.verbs.narration import describe_end
 from tuiapp.view.chart import Look, build_chart
 from tuiapp.view.notification import ending
@@ -42,7 +42,7 @@ def history(**last: float | None) -> list[AnyEvent]:
 
 
 def summed(events: list[AnyEvent]) -> Summary:
-    tally = Tally(Plan(config=SCRIPT, facts=None, processes=1, steps_per_epoch=0, total_steps=0), 1)
+    tally = SummaryMeter(Plan(config=SCRIPT, facts=None, processes=1, steps_per_epoch=0, total_steps=0), 1)
     for event in events:
         tally.add(event)
     return tally.summary(60.0)

@@ -11,7 +11,7 @@ import pytest
 from tests.isolated import isolated
 from trainers.config import installed as installed_module
 from trainers.config.catalog import BACKENDS, PACKAGES
-from trainers.config.installed import known, look_at
+from trainers.config.installed import inspect_packages, known
 from trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
 from trainers.config.machine import Machine
 from trainers.config.options import ConfigError
@@ -84,15 +84,15 @@ def test_a_file_that_others_may_change_names_no_interpreter() -> None:
 def test_it_is_asked_once_until_something_is_installed(tmp_path: Path) -> None:
     python, asked = isolated(tmp_path / "venv", "msgspec"), tmp_path / "asked"
     wrapper = program(tmp_path / "venv" / "bin" / "python3.99", f'echo >> {asked}\nexec {python} "$@"')
-    first = look_at(wrapper, PACKAGES)
+    first = inspect_packages(wrapper, PACKAGES)
     assert (first.version, dict(first.packages)) == (
         "{}.{}.{}".format(*sys.version_info),
         {"msgspec": first.version_of("msgspec")},
     )
-    assert known(wrapper, PACKAGES) == look_at(wrapper, PACKAGES) == first
+    assert known(wrapper, PACKAGES) == inspect_packages(wrapper, PACKAGES) == first
     # Another process reads what this one was told.
     installed_module._known.clear()
-    assert look_at(wrapper, PACKAGES) == first
+    assert inspect_packages(wrapper, PACKAGES) == first
     assert len(asked.read_text().splitlines()) == 1
     assert known(wrapper, [*PACKAGES, "one_more"]) is None
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
@@ -100,13 +100,13 @@ def test_it_is_asked_once_until_something_is_installed(tmp_path: Path) -> None:
     (packages / "flax" / "__init__.py").touch()
     os.utime(packages, (1, 1))
     assert known(wrapper, PACKAGES) is None
-    assert look_at(wrapper, PACKAGES).packages == {**first.packages, "flax": ""}
+    assert inspect_packages(wrapper, PACKAGES).packages == {**first.packages, "flax": ""}
     assert len(asked.read_text().splitlines()) == 2
 
 
 def test_our_own_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed_module, "_ask", None)
-    found = look_at(sys.executable, PACKAGES)
+    found = inspect_packages(sys.executable, PACKAGES)
     assert found.has("torch")
     assert found.version_of("numpy")
     assert BACKENDS["torch-ddp"].unavailable(found) == ""
@@ -142,13 +142,13 @@ def test_one_that_cannot_run_ranks_is_refused_with_what_mends_it(tmp_path: Path,
     early = says(tmp_path / "early", msgspec="0.22", numpy="1.22.4", torch="2.13.0")
     assert why(early) == f"numpy 1.22.4 is too old: {early} -m pip install 'numpy>=1.23'"
     least = says(tmp_path / "least", msgspec="0.19.0", numpy="1.23.5", torch="2.13.0")
-    look_at(least, PACKAGES)
+    inspect_packages(least, PACKAGES)
     assert why_not("torch-ddp", find_interpreter("torch-ddp", least)) == ""
 
 
 def test_gpus_are_those_of_its_own_build(tmp_path: Path) -> None:
-    cuda = look_at(says(tmp_path / "cuda", torch="2.13.0", jax="0.10.2", jax_cuda13_plugin="0.10.2"), PACKAGES)
-    cpu = look_at(says(tmp_path / "cpu", torch="2.13.0+cpu", jax="0.10.2"), PACKAGES)
+    cuda = inspect_packages(says(tmp_path / "cuda", torch="2.13.0", jax="0.10.2", jax_cuda13_plugin="0.10.2"), PACKAGES)
+    cpu = inspect_packages(says(tmp_path / "cpu", torch="2.13.0+cpu", jax="0.10.2"), PACKAGES)
     for backend in ("torch-ddp", "jax-pmap"):
         assert BACKENDS[backend].without_gpus(cuda) == ""
         assert BACKENDS[backend].without_gpus(cpu)

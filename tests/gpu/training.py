@@ -56,7 +56,7 @@ def learns(box: Box, backend: str, config: RunConfig) -> None:
     with launched(config, box.runs_dir) as run:
         wait_until(lambda: run.of(RunEnded) or any(event.is_training for event in run.of(Metrics)), START_S)
         if gpu and not run.of(RunEnded):
-            look_at(box, backend, run, gpu, of_it)
+            inspect_packages(box, backend, run, gpu, of_it)
         end = run.end(END_S if box.on_cpu else RUN_S)
         ended = time.monotonic()
         box.find.holds(f"{backend}: the quickstart completes", end.status == "completed", end.reason or end.status)
@@ -70,7 +70,7 @@ def learns(box: Box, backend: str, config: RunConfig) -> None:
         box.find.at_least(f"{backend}: the framework's memory, MiB", held / MIB, 1, ".0f")
 
 
-def look_at(box: Box, backend: str, run: Watched, gpu: Nvml, before: int) -> None:
+def inspect_packages(box: Box, backend: str, run: Watched, gpu: Nvml, before: int) -> None:
     """While it trains: its rank is on the GPU that was asked for, by the driver's own account."""
     started = run.wait(RankStarted)
     box.find.holds(f"{backend}: the rank names the GPU", started.uuid == gpu.uuid, started.uuid)

@@ -78,7 +78,7 @@ def test_one_is_made_used_and_removed(wheels: Path) -> None:
     assert "Successfully installed" in log_path("torch").read_text()
     found = find_interpreter("torch-ddp")
     assert (found.python, found.origin) == (str(directory / "bin" / "python"), "created")
-    assert found.look().packages == {"msgspec": "0.22.0", "numpy": "2.4.6", "torch": "2.13.0"}
+    assert found.inspect().packages == {"msgspec": "0.22.0", "numpy": "2.4.6", "torch": "2.13.0"}
     assert why_not("torch-ddp", found) == ""
     assert not (directory / "tmp").exists()
     with pytest.raises(CreateError, match=r"is there already. To make it anew: tuiapp env remove torch"):

@@ -22,7 +22,7 @@ from tests.contract.recorded import CONFIG, record
 from tests.manual import command_line
 from trainers.contract.events import Facts, Metrics
 from trainers.contract.rundir import RunDir
-from trainers.run.event_files import EventFiles
+from trainers.run.event_files import FoundEventFiles
 from tuiapp.cli import main
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.exporters import EXPORTERS, Exporter
@@ -91,7 +91,7 @@ def test_tensorboard_reads_a_curve_per_rank(completed: RunDir, tmp_path: Path) -
 
 
 def test_our_own_reader_reads_it(completed: RunDir, tmp_path: Path) -> None:
-    reader = EventFiles(tmp_path / "board")
+    reader = FoundEventFiles(tmp_path / "board")
     export_to(tmp_path / "board", completed, "metrics", "tensorboard")
     scalars = reader.read()
     assert not reader.damaged

@@ -54,7 +54,7 @@ def test_a_lock_that_is_free_tells_at_once_that_it_is_over(held: Held) -> None:
         held.supervisor.kill()
         held.supervisor.wait()
         assert not pulse.is_alive()
-        assert (pulse.away, pulse.trouble) == (False, "")
+        assert (pulse.unreachable, pulse.trouble) == (False, "")
 
 
 def test_as_long_as_the_process_lives_a_directory_is_waited_for(held: Held) -> None:
@@ -65,7 +65,7 @@ def test_as_long_as_the_process_lives_a_directory_is_waited_for(held: Held) -> N
         for _ in range(3):
             clock.now += 10 * AWAY_S
             assert pulse.is_alive()
-            assert (pulse.away, "still alive" in pulse.trouble) == (True, True)
+            assert (pulse.unreachable, "still alive" in pulse.trouble) == (True, True)
         held.supervisor.kill()
         held.supervisor.wait()
         # How it ended may stand in there.
@@ -76,7 +76,7 @@ def test_as_long_as_the_process_lives_a_directory_is_waited_for(held: Held) -> N
         assert not pulse.is_alive()
         aside.rename(held.run.path)
         assert not pulse.is_alive()
-        assert not pulse.away
+        assert not pulse.unreachable
 
 
 @pytest.mark.parametrize("where", ["", "another machine"])
@@ -107,7 +107,7 @@ def test_a_link_in_a_circle_is_out_of_reach_too(held: Held) -> None:
         held.run.path.rename(held.run.path.with_name("aside"))
         held.run.path.symlink_to(held.run.path)
         assert pulse.is_alive()
-        assert pulse.away
+        assert pulse.unreachable
 
 
 def test_a_deleted_directory_is_not_waited_for(held: Held) -> None:

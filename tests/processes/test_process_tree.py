@@ -18,7 +18,7 @@ from tests.cli.terminal import in_process
 from tests.processes.harness import MLP, START_S, Watched, launched, resumed, wait_dead
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, RankFailed
-from trainers.contract.orphans import find_strays
+from trainers.contract.orphans import find_orphans
 from trainers.state.condition import headline
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
@@ -112,13 +112,13 @@ def test_what_outlives_supervisor_and_reaper_is_found_and_ended(
         # Stopped ones cannot end themselves, which they would do after some seconds.
         for process in (*ranks, child):
             process.suspend()
-        assert find_strays(runs_dir) == []
+        assert find_orphans(runs_dir) == []
         supervisor = psutil.Process(run.started.pid)
         reaper.kill()
         supervisor.kill()
         # Not before it is dead has it let go of the run's lock.
         wait_dead([reaper, supervisor])
-        strays = {stray.pid: stray for stray in find_strays(runs_dir)}
+        strays = {stray.pid: stray for stray in find_orphans(runs_dir)}
         assert {one.pid for one in (*ranks, child)} <= set(strays)
         assert strays[child.pid].run_id == run.run.run_id
         doctor = [sys.executable, "-P", "-m", "tuiapp", "doctor"]
@@ -128,11 +128,11 @@ def test_what_outlives_supervisor_and_reaper_is_found_and_ended(
         assert said.returncode == 1
         began = time.monotonic()
         # Doctor ends what any run of this user has left behind: here no other test's, nor the user's own.
-        monkeypatch.setattr("tuiapp.verbs.doctor.find_strays", lambda: find_strays(runs_dir))
+        monkeypatch.setattr("tuiapp.verbs.doctor.find_orphans", lambda: find_orphans(runs_dir))
         done = in_process(capsys, "doctor", "--end-strays")
         print(f"\nstrays: {len(strays)} found; ended, doctor included, in {time.monotonic() - began:.2f} s")
         assert "ended what was left behind by" in done.out
-        assert find_strays(runs_dir) == []
+        assert find_orphans(runs_dir) == []
         wait_dead([*ranks, child])
         assert summarise(run.run).status == "lost"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from trainers.config.catalog import BACKENDS, PACKAGES
-from trainers.config.installed import look_at
+from trainers.config.installed import inspect_packages
 from trainers.contract.rundir import RunDir
 
 VARIABLE = "TUIAPP_TEST_PYTHONS"
@@ -33,7 +33,7 @@ NONE = pytest.param("", marks=pytest.mark.skip(reason=f"{VARIABLE} names no inte
 @pytest.mark.parametrize("backend", [name for name, backend in BACKENDS.items() if backend.builtin])
 @pytest.mark.parametrize("python", NAMED or [NONE])
 def test_the_quickstart(python: str, backend: str, runs_dir: Path) -> None:
-    found = look_at(python, (*PACKAGES, *OF_TUIAPP))
+    found = inspect_packages(python, (*PACKAGES, *OF_TUIAPP))
     assert not found.problem, f"{python}: {found.problem}"
     if reason := BACKENDS[backend].unavailable(found):
         pytest.skip(reason)

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("tensorboard")
 from torch.utils.tensorboard import SummaryWriter
 
-from trainers.run.event_files import EventFiles, Scalar
+from trainers.run.event_files import FoundEventFiles, Scalar
 
 
 def of(found: list[Scalar], name: str) -> list[tuple[int, float]]:
@@ -21,7 +21,7 @@ def of(found: list[Scalar], name: str) -> list[tuple[int, float]]:
 
 
 def test_scalars_of_every_kind_and_nothing_else(tmp_path: Path) -> None:
-    files = EventFiles(tmp_path / "logs")
+    files = FoundEventFiles(tmp_path / "logs")
     with SummaryWriter(str(tmp_path / "logs" / "version_0")) as writer:
         for step in range(3):
             writer.add_scalar("Loss/train", 0.5 * step, step)
@@ -52,7 +52,7 @@ def test_scalars_of_every_kind_and_nothing_else(tmp_path: Path) -> None:
 def test_what_is_there_before_is_skipped_and_what_grows_is_read_on(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path)) as old:
         old.add_scalar("loss", 1, 1)
-    files = EventFiles(tmp_path)
+    files = FoundEventFiles(tmp_path)
     assert files.read() == []
     with SummaryWriter(str(tmp_path)) as writer:
         for step in (2, 3):
@@ -68,7 +68,7 @@ def test_a_record_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path)
     (whole,) = (tmp_path / "whole").iterdir()
     data, part = whole.read_bytes(), tmp_path / "part" / whole.name
     part.parent.mkdir()
-    files, found = EventFiles(part.parent), list[Scalar]()
+    files, found = FoundEventFiles(part.parent), list[Scalar]()
     with part.open("wb", buffering=0) as file:
         for place in range(len(data)):
             file.write(data[place : place + 1])
@@ -83,7 +83,7 @@ def test_a_record_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path)
     ids=["random", "length", "ones"],
 )
 def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, data: bytes) -> None:
-    files = EventFiles(tmp_path)
+    files = FoundEventFiles(tmp_path)
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes(data)
     assert files.read() == []

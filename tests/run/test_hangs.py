@@ -20,23 +20,23 @@ class Run:
     def __init__(self, world_size: int = 4) -> None:
         self.watch = HangWatch(limit_s=30.0)
         self.now = 1000.0
-        self.standings = {rank: RankProgress(0, "preparing") for rank in range(world_size)}
+        self.progress_by_rank = {rank: RankProgress(0, "preparing") for rank in range(world_size)}
         self.told: list[float] = []
         self.stopped: set[int] = set()
 
     def put(self, step: int, phase: PhaseName = "training", ranks: tuple[int, ...] | None = None) -> None:
-        for rank in ranks if ranks is not None else self.standings:
-            self.standings[rank] = RankProgress(step, phase)
+        for rank in ranks if ranks is not None else self.progress_by_rank:
+            self.progress_by_rank[rank] = RankProgress(step, phase)
 
     def wait(self, seconds: int, *, steps_each: int = 0) -> None:
         for second in range(seconds):
             if steps_each and second % steps_each == 0:
-                for rank, standing in self.standings.items():
-                    self.standings[rank] = RankProgress(standing.step + 1, "training")
-            for rank, standing in self.standings.items():
+                for rank, progress in self.progress_by_rank.items():
+                    self.progress_by_rank[rank] = RankProgress(progress.step + 1, "training")
+            for rank, progress in self.progress_by_rank.items():
                 if rank not in self.stopped:
-                    self.watch.hear(rank, standing, self.now)
-            if (silent := self.watch.look(self.now, self.stopped)) is not None:
+                    self.watch.on_progress(rank, progress, self.now)
+            if (silent := self.watch.poll(self.now, self.stopped)) is not None:
                 self.told.append(silent)
             self.now += 1.0
 
@@ -51,8 +51,8 @@ def run() -> Run:
 
 
 def test_a_rank_whose_node_does_not_answer_is_not_behind() -> None:
-    standings = {0: RankProgress(130, "training"), 1: RankProgress(129, "training")}
-    said = describe(30.0, standings, [1], away={1: "node 1 (node-b)"})
+    progress_by_rank = {0: RankProgress(130, "training"), 1: RankProgress(129, "training")}
+    said = describe(30.0, progress_by_rank, [1], unreachable={1: "node 1 (node-b)"})
     assert said == "no progress for 30 s: node 1 (node-b) does not answer; the other ranks are at step 130"
 
 
@@ -148,8 +148,8 @@ def test_ranks_that_are_done_or_gone_are_not_waited_for(run: Run) -> None:
     assert run.told == []
     for rank in range(4):
         run.watch.forget(rank)
-    assert run.watch.look(run.now) is None
-    assert run.watch.standings() == {}
+    assert run.watch.poll(run.now) is None
+    assert run.watch.progress_by_rank() == {}
 
 
 @pytest.mark.parametrize(("text", "limit"), [("5", 5.0), (" 1e2 ", 100.0), ("", HANG_S)])
@@ -178,12 +178,12 @@ def test_a_limit_that_cannot_be(monkeypatch: pytest.MonkeyPatch, text: str, tmp_
     ],
 )
 def test_in_words(steps: list[int], words: str) -> None:
-    standings = {rank: RankProgress(step, "training") for rank, step in enumerate(steps)}
+    progress_by_rank = {rank: RankProgress(step, "training") for rank, step in enumerate(steps)}
     behind = [rank for rank, step in enumerate(steps) if step < max(steps)]
-    assert describe(31.4, standings, behind) == f"no progress for 31 s: {words}"
+    assert describe(31.4, progress_by_rank, behind) == f"no progress for 31 s: {words}"
 
 
 def test_on_several_nodes_those_behind_are_named_with_theirs() -> None:
-    standings = {rank: RankProgress(8 if rank in (9, 10) else 9, "training") for rank in range(16)}
-    words = describe(31.4, standings, [9, 10], place_of=lambda rank: f"node {rank // 8}, gpu{rank // 8 + 1:02}")
+    progress_by_rank = {rank: RankProgress(8 if rank in (9, 10) else 9, "training") for rank in range(16)}
+    words = describe(31.4, progress_by_rank, [9, 10], place_of=lambda rank: f"node {rank // 8}, gpu{rank // 8 + 1:02}")
     assert "ranks 9 and 10 (node 1, gpu02) are behind, at step 8; the 14 others wait at step 9" in words

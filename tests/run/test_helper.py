@@ -77,10 +77,10 @@ def test_the_killer_is_named_when_it_struck_lately(tmp_path: Path) -> None:
     # Long ago is no news.
     counter(path, 5)
     for second in range(100, 100 + 4 * int(KEEP_S)):
-        watch.look(float(second))
+        watch.poll(float(second))
     assert watch.oom_killed() is False
     counter(path, 6)
-    watch.look(100 + 5 * KEEP_S)
+    watch.poll(100 + 5 * KEEP_S)
     assert watch.oom_killed() is True
 
 

@@ -11,11 +11,11 @@ from tests import histories as h
 from tests.run.test_agreement import Voter
 from trainers.contract.journal import JournalWriter
 from trainers.run import wire
-from trainers.run.journal_keeper import Recorder
+from trainers.run.journal_keeper import CheckpointAck
 
 
 def test_told_once_all_ranks_steps_are_there(tmp_path: Path) -> None:
-    recorder, writer = Recorder(JournalWriter(tmp_path / "events.jsonl")), Voter(0)
+    recorder, writer = CheckpointAck(JournalWriter(tmp_path / "events.jsonl")), Voter(0)
     recorder.report_covered(29, writer)
     recorder.add(h.checkpoint(29, 1.0))
     recorder.add(h.checkpoint(58, 2.0))
@@ -31,7 +31,7 @@ def test_told_once_all_ranks_steps_are_there(tmp_path: Path) -> None:
 
 def test_not_while_the_journal_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, writer = JournalWriter(tmp_path / "events.jsonl"), Voter(0)
-    recorder = Recorder(journal)
+    recorder = CheckpointAck(journal)
     recorder.add(h.checkpoint(29, 1.0))
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))

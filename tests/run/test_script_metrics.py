@@ -8,7 +8,7 @@ import pytest
 
 from trainers.config.script_syntax import compile_pattern
 from trainers.contract.events import Metrics
-from trainers.run.script_metrics import Batch, MatchedLines, Row
+from trainers.run.script_metrics import MatchedLines, Row, RowBatch
 
 
 def match(pattern: str, *texts: str) -> list[tuple[int, dict[str, float]]]:
@@ -63,7 +63,7 @@ def test_lines_that_match(pattern: str, texts: list[str], rows: list[tuple[int, 
 
 
 def test_a_value_that_is_not_finite_is_a_gap() -> None:
-    batch = Batch(0)
+    batch = RowBatch(0)
     for row in MatchedLines(compile_pattern(r"loss (?P<loss>\S+)")).match(["loss nan", "loss inf", "loss 1"]):
         batch.add(row)
     (event,) = batch.flush(monotonic())
@@ -71,7 +71,7 @@ def test_a_value_that_is_not_finite_is_a_gap() -> None:
 
 
 def test_rows_are_packed_as_far_as_they_go_together() -> None:
-    batch = Batch(3)
+    batch = RowBatch(3)
     for step in (1, 2, 3, 10, 20):
         batch.add(Row(step, {"loss": float(step)}))
     batch.add(Row(20, {"test/loss": 7.0}))
@@ -89,7 +89,7 @@ def test_rows_are_packed_as_far_as_they_go_together() -> None:
 
 @pytest.mark.parametrize("rows", [3, 100_000])
 def test_steps_far_apart_are_events_of_their_own(rows: int) -> None:
-    batch = Batch(0)
+    batch = RowBatch(0)
     for number in range(rows):
         batch.add(Row(1 + number * 2**31, {"loss": float(number)}))
     events = list(batch.flush(monotonic()))
@@ -100,7 +100,7 @@ def test_steps_far_apart_are_events_of_their_own(rows: int) -> None:
 
 @pytest.mark.parametrize("stride", [1, 10])
 def test_a_flood_is_thinned(stride: int) -> None:
-    batch = Batch(0)
+    batch = RowBatch(0)
     for step in range(1, 100_001):
         batch.add(Row(step * stride, {"loss": float(step)}))
     events = list(batch.flush(monotonic()))

@@ -39,7 +39,7 @@ def test_a_hang_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.Monke
             for second in range(began, began + 19):
                 # It goes on a moment after it was asked for its stacks, or long after that.
                 step = 5 if second < began + 10 + back_after_s else 6
-                watchdog.hear(Heartbeat(0, step, "training"), float(second))
+                watchdog.on_heartbeat(Heartbeat(0, step, "training"), float(second))
                 watchdog.advance(float(second), live)
         finally:
             process.kill()
@@ -58,7 +58,7 @@ def test_a_stopped_rank_is_named_with_its_node(tmp_path: Path) -> None:
             live = {3: Asked(process.pid, tmp_path)}
             wait_until(live[3].is_stopped, 30)
             for second in range(1000, 1015):
-                watchdog.hear(Heartbeat(3, 5, "training"), 1000.0)
+                watchdog.on_heartbeat(Heartbeat(3, 5, "training"), 1000.0)
                 watchdog.advance(float(second), live)
         finally:
             process.kill()

@@ -14,7 +14,7 @@ from textual.message import Message
 from tests.contract.recorded import CONFIG
 from trainers.contract.events import Summary
 from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo, RunStatus
+from trainers.state.summary import ListedStatus, RunInfo
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
@@ -24,7 +24,9 @@ HOME = Path("/home/ada/runs")
 STARTED = 1_795_169_700.0
 
 
-def info(number: int, status: RunStatus = "completed", *, problem: str = "", reason: str = "", **keys: Any) -> RunInfo:
+def info(
+    number: int, status: ListedStatus = "completed", *, problem: str = "", reason: str = "", **keys: Any
+) -> RunInfo:
     """A run of a list; the higher its number the newer it is."""
     config = None if problem else msgspec.structs.replace(CONFIG, **keys)
     name = f"20261120T1015{number % 60:02}-{config.backend if config else 'torch-ddp'}-net-{number:04x}"

@@ -20,7 +20,7 @@ from tests.snapshots.stage import TWO_CORES, Stage, matrix, press, until
 from trainers.config.machine import Gpu, GpuProcess, Machine
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import About
-from trainers.contract.orphans import _TOKEN_DIGITS, Stray
+from trainers.contract.orphans import _TOKEN_DIGITS, Orphan
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
 from tuiapp.library.presets import presets_dir, save_preset
@@ -152,7 +152,7 @@ async def themes(pilot: Pilot[Any]) -> None:
 
 async def strays(pilot: Pilot[Any]) -> None:
     left = [
-        Stray(4121 + rank, 1, f"{h.RUN_ID}-{'0' * _TOKEN_DIGITS}", str(rank), "python -m trainers.rank.process")
+        Orphan(4121 + rank, 1, f"{h.RUN_ID}-{'0' * _TOKEN_DIGITS}", str(rank), "python -m trainers.rank.process")
         for rank in range(2)
     ]
     pilot.app.push_screen(_question(left))

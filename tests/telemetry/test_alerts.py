@@ -19,7 +19,7 @@ HOST = h.host_sample(0.0)
 def run(samples: Iterable[DeviceSample | HostSample], alerts: Alerts | None = None) -> list[tuple[float, str, bool]]:
     """Which alerts begin (True) and end (False), and at which second."""
     alerts = alerts or Alerts()
-    return [(sample.mono - 1000, alert.kind, not alert.ended) for sample in samples for alert in alerts.look(sample)]
+    return [(sample.mono - 1000, alert.kind, not alert.ended) for sample in samples for alert in alerts.check(sample)]
 
 
 def gpu(seconds: float, **changes: Any) -> DeviceSample:
@@ -155,8 +155,8 @@ def test_every_alert_and_its_end_say_what_they_are_about() -> None:
             memory_used_bytes=99 * GIB if bad else GIB,
             memory_total_bytes=100 * GIB,
         )
-        said += alerts.look(sample)
-        said += alerts.look(
+        said += alerts.check(sample)
+        said += alerts.check(
             host(second, disk_free_bytes=GIB // 2 if bad else 90 * GIB, shm_used_bytes=8 * GIB if bad else 0)
         )
     assert len({alert.kind for alert in said}) == 6

@@ -90,7 +90,7 @@ class _Kept(msgspec.Struct):
 _known: dict[str, _Kept] = {}
 
 
-def look_at(python: str, packages: Sequence[str]) -> Installed:
+def inspect_packages(python: str, packages: Sequence[str]) -> Installed:
     """Asks an interpreter which of the packages it has, unless it is known."""
     found = known(python, packages)
     if found is None:
@@ -140,8 +140,8 @@ def _ask(python: str, packages: Sequence[str]) -> tuple[Installed, list[str]]:
     try:
         answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=_Answer)
     except (IndexError, ValueError):
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        return Installed(python, problem=said[-1] if said else f"it ended with exit code {done.returncode}"), []
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        return Installed(python, problem=lines[-1] if lines else f"it ended with exit code {done.returncode}"), []
     return Installed(python, answer.version, answer.packages), answer.searched
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from trainers.config.catalog import BACKENDS, PACKAGES
 from trainers.config.files import user_data
-from trainers.config.installed import Installed, known, look_at
+from trainers.config.installed import Installed, inspect_packages, known
 from trainers.config.settings import read_settings, settings_path
 
 COMPLETE = "complete"
@@ -40,9 +40,9 @@ class Interpreter(NamedTuple):
         """What it has, if that is known without asking it."""
         return known(self.python, PACKAGES)
 
-    def look(self) -> Installed:
+    def inspect(self) -> Installed:
         """What it has; asks it if that is not known."""
-        return look_at(self.python, PACKAGES)
+        return inspect_packages(self.python, PACKAGES)
 
 
 def find_interpreter(backend: str, python: str = "", named: Mapping[str, str] | None = None) -> Interpreter:

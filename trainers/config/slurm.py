@@ -35,7 +35,7 @@ class SlurmError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobState:
     state: str
     """As Slurm calls it: PENDING, RUNNING …"""
     reason: str = ""
@@ -115,19 +115,19 @@ def submit(script: Path) -> str:
     return _run("sbatch", "--parsable", str(script)).strip().partition(";")[0]
 
 
-def look_up(job: str) -> Job:
+def look_up(job: str) -> JobState:
     """How a job stands; one that Slurm no longer knows is COMPLETED. Raises SlurmError if Slurm does not answer."""
     try:
         line = _run("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T|%r|%S").strip()
     except SlurmError as error:
         if "Invalid job id" in str(error):
-            return Job("COMPLETED")
+            return JobState("COMPLETED")
         raise
     if not line:
-        return Job("COMPLETED")
+        return JobState("COMPLETED")
     state, reason, start = [*line.splitlines()[0].split("|"), "", ""][:3]
     absent = ("None", "N/A", "(null)")
-    return Job(state, "" if reason in absent else reason, "" if start in absent else start)
+    return JobState(state, "" if reason in absent else reason, "" if start in absent else start)
 
 
 def cancel(job: str) -> None:
@@ -148,6 +148,6 @@ def _run(*command: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"{command[0]}: {error}") from error
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SlurmError("; ".join(line.rpartition("error: ")[2] for line in said[-SAID_LINES:]))
+        errors = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise SlurmError("; ".join(line.rpartition("error: ")[2] for line in errors[-SAID_LINES:]))
     return done.stdout

@@ -31,7 +31,7 @@ TRACKER_S = 1.0
 _TRACKER = "multiprocessing.resource_tracker"
 
 
-class Stray(NamedTuple):
+class Orphan(NamedTuple):
     pid: int
     start: int
     """In clock ticks since boot: with the pid it identifies this process."""
@@ -65,7 +65,7 @@ def kill_tagged(token: str, timeout_s: float = GONE_S) -> list[int]:
     return killed
 
 
-def find_strays(runs_dir: Path | None = None) -> list[Stray]:
+def find_orphans(runs_dir: Path | None = None) -> list[Orphan]:
     """The processes of this user's runs whose supervisor is gone; with `runs_dir`, of the runs in it only."""
     own_namespace, alive = pid_namespace("self"), dict[str, bool]()
     found = []
@@ -78,37 +78,37 @@ def find_strays(runs_dir: Path | None = None) -> list[Stray]:
         if supervisor not in alive:
             alive[supervisor] = is_alive(supervisor)
         if not alive[supervisor] and (start := start_time(pid)):
-            stray = Stray(pid, start, token, environ.get("RANK", ""), _command(pid))
-            if runs_dir is None or (runs_dir / stray.run_id).is_dir():
-                found.append(stray)
-    return sorted(found, key=lambda stray: (stray.token, stray.rank, stray.pid))
+            orphan = Orphan(pid, start, token, environ.get("RANK", ""), _command(pid))
+            if runs_dir is None or (runs_dir / orphan.run_id).is_dir():
+                found.append(orphan)
+    return sorted(found, key=lambda orphan: (orphan.token, orphan.rank, orphan.pid))
 
 
-def end_strays(strays: list[Stray]) -> list[Stray]:
+def end_orphans(orphans: list[Orphan]) -> list[Orphan]:
     """Sends SIGKILL to each that is still the same process, and waits; returns those still there."""
-    for stray in strays:
-        _kill(stray.pid, stray.token, stray.start)
+    for orphan in orphans:
+        _kill(orphan.pid, orphan.token, orphan.start)
     deadline = time.monotonic() + GONE_S
-    while (left := [stray for stray in strays if is_alive(f"{stray.pid}:{stray.start}")]) and (
+    while (left := [orphan for orphan in orphans if is_alive(f"{orphan.pid}:{orphan.start}")]) and (
         time.monotonic() < deadline
     ):
         time.sleep(0.02)
     return left
 
 
-def describe_strays(strays: list[Stray]) -> str:
+def describe_orphans(orphans: list[Orphan]) -> str:
     """Lists what was left behind, one line per run."""
-    runs: dict[str, list[Stray]] = {}
-    for stray in strays:
-        runs.setdefault(stray.run_id, []).append(stray)
+    runs: dict[str, list[Orphan]] = {}
+    for orphan in orphans:
+        runs.setdefault(orphan.run_id, []).append(orphan)
     return "\n".join(f"{run_id}: {', '.join(map(_describe, some))}" for run_id, some in runs.items())
 
 
-def _describe(stray: Stray) -> str:
-    if not stray.rank:
-        return f"pid {stray.pid}"
-    what = "rank" if "trainers.rank.process" in stray.command else "started by rank"
-    return f"{what} {stray.rank} (pid {stray.pid})"
+def _describe(orphan: Orphan) -> str:
+    if not orphan.rank:
+        return f"pid {orphan.pid}"
+    what = "rank" if "trainers.rank.process" in orphan.command else "started by rank"
+    return f"{what} {orphan.rank} (pid {orphan.pid})"
 
 
 def _kill(pid: int, token: str, start: int = 0) -> bool:

@@ -28,7 +28,7 @@ from trainers.contract.lines import encode_json
 from trainers.contract.notices import write_notification_config
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.launch.errors import LaunchError
-from trainers.launch.prepare import look
+from trainers.launch.prepare import installed_for
 
 
 def make_directory(plan: Plan, runs_dir: Path, machine: Machine, about: About) -> RunDir:
@@ -96,7 +96,7 @@ def code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:
 
 
 def _describe_environment(plan: Plan, machine: Machine) -> dict[str, object]:
-    config, ranks = plan.config, look(plan.config, find_interpreter(plan.config.backend, plan.config.python))
+    config, ranks = plan.config, installed_for(plan.config, find_interpreter(plan.config.backend, plan.config.python))
     packages = dict.fromkeys(["numpy", *BACKENDS[config.backend].packages])
     return {
         "host": socket.gethostname(),

@@ -29,7 +29,7 @@ def prepare(config: RunConfig, machine: Machine) -> Plan:
     telemetry_interval_s()
     hang_limit_s()
     interpreter = find_interpreter(config.backend, config.python)
-    backend, installed = BACKENDS[config.backend], look(config, interpreter)
+    backend, installed = BACKENDS[config.backend], installed_for(config, interpreter)
     config = drop_inapplicable(place(config, machine))
     _make_mirror_directory(config)
     if not backend.builtin:
@@ -62,8 +62,8 @@ def _make_mirror_directory(config: RunConfig) -> None:
             raise ConfigError([Problem("mirror", message)]) from None
 
 
-def look(config: RunConfig, interpreter: Interpreter) -> Installed:
+def installed_for(config: RunConfig, interpreter: Interpreter) -> Installed:
     """What the ranks' interpreter has; a program that a script names may be none, and is then not asked."""
     named = os.path.basename(interpreter.python).startswith(("python", "pypy"))
     asked = BACKENDS[config.backend].builtin or named
-    return interpreter.look() if asked and find_program(interpreter.python) else Installed(interpreter.python)
+    return interpreter.inspect() if asked and find_program(interpreter.python) else Installed(interpreter.python)

@@ -126,14 +126,14 @@ class InFlight:
         """Waits until at most so many steps are left, and reports the others."""
         while len(self._given) > most:
             self._wait(self._given[0][3])
-            self._tell()
+            self._report_step()
 
     def abandon(self) -> None:
         """Reports what is left without waiting: the backend has failed, and its device may never be done."""
         while self._given:
-            self._tell()
+            self._report_step()
 
-    def _tell(self) -> None:
+    def _report_step(self) -> None:
         step, loss, gradient_norm, _ = self._given.popleft()
         examples, rate = self._plan.local_batch_size, float(step.rate)
         self._report.step(step.number, loss, examples, rate, gradient_norm, step.waited_s)

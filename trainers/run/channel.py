@@ -74,7 +74,7 @@ class Channel:
         self._told = 0
         self._out = bytearray()
         self._rest = bytearray()
-        self.heard = 0.0
+        self.last_seen = 0.0
         self._pinged = 0.0
         self._best_round_trip = float("inf")
         self.ahead_s = 0.0
@@ -98,7 +98,7 @@ class Channel:
         self._waiting.extendleft(reversed(self._kept))
         self._kept.clear()
         self._rest.clear()
-        self.heard, self._pinged = monotonic(), 0.0
+        self.last_seen, self._pinged = monotonic(), 0.0
         self._best_round_trip = float("inf")
         self.flush()
 
@@ -121,7 +121,7 @@ class Channel:
         """Pings, sends what waits, and gives up a connection that has been silent too long."""
         if self._socket is None:
             return
-        if now - self.heard > SILENT_S:
+        if now - self.last_seen > SILENT_S:
             self.detach()
             return
         if now - self._pinged >= PING_S:
@@ -160,7 +160,7 @@ class Channel:
         if not data:
             self.detach()
             return []
-        self.heard = monotonic()
+        self.last_seen = monotonic()
         self._rest += data
         *lines, self._rest = self._rest.split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
@@ -185,12 +185,12 @@ class Channel:
         if isinstance(message, Ping):
             self._out += self._encode(0, msgspec.json.encode(Pong(message.sent, monotonic())))
             return
-        round_trip = self.heard - message.sent
+        round_trip = self.last_seen - message.sent
         # The shortest round trip leaves the least doubt; it ages, because clocks drift apart.
         self._best_round_trip *= 1.01
         if 0 <= round_trip <= self._best_round_trip:
             self._best_round_trip = round_trip
-            self.ahead_s = message.mono - (message.sent + self.heard) / 2
+            self.ahead_s = message.mono - (message.sent + self.last_seen) / 2
 
     def _encode(self, number: int, body: bytes) -> bytes:
         self._told = self.confirmed

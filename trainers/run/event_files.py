@@ -40,7 +40,7 @@ class Scalar(NamedTuple):
     value: float
 
 
-class EventFiles:
+class FoundEventFiles:
     """The event files in a directory and those below, with a `host` those that it has written.
 
     What they hold before the start is skipped.

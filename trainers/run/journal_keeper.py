@@ -35,7 +35,7 @@ class JournalKeeper:
         self._writer = JournalWriter(run.journal)
         self._digest = DigestWriter(run, self._writer)
         self._watch = JournalWatch(self._writer, lock, attempt)
-        self._recorder = Recorder(self._writer)
+        self._checkpoint_ack = CheckpointAck(self._writer)
         self._tail = TailKeeper(run, self._writer, summary, lambda: self._digest.earlier)
         self._events: list[Event] = []
         """Those to be written next."""
@@ -52,7 +52,7 @@ class JournalKeeper:
 
     def add(self, event: Event) -> None:
         if isinstance(event, Checkpoint):
-            self._recorder.add(event)
+            self._checkpoint_ack.add(event)
         self._tail.add(event)
         self._events.append(event)
 
@@ -70,7 +70,7 @@ class JournalKeeper:
             self._events.clear()
             self._digest.write_due()
         self._writer.sync_due()
-        self._recorder.report_covered(reached, saver)
+        self._checkpoint_ack.report_covered(reached, saver)
         self._events += self._watch.check()
 
     def write_at_once(self) -> None:
@@ -89,7 +89,7 @@ class JournalKeeper:
         self._watch.end()
 
 
-class Recorder:
+class CheckpointAck:
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self._committed: list[int] = []

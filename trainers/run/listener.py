@@ -175,7 +175,7 @@ class Reporters:
         own = {rank.pid for rank in self._node.ranks.values()}
         return [one for one in self.connections if one.pid not in own]
 
-    def hear(self, connection: Connection, *, final: bool = False) -> None:
+    def on_message(self, connection: Connection, *, final: bool = False) -> None:
         """Reads a connection; with `final` its process has ended."""
         for message in connection.messages.read_all() if final else connection.messages.read():
             if isinstance(message, wire.Hello):
@@ -201,7 +201,7 @@ class Reporters:
 
     def _accept(self) -> None:
         while (connection := self._listener.accept()) is not None:
-            self._reactor.watch(connection.messages.fd, partial(self.hear, connection))
+            self._reactor.watch(connection.messages.fd, partial(self.on_message, connection))
 
     def _attach(self, connection: Connection, hello: wire.Hello) -> None:
         if self._node.is_ending():

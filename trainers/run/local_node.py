@@ -192,7 +192,7 @@ class LocalNode:
             self._start_sampler()
         if self._sampler is not None:
             self._sampler.advance(now)
-        self._oom.look(now)
+        self._oom.poll(now)
         if read_logs:
             for rank in self.ranks.values():
                 self._report(rank.new_lines())
@@ -273,7 +273,7 @@ class LocalNode:
             self.take(rank, rank.messages.read_all(), rank)
             self._reactor.forget(rank.messages.fd)
         if self.reporters is not None and rank.connection is not None:
-            self.reporters.hear(rank.connection, final=True)
+            self.reporters.on_message(rank.connection, final=True)
         self._reactor.forget(rank.exit_fd)
         rank.wait()
         self._report(rank.new_lines(final=True))

@@ -97,7 +97,7 @@ class Agent:
             if self._channel.connected:
                 self._channel.confirmed = self._channel.received
                 self._channel.advance(now)
-                self._lost_at = self._channel.heard
+                self._lost_at = self._channel.last_seen
             else:
                 self._connect(now)
             if now - polled >= POLL_S:

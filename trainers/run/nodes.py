@@ -225,21 +225,21 @@ class Nodes:
             if not link.session:
                 continue
             link.channel.advance(now)
-            quiet = now - link.channel.heard > NAMED_S
+            quiet = now - link.channel.last_seen > NAMED_S
             if not quiet and link.silent_since is not None:
                 lasted, link.silent_since = now - link.silent_since, None
                 text = f"{link.name} is connected again, after {lasted:.0f} s"
                 self._note(link, "back")
                 self._sink.on_event(Alert(kind="node", severity="info", node=link.number, text=text, ended=True))
             elif quiet and link.silent_since is None and (link.ranks or not self._begun):
-                link.silent_since = link.channel.heard
+                link.silent_since = link.channel.last_seen
                 grace = f"{self._plan.config.node_grace_s:.0f} s"
                 text = f"{link.name} is not connected; it is given up after {grace}"
                 self._note(link, "silent")
                 self._sink.on_event(Alert(kind="node", node=link.number, text=text))
             grace_s = FAILING_S if failing else self._plan.config.node_grace_s
-            if at_once and link.ranks and now - link.channel.heard > FAILING_S:
-                link.silent_since = link.silent_since or link.channel.heard
+            if at_once and link.ranks and now - link.channel.last_seen > FAILING_S:
+                link.silent_since = link.silent_since or link.channel.last_seen
                 lost.append(link)
             elif link.silent_since is not None and now - link.silent_since > grace_s:
                 lost.append(link)

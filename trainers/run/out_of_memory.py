@@ -28,7 +28,7 @@ class OomWatch:
         self._files = files
         self._counts: deque[tuple[float, _Count | None]] = deque([(now, self._read())])
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         if now - self._counts[-1][0] >= KEEP_S:
             self._counts.append((now, self._read()))
             while len(self._counts) > 2:

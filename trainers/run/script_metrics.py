@@ -20,7 +20,7 @@ from trainers.config.run_config import RunConfig
 from trainers.config.script_syntax import STEP, as_read, compile_pattern
 from trainers.contract.events import Alert, LogLine, Metrics
 from trainers.contract.metrics import MAX_COUNT, MAX_STEP
-from trainers.run.event_files import EventFiles, Scalar
+from trainers.run.event_files import FoundEventFiles, Scalar
 from trainers.run.processes import RankProcess
 from trainers.run.step_batch import Budget, pack
 
@@ -53,7 +53,7 @@ class ScriptMetrics:
             )
         if config.tensorboard_dir:
             self._idle["tensorboard_dir"] = f"no scalar was written below tensorboard_dir {config.tensorboard_dir!r}"
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, RowBatch] = {}
         self._ranks: dict[int, int] = {}
         self._dropped: set[str] = set()
         """Settings of which a value was dropped, which is said once."""
@@ -134,8 +134,8 @@ class ScriptMetrics:
             text = f"{setting}: step {step:,.0f}{what} is out of range, or too far from the step before: not recorded"
             self._out.append(Alert(kind="metric", text=text))
 
-    def _batch(self, rank: int) -> Batch:
-        return self._batches.setdefault(rank, Batch(rank))
+    def _batch(self, rank: int) -> RowBatch:
+        return self._batches.setdefault(rank, RowBatch(rank))
 
 
 class MatchedLines:
@@ -176,7 +176,7 @@ class MatchedLines:
                 yield Row(self._step, values)
 
 
-class Batch:
+class RowBatch:
     """The rows of one rank on their way to the journal: joined into events, and thinned if there are too many."""
 
     def __init__(self, rank: int) -> None:
@@ -244,7 +244,7 @@ class _FileReader:
     def __init__(self, directory: Path, host: str) -> None:
         self.found: deque[Scalar | Path] = deque()
         """Scalars, and files that are damaged."""
-        self._files = EventFiles(directory, host)
+        self._files = FoundEventFiles(directory, host)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._read, name="event-files", daemon=True)
         self._thread.start()

@@ -51,7 +51,7 @@ class Queue:
     def _wait(self) -> bool:
         """Waits with the lock until the job begins; False if it never will."""
         began = look_at = beat_at = written = monotonic()
-        seen = slurm.Job("")
+        seen = slurm.JobState("")
         with suppress(OSError):
             write_atomically(self._run.queued, self._job.encode())
         self._note(machine())
@@ -74,7 +74,7 @@ class Queue:
             if now >= look_at:
                 look_at = now + min(LOOK_MOST_S, LOOK_S + 0.05 * (now - began))
             sleep(POLL_S)
-        self._say("")
+        self._report_trouble("")
         os.close(self._lock)
         return True
 
@@ -103,16 +103,16 @@ class Queue:
                     self._let_go()
                 return False
 
-    def _look_and_say(self) -> slurm.Job | None:
+    def _look_and_say(self) -> slurm.JobState | None:
         try:
             job = slurm.look_up(self._job)
         except slurm.SlurmError as error:
-            self._say(f"Slurm does not answer: {error}; the job is not affected")
+            self._report_trouble(f"Slurm does not answer: {error}; the job is not affected")
             return None
-        self._say("")
+        self._report_trouble("")
         return job
 
-    def _say(self, trouble: str) -> None:
+    def _report_trouble(self, trouble: str) -> None:
         """Writes that Slurm does not answer, or answers again, once."""
         if trouble and not self._trouble:
             self._write(Alert(kind="slurm", text=trouble))

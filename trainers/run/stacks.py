@@ -108,7 +108,7 @@ class StackDump:
         self._awaited = {number for number, rank in ranks.items() if rank.directory is None and rank.ask_stacks()}
         self._heard: list[Stacks] = []
 
-    def hear(self, stacks: Stacks) -> None:
+    def on_stacks(self, stacks: Stacks) -> None:
         """Takes a remote rank's stacks; without text it has written none."""
         self._awaited.discard(stacks.rank)
         self._heard.append(stacks)

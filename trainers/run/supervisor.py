@@ -66,7 +66,7 @@ from trainers.run.script_process import reserve_port
 from trainers.run.teardown import Teardown
 from trainers.run.watchdog import Watchdog
 from trainers.state.summary import last_attempt, summarise
-from trainers.state.summary_meter import Tally
+from trainers.state.summary_meter import SummaryMeter
 
 TICK_S = 0.05
 POLL_S = 0.1
@@ -94,7 +94,7 @@ class Supervisor:
         best = best_saved(run.checkpoints) if resumed else NEVER
         self._attempt = last_attempt(run) + 1
         before = summarise(run).summary if self._attempt > 1 else None
-        self._tally = Tally(plan, plan.world_size, self._from, best, before)
+        self._meter = SummaryMeter(plan, plan.world_size, self._from, best, before)
         self._journal = JournalKeeper(run, lock, self._attempt, self._summary)
         self._saved: tuple[int, str] | None = None
         """Step and name of the last checkpoint."""
@@ -104,7 +104,7 @@ class Supervisor:
         self._failures: list[Failure] = []
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._is_script else None)
-        self._watchdog = Watchdog(self._emit, self._place_of, self._away)
+        self._watchdog = Watchdog(self._emit, self._place_of, self._unreachable)
         self._mirror: Helper | None = None
         """Ends by itself, once it has read the end of the run."""
         self._reactor = Reactor()
@@ -202,7 +202,7 @@ class Supervisor:
         """The node of a rank as text; "" on one machine."""
         return self._nodes.place_of(rank) if self._nodes is not None else ""
 
-    def _away(self) -> dict[int, str]:
+    def _unreachable(self) -> dict[int, str]:
         """The ranks whose node does not answer, each with the node's name."""
         return self._nodes.away() if self._nodes is not None else {}
 
@@ -242,15 +242,15 @@ class Supervisor:
         if isinstance(event, Metrics):
             if event.node:
                 self._node.note_found()
-            self._tally.add(event)
+            self._meter.add(event)
         self._emit(event)
 
     def on_messages(self, rank: LocalRank | RemoteRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
         for message in messages:
             if isinstance(message, wire.Heartbeat):
-                self._watchdog.hear(message, monotonic())
+                self._watchdog.on_heartbeat(message, monotonic())
             elif isinstance(message, Stacks):
-                self._watchdog.hear_stacks(message)
+                self._watchdog.on_stacks(message)
             elif isinstance(message, wire.Vote):
                 self._agreement.count(message, via, self._voters())
             elif isinstance(message, StopRequested):
@@ -271,7 +271,7 @@ class Supervisor:
                         # All ranks of a script may report it.
                         continue
                     self._saved = message.step, message.name
-                self._tally.add(message)
+                self._meter.add(message)
                 self._emit(message)
 
     def on_attached(self, rank: AttachedRank | RemoteRank) -> None:
@@ -298,7 +298,7 @@ class Supervisor:
             self._wait_until = monotonic() + LATE_RANK_S
         if self._teardown.killing and (self._teardown.at_once or failure is None or not failure[0].lost):
             return
-        last_step = self._tally.last_step(rank.rank)
+        last_step = self._meter.last_step(rank.rank)
         if failure is None:
             if not rank.done:
                 self._emit(Phase(rank=rank.rank, phase="done"))
@@ -377,14 +377,14 @@ class Supervisor:
 
     def _summary(self) -> Summary:
         """What the run has come to."""
-        return self._tally.summary(monotonic() - self._started, self._journal.earlier)
+        return self._meter.summary(monotonic() - self._started, self._journal.earlier)
 
     def _emit(self, event: Event) -> None:
         self._journal.add(event)
 
     def _write(self, *, durable: bool = False) -> None:
         saver = self._node.ranks.get(0)
-        self._journal.write(self._tally.step, saver if isinstance(saver, RankProcess) else None, durable=durable)
+        self._journal.write(self._meter.step, saver if isinstance(saver, RankProcess) else None, durable=durable)
         if self._nodes is not None and not self._journal.is_blocked:
             self._nodes.confirm()
 

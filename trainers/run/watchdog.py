@@ -39,7 +39,7 @@ class RankProgress(NamedTuple):
 
 @dataclass
 class _Rank:
-    standing: RankProgress
+    progress: RankProgress
     since: float
     stopped_at: float | None = None
 
@@ -53,21 +53,21 @@ class HangWatch:
     _slowest: dict[PhaseName, float] = field(default_factory=dict)
     _looked: float | None = None
 
-    def hear(self, rank: int, standing: RankProgress, now: float) -> None:
+    def on_progress(self, rank: int, progress: RankProgress, now: float) -> None:
         known = self._ranks.get(rank)
         if known is None:
-            self._ranks[rank] = _Rank(standing, now)
-        elif known.standing != standing:
-            phase = known.standing.phase
-            if self.hung_since is None and known.standing.step:
+            self._ranks[rank] = _Rank(progress, now)
+        elif known.progress != progress:
+            phase = known.progress.phase
+            if self.hung_since is None and known.progress.step:
                 # The very first step, and a hang, say nothing about usual times.
                 self._slowest[phase] = max(self._slowest.get(phase, 0.0), now - known.since)
-            known.standing, known.since = standing, now
+            known.progress, known.since = progress, now
 
     def forget(self, rank: int) -> None:
         self._ranks.pop(rank, None)
 
-    def look(self, now: float, stopped: Iterable[int] = ()) -> float | None:
+    def poll(self, now: float, stopped: Iterable[int] = ()) -> float | None:
         """Returns seconds without progress, if worth reporting; `now` is monotonic; call about once a second."""
         before, self._looked = self._looked, now
         still = set(stopped)
@@ -78,11 +78,11 @@ class HangWatch:
                 rank.since = now
         for number, rank in self._ranks.items():
             rank.stopped_at = (rank.stopped_at or now) if number in still else None
-        waiting = [rank for rank in self._ranks.values() if rank.standing.phase != "done"]
+        waiting = [rank for rank in self._ranks.values() if rank.progress.phase != "done"]
         if not waiting or still:
             return None
         silent = now - max(rank.since for rank in waiting)
-        if self.hung_since is not None or silent < max(self._limit(rank.standing.phase) for rank in waiting):
+        if self.hung_since is not None or silent < max(self._limit(rank.progress.phase) for rank in waiting):
             return None
         self.hung_since = now - silent
         return silent
@@ -98,11 +98,11 @@ class HangWatch:
         after = min(10.0, self.limit_s)
         return [n for n, rank in self._ranks.items() if rank.stopped_at is not None and now - rank.stopped_at >= after]
 
-    def standings(self) -> dict[int, RankProgress]:
-        return {n: rank.standing for n, rank in sorted(self._ranks.items()) if rank.standing.phase != "done"}
+    def progress_by_rank(self) -> dict[int, RankProgress]:
+        return {n: rank.progress for n, rank in sorted(self._ranks.items()) if rank.progress.phase != "done"}
 
     def behind(self) -> list[int]:
-        steps = {number: standing.step for number, standing in self.standings().items()}
+        steps = {number: progress.step for number, progress in self.progress_by_rank().items()}
         return [number for number, step in steps.items() if step < max(steps.values())]
 
     def _limit(self, phase: PhaseName) -> float:
@@ -117,33 +117,33 @@ class HangWatch:
 
 def describe(
     silent_s: float,
-    standings: dict[int, RankProgress],
+    progress_by_rank: dict[int, RankProgress],
     behind: list[int],
     elsewhere: str = "",
     place_of: Callable[[int], str] = lambda rank: "",
-    away: Mapping[int, str] = MappingProxyType({}),
+    unreachable: Mapping[int, str] = MappingProxyType({}),
 ) -> str:
     """Describes a hang; `elsewhere` says how some ranks differ from others at the same step, if known.
 
-    `place_of` returns a rank's node, or "" on one machine; `away` are the ranks whose node does not answer, and its
-    name: nobody knows where they are.
+    `place_of` returns a rank's node, or "" on one machine; `unreachable` are the ranks whose node does not
+    answer, and its name: nobody knows where they are.
     """
-    if away:
-        standings = {rank: standing for rank, standing in standings.items() if rank not in away}
-    step = max((standing.step for standing in standings.values()), default=0)
-    phases = {standing.phase for standing in standings.values()}
+    if unreachable:
+        progress_by_rank = {rank: progress for rank, progress in progress_by_rank.items() if rank not in unreachable}
+    step = max((progress.step for progress in progress_by_rank.values()), default=0)
+    phases = {progress.phase for progress in progress_by_rank.values()}
     nothing = f"no progress for {silent_s:.0f} s"
-    if away:
-        names = list(dict.fromkeys(away.values()))
-        at = f"; the other ranks are at step {step:,}" if standings else ""
+    if unreachable:
+        names = list(dict.fromkeys(unreachable.values()))
+        at = f"; the other ranks are at step {step:,}" if progress_by_rank else ""
         return f"{nothing}: {listed(names)} {'does' if len(names) == 1 else 'do'} not answer{at}"
     if not behind:
         at = f"at step {step:,}" if step else "before the first step"
         doing = f" ({phases.pop()})" if len(phases) == 1 else ""
-        who = "all ranks are" if len(standings) > 1 else "the rank is"
+        who = "all ranks are" if len(progress_by_rank) > 1 else "the rank is"
         return f"{nothing}: {who} {at}{doing}{'; ' + elsewhere if elsewhere else ''}"
-    waiting = [rank for rank in standings if rank not in behind]
-    steps = sorted({standings[rank].step for rank in behind})
+    waiting = [rank for rank in progress_by_rank if rank not in behind]
+    steps = sorted({progress_by_rank[rank].step for rank in behind})
     where = f"at step {steps[0]:,}" if len(steps) == 1 else f"at steps {steps[0]:,} to {steps[-1]:,}"
     verb = "is" if len(behind) == 1 else "are"
     others = "waits" if len(waiting) == 1 else "wait"
@@ -161,16 +161,16 @@ class Rank(Asked, Protocol):
 
 
 class Watchdog:
-    """`place_of` returns a rank's node as text, "" on one machine; `away` each silent node's ranks, with its name."""
+    """`place_of` returns a rank's node, "" on one machine; `unreachable` the ranks of silent nodes."""
 
     def __init__(
         self,
         emit: Callable[[Event], None],
         place_of: Callable[[int], str] = lambda rank: "",
-        away: Callable[[], Mapping[int, str]] = dict,
+        unreachable: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
-        self._emit, self._place_of, self._find_away = emit, place_of, away
-        self._away: Mapping[int, str] = {}
+        self._emit, self._place_of, self._find_unreachable = emit, place_of, unreachable
+        self._unreachable: Mapping[int, str] = {}
         self._watch = HangWatch()
         self._looked = 0.0
         self._dump: StackDump | None = None
@@ -178,13 +178,13 @@ class Watchdog:
         self._late: int | None = None
         self._stopped: set[int] = set()
 
-    def hear(self, heartbeat: wire.Heartbeat, now: float) -> None:
-        self._watch.hear(heartbeat.rank, RankProgress(heartbeat.step, heartbeat.phase), now)
+    def on_heartbeat(self, heartbeat: wire.Heartbeat, now: float) -> None:
+        self._watch.on_progress(heartbeat.rank, RankProgress(heartbeat.step, heartbeat.phase), now)
 
-    def hear_stacks(self, stacks: Stacks) -> None:
+    def on_stacks(self, stacks: Stacks) -> None:
         """Takes the stacks of a rank on another node; they are dropped if nobody waits for them any more."""
         if self._dump is not None:
-            self._dump.hear(stacks)
+            self._dump.on_stacks(stacks)
 
     def forget(self, rank: int) -> None:
         self._watch.forget(rank)
@@ -197,7 +197,7 @@ class Watchdog:
         if now - self._looked < LOOK_S:
             return
         self._looked = now
-        silent = self._watch.look(now, [number for number, rank in live.items() if rank.is_stopped()])
+        silent = self._watch.poll(now, [number for number, rank in live.items() if rank.is_stopped()])
         self._report_stopped(now, live)
         if (lasted := self._watch.over(now)) is not None:
             if self._dump is not None:
@@ -208,30 +208,30 @@ class Watchdog:
             self._emit(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
         if silent is not None:
             # Recorded now: the report describes the moment their stacks were requested.
-            self._hang = silent, self._watch.standings(), self._watch.behind()
-            self._away = self._find_away()
+            self._hang = silent, self._watch.progress_by_rank(), self._watch.behind()
+            self._unreachable = self._find_unreachable()
             self._dump = StackDump(live, now)
 
     def _report_hang(self, dump: StackDump) -> None:
-        silent, standings, behind = self._hang
+        silent, progress_by_rank, behind = self._hang
         stacks = dump.read()
         for one in stacks:
             self._emit(one)
-        if mute := sorted(set(standings) - {one.rank for one in stacks} - set(self._away)):
+        if mute := sorted(set(progress_by_rank) - {one.rank for one in stacks} - set(self._unreachable)):
             who = describe_ranks(mute, self._place_of)
             self._emit(LogLine(rank=None, stream="run", text=f"{who} gave no Python stacks"))
-        if self._away:
+        if self._unreachable:
             behind = []
-        suspicion = None if behind or self._away else suspect(stacks, self._place_of)
+        suspicion = None if behind or self._unreachable else suspect(stacks, self._place_of)
         words = suspicion.words if suspicion else ""
-        text = describe(silent, standings, behind, words, self._place_of, self._away)
+        text = describe(silent, progress_by_rank, behind, words, self._place_of, self._unreachable)
         behind = suspicion.ranks if suspicion else behind
-        if not self._away and (collective := suspect_collective(stacks, self._place_of)):
+        if not self._unreachable and (collective := suspect_collective(stacks, self._place_of)):
             text = f"{text}; {collective.words}"
             behind = behind or collective.ranks
         self._late = behind[0] if len(behind) == 1 else None
-        step = min((standing.step for standing in standings.values()), default=None)
-        several = sorted(self._away) or (behind if self._late is None else [])
+        step = min((progress.step for progress in progress_by_rank.values()), default=None)
+        several = sorted(self._unreachable) or (behind if self._late is None else [])
         self._emit(Alert(kind="hang", severity="error", rank=self._late, ranks=several, step=step, text=text))
 
     def _report_stopped(self, now: float, live: Mapping[int, Rank]) -> None:

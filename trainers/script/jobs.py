@@ -42,14 +42,14 @@ _ENVIRONMENTS = (
 
 
 REPORTS = "TUIAPP_REPORTS"
-"""Environment variable of a process that reports, and so of those that it starts: its pid and `Place`."""
+"""Environment variable of a process that reports, and so of those that it starts: its pid and `JobRank`."""
 
 
 class StoppedError(Exception):
     """The job's run was stopped after this process began: it is to end, and begins no other run."""
 
 
-class Place(NamedTuple):
+class JobRank(NamedTuple):
     rank: int
     world_size: int
     job: str
@@ -64,7 +64,7 @@ class Place(NamedTuple):
     """Whether the process that started this one reports as this rank, and this one is not known to be it."""
 
 
-def find_place(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> Place:
+def find_place(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> JobRank:
     """Returns this process's place; arguments take precedence over frameworks, and those over the environment.
 
     `begun`: how many runs the process has begun: a job whose ranks finish a run and begin another has two.
@@ -88,10 +88,10 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
     local_size = (_local_size(part) if part else None) or place[1]
     first_of_part = part is not None and 0 in (_number("LOCAL_RANK"), _number("SLURM_LOCALID"))
     inherited = not known and same and (several or bool(launched) or job == starters_job)
-    return Place(*place, job, part, local_size, first_of_part, inherited)
+    return JobRank(*place, job, part, local_size, first_of_part, inherited)
 
 
-def set_reports(place: Place | None) -> None:
+def set_reports(place: JobRank | None) -> None:
     """Lets the processes that this one starts know what it reports as; None: it reports no more."""
     os.environ.pop(REPORTS, None)
     if place is not None:
@@ -129,7 +129,7 @@ def _job_of_port() -> str:
     return "" if launched or not address or not port else f"{socket.gethostname()} torch {address} {port}"
 
 
-def find_run(runs_dir: Path, place: Place, make: Callable[[], RunDir]) -> RunDir:
+def find_run(runs_dir: Path, place: JobRank, make: Callable[[], RunDir]) -> RunDir:
     """Returns the live run that records a job; the first rank to ask makes it.
 
     Where another process that lives reports as this rank already, the ranks are those of another job of the same name,
@@ -205,7 +205,7 @@ def _remove_stale(directory: Path) -> None:
                 path.unlink()
 
 
-def suffix(place: Place) -> str:
+def suffix(place: JobRank) -> str:
     """What makes a run's name differ from those of the other tasks of an array, and of the other nodes of a job."""
     task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
     return (f"-{task}" if task else "") + (f"-node{place.part[0]}" if place.part else "")

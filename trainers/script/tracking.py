@@ -42,7 +42,7 @@ MAX_FACT = 4096
 """Characters of a value of `config` or `summary`."""
 
 
-class Facts(dict[str, Any]):
+class ReportedDict(dict[str, Any]):
     """A dictionary whose items are attributes too; changes are reported, and to `refuse` why one cannot be made."""
 
     def __init__(self, report: Callable[[dict[str, Any]], None], refuse: Callable[[Exception], None]) -> None:
@@ -304,27 +304,27 @@ class Run:
             raise AttributeError(name)
         return _unsupported(name)
 
-    def _facts(self, which: str) -> Facts:
-        return Facts(
-            lambda values: self._tell_facts(**{which: values}),
+    def _facts(self, which: str) -> ReportedDict:
+        return ReportedDict(
+            lambda values: self._report_facts(**{which: values}),
             lambda error: self._say_once(f"{which}: {type(error).__name__}: {error}"),
         )
 
-    def _tell(self, config: Any, name: str, total_steps: int) -> None:
+    def _report(self, config: Any, name: str, total_steps: int) -> None:
         if config is not None:
             self.config.update(config)
         try:
             if name or total_steps:
-                self._tell_facts(name=str(name or ""), total_steps=int(total_steps))
+                self._report_facts(name=str(name or ""), total_steps=int(total_steps))
         except Exception as error:
             self._say_once(f"init: {type(error).__name__}: {error}")
 
-    def _tell_facts(self, **facts: Any) -> None:
+    def _report_facts(self, **facts: Any) -> None:
         if not self.finished:
             try:
-                from trainers.contract.events import Facts as Event
+                from trainers.contract.events import Facts
 
-                self._client.backlog.append(Event(**{key: _plain(value) for key, value in facts.items()}))
+                self._client.backlog.append(Facts(**{key: _plain(value) for key, value in facts.items()}))
             except Exception as error:
                 self._say_once(f"{', '.join(facts)}: {type(error).__name__}: {error}")
 
@@ -406,7 +406,7 @@ def init(
     try:
         _run = _begin(name, dir, rank, world_size, mode)
         name = _run.name if name and _run.directory else name
-        _run._tell(config, name, total_steps)
+        _run._report(config, name, total_steps)
         if _.get("sync_tensorboard"):
             _run._say_once(
                 "sync_tensorboard has no effect; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files"
@@ -423,7 +423,7 @@ def current(name: str = "", config: Any = None, total_steps: int = 0) -> Run:
     """Returns the present run, with `config` and `total_steps` added to it; begins one if none is there."""
     if _run is None or _run.finished:
         return init(name, config, total_steps)
-    _run._tell(config, "", total_steps)
+    _run._report(config, "", total_steps)
     return _run
 
 

@@ -28,9 +28,9 @@ from trainers.contract.events import AnyEvent, Event, Metrics, decode
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS, evaluation_of
 from trainers.contract.rundir import RunDir
-from trainers.state.effort import Effort
 from trainers.state.gaps import Gaps
 from trainers.state.timeline import Timeline
+from trainers.state.totals import Totals
 
 if TYPE_CHECKING:
     from trainers.state.curves import Curves
@@ -59,7 +59,7 @@ class Digest:
     utilization: dict[str, Series] = field(default_factory=dict)
     """GPU UUID → utilization by the step that the run had reached."""
     timeline: Timeline = field(default_factory=Timeline)
-    effort: Effort = field(default_factory=Effort)
+    effort: Totals = field(default_factory=Totals)
     gaps: Gaps = field(default_factory=Gaps)
     forgotten: int = 0
     """Number of events shown in the log that are no longer in `events`."""
@@ -92,7 +92,7 @@ class _Stored(msgspec.Struct, array_like=True):
     start: float | None
     base: float
     end: float
-    effort: Effort
+    effort: Totals
     gaps: list[tuple[int, int]]
     """Spans of steps that some rank lacks."""
     reached: dict[int, int]
@@ -112,7 +112,7 @@ def is_logged(event: AnyEvent | Event) -> bool:
 
 
 def write_digest(
-    run: RunDir, offset: int, curves: Curves, effort: Effort, lines: Sequence[bytes], logged: int, last_line: bytes
+    run: RunDir, offset: int, curves: Curves, effort: Totals, lines: Sequence[bytes], logged: int, last_line: bytes
 ) -> None:
     """Replaces a run's digest by that of `curves` and `lines`, kept events, up to the journal's `last_line`.
 

@@ -16,8 +16,8 @@ from trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, 
 from trainers.contract.rundir import RunDir
 from trainers.state.curves import Curves
 from trainers.state.digest import Digest, is_logged, write_digest
-from trainers.state.effort import Batch, EffortMeter, batch_of
 from trainers.state.readings import MOST_GPUS
+from trainers.state.totals import StepTotals, TotalsMeter, totals_of
 
 BUCKETS = 2048
 """Most per curve: more than a terminal has dots across."""
@@ -59,7 +59,7 @@ class _KeptBatch(NamedTuple):
     mono: float
     first_step: int
     steps: int
-    batch: Batch
+    batch: StepTotals
 
 
 class DigestKeeper:
@@ -76,7 +76,7 @@ class DigestKeeper:
         self._batches: dict[int, deque[_KeptBatch]] = {}
         self._steps: dict[int, int] = {}
         self.curves = Curves(closest=BUCKETS, most=ALL_BUCKETS)
-        self._meter = EffortMeter()
+        self._meter = TotalsMeter()
         self._facts = ev.Facts()
         self._world_size = 0
         self._nodes = 1
@@ -199,8 +199,8 @@ class DigestKeeper:
             self._keep(line, 1, "furthest", rank, loss == LOSS, bool(loss), LEARNING_RATE in values)
             self._steps[rank] = last
         if STEP_TIME in values:
-            batch = batch_of(event)
-            self._meter.add_batch(batch)
+            batch = totals_of(event)
+            self._meter.add_steps(batch)
             most = max(3, min(BATCHES_PER_RANK, BATCHES // max(1, self._world_size)))
             batches = self._batches.get(rank)
             if batches is None or batches.maxlen != most:
@@ -247,7 +247,7 @@ class DigestKeeper:
 def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
     batch, steps = kept.batch, kept.steps
     values: dict[str, list[float | None]] = {STEP_TIME: [batch.seconds / steps], EXAMPLES: [batch.examples]}
-    if batch.telling:
+    if batch.reported_seconds:
         values[DATA_WAIT] = [batch.waited / steps]
     return ev.Metrics(
         rank=rank, first_step=kept.first_step, values=values, counts=[steps], time=kept.time, mono=kept.mono

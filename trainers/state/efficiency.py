@@ -19,8 +19,8 @@ from math import isfinite
 
 from trainers.contract.events import DeviceSample, Event, Metrics, RankStarted, RunStarted
 from trainers.state.digest import Digest
-from trainers.state.effort import Effort, EffortMeter
 from trainers.state.peaks import find_peak
+from trainers.state.totals import Totals, TotalsMeter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class EfficiencyMeter:
     """Folds a run's events, in order, into its efficiency over the last `window_s`; None: over all attempts."""
 
     window_s: float | None = None
-    _meter: EffortMeter = field(default_factory=EffortMeter)
-    _marks: deque[tuple[float, Effort]] = field(default_factory=deque)
+    _meter: TotalsMeter = field(default_factory=TotalsMeter)
+    _marks: deque[tuple[float, Totals]] = field(default_factory=deque)
     """Time and totals: at most one a second, the oldest just outside the window."""
     _names: dict[int, str] = field(default_factory=dict)
     _flops_per_example: float | None = None
@@ -84,7 +84,7 @@ class EfficiencyMeter:
         figures = {
             "examples_per_joule": totals.examples / totals.energy_j if totals.energy_j and totals.examples else None,
             "gpu_idle_share": 1 - totals.busy_gpu_seconds / sampled if sampled else None,
-            "data_wait_share": totals.waited_seconds / totals.telling_seconds if totals.telling_seconds else None,
+            "data_wait_share": totals.waited_seconds / totals.reported_seconds if totals.reported_seconds else None,
             "flops_per_second": flops,
             "mfu": flops / peak if flops is not None and peak else None,
             "power_w": totals.energy_j / measured * self._meter.gpus if measured else None,
@@ -92,7 +92,7 @@ class EfficiencyMeter:
         # A damaged journal may hold impossible figures.
         return Efficiency(**{name: one for name, one in figures.items() if one is not None and isfinite(one)})
 
-    def _flops(self, totals: Effort) -> float | None:
+    def _flops(self, totals: Totals) -> float | None:
         if self._flops_per_example is None or not totals.rank_seconds:
             return None
         return self._flops_per_example * totals.examples / totals.rank_seconds * self._world_size

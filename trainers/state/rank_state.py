@@ -18,7 +18,7 @@ SILENT_STEPS = 4  # of its own steps, before a rank is silent
 MAX_BATCHES = 96  # most batches over which a rank's speed is averaged
 
 
-class Batch(NamedTuple):
+class Report(NamedTuple):
     time: float
     last_step: int
     steps: int
@@ -28,11 +28,11 @@ class Batch(NamedTuple):
 
 class Pace:
     def __init__(self) -> None:
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[Report] = deque()
         self._steps = 0
         self._seconds = self._examples = 0.0
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Report) -> None:
         if len(self._batches) == MAX_BATCHES:
             self._forget()
         self._batches.append(batch)
@@ -82,7 +82,7 @@ class Pace:
 
     def step_at(self, time: float) -> float:
         """Returns the step that the rank had reached at that time, by its reports."""
-        later: Batch | None = None
+        later: Report | None = None
         for batch in reversed(self._batches):
             if batch.time <= time:
                 if later is None or later.time <= batch.time:
@@ -122,11 +122,11 @@ class RankState:
                 self.pace = Pace()
             seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
             if not event.time - seconds <= self.stalled_at <= event.time:
-                self.pace.add(Batch(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
+                self.pace.add(Report(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
         elif event.is_training and last_step > self.step and self.pace.seconds_per_step is None:
             if self.pace.last_time < self.stalled_at <= event.time:
                 self.pace = Pace()
-            self.pace.add(Batch(event.time, last_step, 0, 0.0, 0.0))
+            self.pace.add(Report(event.time, last_step, 0, 0.0, 0.0))
         if event.is_training and last_step >= self.step:
             self.step = last_step
             if (name := loss_of(values)) and (name == LOSS or self.loss_name in ("", name)):

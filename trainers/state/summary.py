@@ -42,14 +42,14 @@ STARTING_S = 30.0
 RANK_BYTES, MOST_TAIL_BYTES = 3 << 10, 4 << 20
 """Of a journal's end per rank, which has a batch of each, and of all of them."""
 
-RunStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
+ListedStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
 """"newer": its journal or its run.toml has another schema; "unreadable": its files cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     directory: RunDir
-    status: RunStatus
+    status: ListedStatus
     config: RunConfig | None
     """None if run.toml cannot be read."""
     problem: str
@@ -172,7 +172,7 @@ def _summarise(run: RunDir) -> RunInfo:
     if isinstance(seen.first, RunStarted):
         # A copy of the directory has files of another age.
         started = seen.first.time
-    status: RunStatus
+    status: ListedStatus
     if isinstance(end := seen.last, RunEnded) and not live:
         status = "newer" if newer else end.status
         return found(run, status, config, problem, end.summary, end.reason, started, facts=seen.facts())

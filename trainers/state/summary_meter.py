@@ -13,7 +13,7 @@ from trainers.state.timeline import Earlier, timed, warm_after
 NOTHING = Earlier()
 
 
-class Tally:
+class SummaryMeter:
     """Sums up a run.
 
     `best` has the extremes of earlier attempts' evaluations, `before` what the run had come to: of an attempt in which

@@ -87,7 +87,7 @@ class Alerts:
         self._errors: dict[str, tuple[int, int]] = {}
         """GPU → its corrected and uncorrected ECC errors, when last seen."""
 
-    def look(self, sample: DeviceSample | HostSample) -> list[Alert]:
+    def check(self, sample: DeviceSample | HostSample) -> list[Alert]:
         if isinstance(sample, HostSample):
             return self._host(sample)
         self._gpus[sample.uuid] = sample

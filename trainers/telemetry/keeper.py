@@ -135,7 +135,7 @@ class SamplerKeeper:
                 self._energy[event.uuid] = event.energy_j
             if isinstance(event, DeviceSample | HostSample):
                 self._report(SELF, "")
-                for alert in self._alerts.look(event):
+                for alert in self._alerts.check(event):
                     self._emit(alert)
         if self._messages.ended:
             self._ended()

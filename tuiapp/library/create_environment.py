@@ -256,7 +256,7 @@ def _check(name: str, directory: Path) -> None:
     interpreter = Interpreter(str(directory / "bin" / "python"), "created", f"see {log_path(name)}")
     for backend in BACKENDS.values():
         if backend.framework == name:
-            interpreter.look()
+            interpreter.inspect()
             if reason := why_not(backend.name, interpreter):
                 raise CreateError(reason)
 

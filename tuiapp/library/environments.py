@@ -56,5 +56,5 @@ def look_at_environments() -> Sequence[Environment]:
     """All backends' environments; asks the interpreters that are not known, which takes a while."""
     for backend, interpreter in find_interpreters().items():
         if BACKENDS[backend].builtin and not why_not(backend, interpreter):
-            interpreter.look()
+            interpreter.inspect()
     return find_environments()

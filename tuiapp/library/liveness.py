@@ -41,7 +41,7 @@ class LivenessProbe:
         self._free_since: float | None = None
         self.note = run.lock_note()  # last content of its lock
         self._elsewhere = self.note.machine not in ("", self._machine)  # a cache may be between
-        self.away = False  # directory unreachable at the last poll
+        self.unreachable = False  # directory unreachable at the last poll
         self.trouble = ""  # why a live run reports nothing new; "" while all is well
 
     def __enter__(self) -> LivenessProbe:
@@ -56,8 +56,8 @@ class LivenessProbe:
     def is_alive(self) -> bool:
         """Whether it is or may be live; False once its supervisor is dead or its directory deleted."""
         seen = keep_watched(self._run)
-        self.away = seen is Liveness.UNKNOWN
-        if self.away:
+        self.unreachable = seen is Liveness.UNKNOWN
+        if self.unreachable:
             return self._is_process_alive()
         self._unknown_since = None
         # A note that cannot be read, or no longer, is empty.

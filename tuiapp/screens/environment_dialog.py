@@ -52,7 +52,7 @@ class EnvironmentDialog(Dialog[bool]):
         except CreateError as error:
             self._fail(str(error))
             return
-        self._say(f"{self._why}\n\nOr create a virtual environment for its ranks,\n{made}")
+        self._explain(f"{self._why}\n\nOr create a virtual environment for its ranks,\n{made}")
         self.query_one("#create").focus()
 
     def on_unmount(self) -> None:
@@ -103,10 +103,10 @@ class EnvironmentDialog(Dialog[bool]):
 
     def _fail(self, why: str) -> None:
         self._making = False
-        self._say("✗ " + why)
+        self._explain("✗ " + why)
         self.query_one("#create").display = self.query_one("#progress").display = False
         self.query_one("#cancel", Button).label = "Close"
         self.query_one("#cancel").focus()
 
-    def _say(self, text: str) -> None:
+    def _explain(self, text: str) -> None:
         self.query_one("#text", Static).update("\n".join(sanitize_lines(text)))

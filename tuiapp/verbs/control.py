@@ -83,7 +83,7 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
         if _print_troubles(events):
             return 1
         trouble.report()
-        if pulse.trouble and not pulse.away:
+        if pulse.trouble and not pulse.unreachable:
             # Its journal would report the checkpoint.
             tell(f"the run cannot report a checkpoint; if it saves one, it is in {run.checkpoints}.")
             return 1
@@ -121,7 +121,7 @@ class _Trouble:
 
     def report(self) -> None:
         # Its text contains a running count of seconds.
-        kind = (self._pulse.away, self._pulse.note.over)
+        kind = (self._pulse.unreachable, self._pulse.note.over)
         if self._pulse.trouble and kind not in self._reported:
             self._reported.add(kind)
             tell(self._pulse.trouble)

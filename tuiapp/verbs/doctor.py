@@ -19,7 +19,7 @@ from trainers.config.files import nearest_existing
 from trainers.config.installed import installed_version
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.settings import is_open_to_others, settings_path
-from trainers.contract.orphans import describe_strays, end_strays, find_strays
+from trainers.contract.orphans import describe_orphans, end_orphans, find_orphans
 from trainers.state.text import format_bytes, sanitize
 from tuiapp import __version__
 from tuiapp.library.environments import Environment, look_at_environments
@@ -50,7 +50,7 @@ def examine(options: Namespace) -> int:
         *_data(),
         *_places(runs_dir(options)),
         *_settings(),
-        *_strays(end=options.end_strays),
+        *_strays(end=options.end_orphans),
     ]
     statuses = {finding.status for finding in findings}
     if options.json:
@@ -152,12 +152,12 @@ def _settings() -> Iterator[Finding]:
 
 
 def _strays(*, end: bool) -> Iterator[Finding]:
-    if not (strays := find_strays()):
+    if not (strays := find_orphans()):
         return
-    left = "; ".join(describe_strays(strays).splitlines())
+    left = "; ".join(describe_orphans(strays).splitlines())
     if not end:
         yield Finding("strays", "warn", f"left behind by {left}. To end them: tuiapp doctor --end-strays")
-    elif still := end_strays(strays):
+    elif still := end_orphans(strays):
         yield Finding("strays", "warn", f"still there: pid {', '.join(str(stray.pid) for stray in still)}")
     else:
         yield Finding("strays", "pass", f"ended what was left behind by {left}")

@@ -22,7 +22,7 @@ from trainers.config.settings import Settings, read_settings, settings_path
 from trainers.contract import mailbox
 from trainers.contract.about import About, Change, change_about, read_about
 from trainers.contract.journal import JournalReader
-from trainers.contract.orphans import describe_strays, find_strays
+from trainers.contract.orphans import describe_orphans, find_orphans
 from trainers.contract.rundir import RunDir
 from trainers.launch import launch, resume
 from trainers.state.fold import apply
@@ -48,7 +48,7 @@ EXIT_CODES = {"completed": 0, "failed": 1, "lost": 1, "stopped": 3}
 
 def launch_run(options: Namespace) -> int:
     """Launches or resumes a run and, unless detached, reports on stderr until it ends."""
-    for line in describe_strays(find_strays(runs_dir(options))).splitlines():
+    for line in describe_orphans(find_orphans(runs_dir(options))).splitlines():
         tell(f"left behind by {line}; to end it: tuiapp doctor --end-strays")
     run, offset = _begin(options)
     settings, problems = read_settings()

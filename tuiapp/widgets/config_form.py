@@ -141,7 +141,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
     async def show_machine(self, machine: Machine) -> None:
         self._machine = machine
         self.show_environments()
-        if any(checklist.look_again(machine.gpus) for checklist in self.query(GpuChecklist)):
+        if any(checklist.update(machine.gpus) for checklist in self.query(GpuChecklist)):
             return
         await self.query(GpuChecklist).remove()
         if machine.gpus:

@@ -72,7 +72,7 @@ class GpuChecklist(OptionList):
         for number, line in enumerate(describe_gpus(self._gpus, self._chosen, self._room)):
             self.replace_option_prompt_at_index(number, line)
 
-    def look_again(self, gpus: Sequence[Gpu]) -> bool:
+    def update(self, gpus: Sequence[Gpu]) -> bool:
         """Updates the readings of the same GPUs, keeping the cursor; returns False if the GPUs differ."""
         if [gpu.uuid for gpu in gpus] != [gpu.uuid for gpu in self._gpus]:
             return False

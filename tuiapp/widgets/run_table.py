@@ -18,7 +18,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo, RunStatus
+from trainers.state.summary import ListedStatus, RunInfo
 from trainers.state.text import GAP_CELLS, fit, fitting_columns
 from tuiapp.view.run_list import COLUMNS, Column, is_stalled
 from tuiapp.widgets.selected_text import mark_selection
@@ -26,7 +26,7 @@ from tuiapp.widgets.selected_text import mark_selection
 MARK_CELLS = 2
 """Cells before the columns, for the letter of a marked run."""
 
-_CLASSES: dict[RunStatus, str] = {
+_CLASSES: dict[ListedStatus, str] = {
     "queued": "muted",
     "running": "live",
     "completed": "good",

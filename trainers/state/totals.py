@@ -13,42 +13,42 @@ GAP_S = 10.0
 """Samples further apart do not count for the time between them."""
 
 
-class Batch(NamedTuple):
+class StepTotals(NamedTuple):
     seconds: float
     examples: float
     waited: float
     """Part of `seconds` in which the rank waited for data."""
-    telling: float
+    reported_seconds: float
     """`seconds` if the event reports its waiting, else 0."""
 
 
-def batch_of(event: Metrics) -> Batch:
+def totals_of(event: Metrics) -> StepTotals:
     """What the steps of one event took; the event has `step_time`."""
     values, counts = event.values, event.counts
     seconds, examples = total(values[STEP_TIME], counts), total(values.get(EXAMPLES, ()))
     if DATA_WAIT not in values:
-        return Batch(seconds, examples, 0.0, 0.0)
-    return Batch(seconds, examples, total(values[DATA_WAIT], counts), seconds)
+        return StepTotals(seconds, examples, 0.0, 0.0)
+    return StepTotals(seconds, examples, total(values[DATA_WAIT], counts), seconds)
 
 
-class Effort(msgspec.Struct):
+class Totals(msgspec.Struct):
     examples: float = 0.0
     rank_seconds: float = 0.0
     waited_seconds: float = 0.0
-    telling_seconds: float = 0.0
+    reported_seconds: float = 0.0
     """Training seconds of the events that report waiting for data."""
     energy_j: float = 0.0
     energy_gpu_seconds: float = 0.0
     busy_gpu_seconds: float = 0.0
     sampled_gpu_seconds: float = 0.0
 
-    def since(self, earlier: Effort) -> Effort:
-        return Effort(*(getattr(self, name) - getattr(earlier, name) for name in self.__struct_fields__))
+    def since(self, earlier: Totals) -> Totals:
+        return Totals(*(getattr(self, name) - getattr(earlier, name) for name in self.__struct_fields__))
 
 
-class EffortMeter:
+class TotalsMeter:
     def __init__(self) -> None:
-        self.effort = Effort()
+        self.effort = Totals()
         self._sampled: dict[str, float] = {}
         self._energy: dict[str, tuple[float, float]] = {}
         """GPU → time and value of its last energy figure."""
@@ -60,19 +60,19 @@ class EffortMeter:
     def add(self, event: Event) -> None:
         if isinstance(event, Metrics):
             if STEP_TIME in event.values:
-                self.add_batch(batch_of(event))
+                self.add_steps(totals_of(event))
         elif isinstance(event, DeviceSample):
             self._sample(event)
         elif isinstance(event, RunStarted):
             self._sampled.clear()
             self._energy.clear()
 
-    def add_batch(self, batch: Batch) -> None:
+    def add_steps(self, batch: StepTotals) -> None:
         effort = self.effort
         effort.examples += batch.examples
         effort.rank_seconds += batch.seconds
         effort.waited_seconds += batch.waited
-        effort.telling_seconds += batch.telling
+        effort.reported_seconds += batch.reported_seconds
 
     def _sample(self, sample: DeviceSample) -> None:
         effort = self.effort
