@@ -27,17 +27,14 @@ from trainers.contract.events import (
 from trainers.state.series import LOW, Series
 
 
-def assert_same_series(one: Series, other: Series, late: float = 0.01) -> None:
-    """The same buckets; what was summed up in another order differs in the last digits.
-
-    `late`: the share of buckets whose values may have come in another order than that of their steps.
-    """
+def assert_same_series(one: Series, other: Series) -> None:
+    """The same buckets; what was summed up in another order differs in the last digits."""
     assert (one.first_step, one.last_step, one._width) == (other.first_step, other.last_step, other._width)
     np.testing.assert_array_equal(one._keys, other._keys)
     np.testing.assert_allclose(one._table[LOW:], other._table[LOW:], rtol=1e-6)
     # Which of a bucket's values is its last depends, where some come late, on how many are taken in together.
     close = np.isclose(one._table[:LOW], other._table[:LOW], rtol=1e-6, equal_nan=True)
-    assert close.size - np.count_nonzero(close) <= len(one) * late
+    assert close.size - np.count_nonzero(close) <= len(one) / 100
 
 
 def history(seed: int, batches: int = 60, *, resized: bool = True) -> list[Event]:

@@ -45,10 +45,10 @@ def digest_of(run: RunDir, events: Sequence[Event]) -> Digest:
     return digest
 
 
-def assert_same_curves(one: Digest, other: Digest, late: float = 0.01) -> None:
+def assert_same_curves(one: Digest, other: Digest) -> None:
     curves, others = ({**each.curves, **each.utilization} for each in (one, other))
     for key in curves.keys() | others.keys():
-        assert_same_series(curves.get(key, Series()), others.get(key, Series()), late)
+        assert_same_series(curves.get(key, Series()), others.get(key, Series()))
 
 
 def log_of(digest: Digest) -> list[str]:
