@@ -8,10 +8,10 @@ import pytest
 
 from tests.screens.runs_app import info
 from trainers.contract.events import Summary
-from trainers.state.text import fitting_columns
 from tuiapp.verbs.arguments import SORTS
 from tuiapp.view.comparison import differing, results
 from tuiapp.view.run_list import BY_NAME, COLUMNS, choose, order, started
+from tuiapp.view.table import fitting
 
 ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
 
@@ -22,7 +22,7 @@ def test_the_command_line_knows_all_columns() -> None:
 
 @pytest.mark.parametrize("width", [0, 10, 40, 74, 114, 194, 205])
 def test_columns_fit(width: int) -> None:
-    columns = [COLUMNS[place] for place in fitting_columns([(one.rank, one.width) for one in COLUMNS], width)]
+    columns = fitting(COLUMNS, width)
     assert sum(column.width for column in columns) + 2 * max(0, len(columns) - 1) <= width
     assert [column for column in COLUMNS if column in columns] == columns
     assert (len(columns) == len(COLUMNS)) == (width == 205)

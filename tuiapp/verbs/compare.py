@@ -16,6 +16,7 @@ from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.comparison import Line, differing, results
 from tuiapp.view.run_list import tags, title
+from tuiapp.view.table import plain_table, text_columns
 
 WIDEST = 24  # characters of a value in the table; --json has all of it
 
@@ -53,11 +54,10 @@ def _print_table(title: str, lines: list[Line], letters: list[str]) -> None:
     if not lines:
         print(f"\n{title}: none")
         return
-    rows = [(title, *letters), *((line.name, *(_cut(value) for value in line.values)) for line in lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(letters) + 1)]
     print()
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows = [(line.name, *map(_cut, line.values)) for line in lines]
+    for row in plain_table(text_columns((title, *letters)), rows):
+        print(row)
 
 
 def _cut(value: str) -> str:

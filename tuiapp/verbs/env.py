@@ -10,6 +10,7 @@ from trainers.config.machine import Machine, inspect_machine
 from trainers.state.text import format_bytes, sanitize
 from tuiapp.library import create_environment
 from tuiapp.library.environments import Environment, look_at_environments
+from tuiapp.view.table import plain_table, text_columns
 
 SHOWN = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "ERROR")
 """How the lines of pip and uv begin that say how far they are."""
@@ -35,13 +36,12 @@ def list_all(options: Namespace) -> int:
         ]
         print(json.dumps(facts, indent=2))
         return 0
-    lines = [COLUMNS, *(_cells(one, machine) for one in found)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for number, cells in enumerate(lines):
-        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        print(sanitize("  ".join(padded).rstrip()))
-        if number and (why := found[number - 1].unavailable):
-            print(sanitize(f"{'':{widths[0]}}  cannot run: {why}"))
+    heading, *lines = plain_table(text_columns(COLUMNS), [_cells(one, machine) for one in found])
+    print(heading)
+    for line, one in zip(lines, found, strict=True):
+        print(sanitize(line))
+        if one.unavailable:
+            print(sanitize(f"{'':{heading.index(COLUMNS[1])}}cannot run: {one.unavailable}"))
     return 0
 
 

@@ -19,8 +19,9 @@ from textual.strip import Strip
 
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import RunInfo, RunStatus
-from trainers.state.text import GAP_CELLS, fit, fitting_columns
-from tuiapp.view.run_list import COLUMNS, Column, is_stalled
+from trainers.state.text import fit
+from tuiapp.view.run_list import COLUMNS, is_stalled
+from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
 from tuiapp.widgets.selected_text import mark_selection
 
 MARK_CELLS = 2
@@ -99,7 +100,7 @@ class RunTable(ScrollView, can_focus=True):
         self._infos: Sequence[RunInfo] = ()
         self._marked: dict[RunDir, str] = {}
         self._sorted: tuple[str, bool] = ("", False)
-        self._columns: list[Column] = []
+        self._columns: list[Column[RunInfo]] = []
 
     @property
     def current(self) -> RunInfo | None:
@@ -191,9 +192,7 @@ class RunTable(ScrollView, can_focus=True):
     def _fit(self) -> None:
         named = any(info.name for info in self._infos)
         columns = [column for column in COLUMNS if named or column.name != "name"]
-        widths = [(column.rank, column.width) for column in columns]
-        room = self.scrollable_content_region.width - MARK_CELLS
-        self._columns = [columns[place] for place in fitting_columns(widths, room)]
+        self._columns = fitting(columns, self.scrollable_content_region.width - MARK_CELLS)
         # The heading stays and takes a row from the scrollable area.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._infos) + 1)
 
@@ -210,7 +209,7 @@ class RunTable(ScrollView, can_focus=True):
             else:
                 # A title made too long by its arrow starts in the gap before it.
                 line = line[: len(line) - max(0, len(title) - column.width)] + title.rjust(column.width)
-            line += "  "
+            line += GAP
         return line
 
     def _row(self, info: RunInfo, base: Style) -> list[Segment]:
@@ -222,8 +221,4 @@ class RunTable(ScrollView, can_focus=True):
         state = self.get_component_rich_style(f"runs--{kind}", partial=True) if colored else Style()
         faint = self.get_component_rich_style("runs--muted", partial=True) if colored else Style()
         styles = {"state": base + state, "run": base + faint}
-        for column in self._columns:
-            text = column.cell(info)
-            text = fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)
-            segments.append(Segment(text + "  ", styles.get(column.name, base)))
-        return segments
+        return segments + [Segment(one.draw(info) + GAP, styles.get(one.name, base)) for one in self._columns]

@@ -76,11 +76,14 @@ class GpuView:
         return self.gpu.foreign_processes
 
 
+def device_places(state: RunState) -> dict[int, int]:
+    """Returns the index of each rank's first device, which gives its letter."""
+    return {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+
+
 def gpu_views(state: RunState) -> list[GpuView]:
     """Returns all GPUs by node, in the driver's order."""
-    places: dict[int, int] = {}
-    for place, (rank, _) in enumerate(state.devices()):
-        places.setdefault(rank, place)
+    places = device_places(state)
     gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
     users: dict[str, list[RankState]] = {}
     for one in state.ranks.values():
