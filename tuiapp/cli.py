@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from tuiapp import __version__
 from tuiapp.library.exporters import EXPORTERS, TABLES, names_of
 from tuiapp.verbs import arguments
-from tuiapp.verbs.arguments import SORTS
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -222,7 +221,10 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     runs.add_argument(
         "words", nargs="*", metavar="WORD", help="only runs that match all these words: torch-ddp, failed, tag:sweep, …"
     )
-    runs.add_argument("--sort", choices=SORTS, default=SORTS[0], metavar="COLUMN", help=", ".join(SORTS))
+    columns = arguments.RunColumns()
+    runs.add_argument(
+        "--sort", choices=columns, default="started", metavar="COLUMN", help="%(choices)s; default: started"
+    )
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
     runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="list at most N runs")
     _json(runs)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainers.config.options import read_number
 
-SORTS = (
-    *("started", "state", "name", "backend", "model", "dataset", "devices", "accuracy", "loss", "speed", "took"),
-    *("steps", "run", "best_loss"),
-)
-"""`tuiapp.view.run_list.COLUMNS` by name: to import those would make every command start later."""
+
+class RunColumns:
+    """The columns of the list of runs; imported when they are asked for, or else every command would start later."""
+
+    def __iter__(self) -> Iterator[str]:
+        from tuiapp.view.run_list import COLUMNS
+
+        return iter([column.name for column in COLUMNS])
 
 
 def count(text: str) -> int:
