@@ -12,8 +12,8 @@ from textual.app import App, ComposeResult
 from tests import histories as h
 from tests.screens.run_app import until
 from tests.state.folding import fold
-from trainers.state.condition import Condition
 from trainers.state.run_state import LogEntry
+from trainers.state.signs import Condition
 from tuiapp.view.rank_list import RANK_COLUMNS, RankRow, rank_rows
 from tuiapp.view.table import fitting
 from tuiapp.widgets.log_rows import LogRows, _wrap
@@ -21,7 +21,7 @@ from tuiapp.widgets.log_rows import LogRows, _wrap
 
 def row(state: str = "● training", device: str = "a cuda:0") -> RankRow:
     symbol, words = state.split(" ", 1)
-    condition = Condition(symbol, words, "good")
+    condition = Condition(words, "good", symbol)
     return replace(rank_rows(fold(h.beginning(1)), h.START)[0], device=device, condition=condition)
 
 

@@ -23,7 +23,7 @@ NOW = h.START + 59
 
 
 def conditions(state: RunState, now: float = NOW) -> list[tuple[str, str]]:
-    return [(f"{row.condition.symbol} {row.condition.text}", row.condition.severity) for row in rank_rows(state, now)]
+    return [(str(row.condition), row.condition.severity) for row in rank_rows(state, now)]
 
 
 @pytest.mark.parametrize(

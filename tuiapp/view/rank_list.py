@@ -10,11 +10,12 @@ from typing import Literal, TypeAlias
 
 from trainers.contract.metrics import LOSS, STEP_TIME
 from trainers.state.array_state import letter
-from trainers.state.condition import Condition, Severity, rank_condition
+from trainers.state.condition import rank_condition
 from trainers.state.curves import ALL
 from trainers.state.node_state import NodeStatus
 from trainers.state.rank_state import Pace, RankState
 from trainers.state.run_state import RunState
+from trainers.state.signs import Condition, Severity
 from trainers.state.text import (
     MISSING,
     format_bytes,
@@ -97,9 +98,9 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
 _WEIGHTS: dict[Severity, int] = {"good": 0, "info": 1, "warning": 2, "error": 3}
 
 CONDITIONS: dict[NodeStatus, Condition] = {
-    "awaited": Condition("◌", "awaited", "info"),
-    "silent": Condition("▲", "silent", "warning"),
-    "lost": Condition("✖", "lost", "error"),
+    "awaited": Condition("awaited", "info"),
+    "silent": Condition("silent", "warning"),
+    "lost": Condition("lost", "error"),
 }
 """Of nodes that are not connected."""
 
@@ -185,7 +186,7 @@ _COLUMNS: tuple[Column[RankRow], ...] = (
     ),
     Column("worst", 8, lambda row: f"rank {row.rank.rank}" if row.node is not None else "", left=True),
     Column("heard", 6, lambda row: format_duration(row.silent_s), key=lambda row: row.silent_s, falls=True),
-    Column("state", 15, lambda row: f"{row.condition.symbol} {row.condition.text}", left=True, most=24),
+    Column("state", 15, lambda row: str(row.condition), left=True, most=24),
     Column("network/s", 13, lambda row: row.network, left=True),
     Column("cores", 6, lambda row: given(row.cpu_percent, cores), known=_is_sampled),
     Column("memory", 8, lambda row: format_bytes(row.memory_bytes), known=_is_sampled),

@@ -38,7 +38,7 @@ def state_name(info: RunInfo) -> str:
 
 def state(info: RunInfo) -> str:
     """Returns the run's state with its sign."""
-    return f"{SIGNS[state_name(info)]} {state_name(info)}"
+    return f"{SIGNS[state_name(info)].symbol} {state_name(info)}"
 
 
 def devices(info: RunInfo) -> str:

@@ -10,18 +10,26 @@ from tuiapp.view.devices.drawing import Line, Span
 from tuiapp.view.palette import series_color
 
 if TYPE_CHECKING:
-    from trainers.state.condition import Severity
+    from trainers.state.signs import Severity
 
 BAND_COLOR = "#808080"
 """For the min–max band of the ranks, on dark and on light backgrounds."""
 
 MUTED = "$text-muted"
 
-SEVERITY_STYLES: dict[Severity, str] = {
+TONES = {
     "good": "$text-success",
     "info": MUTED,
-    "warning": "bold $text-warning",
-    "error": "bold $text-error",
+    "live": "$text-primary",
+    "warning": "$text-warning",
+    "error": "$text-error",
+}
+
+SEVERITY_STYLES: dict[Severity, str] = {
+    "good": TONES["good"],
+    "info": TONES["info"],
+    "warning": f"bold {TONES['warning']}",
+    "error": f"bold {TONES['error']}",
 }
 
 

@@ -13,6 +13,7 @@ from trainers.config.directories import user_data
 from trainers.contract.events import RankFailed
 from trainers.state.condition import describe_failure
 from trainers.state.run_state import RunState
+from trainers.state.signs import SYMBOLS
 from trainers.state.text import format_path, format_ranges, sanitize, sanitize_lines
 from tuiapp.view.stack_groups import group_stacks
 from tuiapp.widgets.colors import MUTED
@@ -50,7 +51,7 @@ class FailurePanel(VerticalScroll):
 
     def _build(self, state: RunState, first: RankFailed) -> list[Content]:
         lines = [
-            Content.styled(f"✖ first cause: {describe_failure(first)}", "bold $text-error"),
+            Content.styled(f"{SYMBOLS['error']} first cause: {describe_failure(first)}", "bold $text-error"),
             *(Content.styled(line, MUTED) for line in self._where(state, first)),
             Content(""),
         ]
@@ -81,7 +82,8 @@ def _describe_hang(state: RunState) -> list[Content]:
     if not state.stacks:
         return []
     hang = state.hang
-    lines = [Content.styled(f"▲ {sanitize(hang.text, 400)}", "bold $text-warning")] if hang else [Content("")]
+    words = f"{SYMBOLS['warning']} {sanitize(hang.text, 400)}" if hang else ""
+    lines = [Content.styled(words, "bold $text-warning")]
     lines.append(Content.styled("Python stacks of the ranks, innermost call first:", MUTED))
     groups = group_stacks(state.stacks, hang.rank if hang else None)
     for group in groups:

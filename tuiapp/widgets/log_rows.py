@@ -15,6 +15,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from trainers.state.run_state import LogEntry
+from trainers.state.signs import SYMBOLS
 from trainers.state.text import fit, format_clock
 from tuiapp.widgets.selected_text import mark_selection
 
@@ -23,7 +24,7 @@ MAX_ROWS = 20_000
 
 PREFIX_CELLS = 18
 
-SIGNS = {"milestone": "◆", "checkpoint": "↓", "warning": "▲", "problem": "✖"}
+SIGNS = {"milestone": "◆", "checkpoint": "↓", "warning": SYMBOLS["warning"], "problem": SYMBOLS["error"]}
 
 
 _Row: TypeAlias = tuple[LogEntry, str]

@@ -18,25 +18,15 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo, RunStatus
+from trainers.state.signs import SIGNS
+from trainers.state.summary import RunInfo
 from trainers.state.text import fit
-from tuiapp.view.run_list import COLUMNS, is_stalled
+from tuiapp.view.run_list import COLUMNS, state_name
 from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
 from tuiapp.widgets.selected_text import mark_selection
 
 MARK_CELLS = 2
 """Cells before the columns, for the letter of a marked run."""
-
-_CLASSES: dict[RunStatus, str] = {
-    "queued": "muted",
-    "running": "live",
-    "completed": "good",
-    "stopped": "muted",
-    "failed": "bad",
-    "lost": "odd",
-    "newer": "odd",
-    "unreadable": "bad",
-}
 
 
 class RunTable(ScrollView, can_focus=True):
@@ -48,9 +38,9 @@ class RunTable(ScrollView, can_focus=True):
         "runs--mark",
         "runs--live",
         "runs--good",
-        "runs--muted",
-        "runs--bad",
-        "runs--odd",
+        "runs--info",
+        "runs--error",
+        "runs--warning",
     }
 
     DEFAULT_CSS = """
@@ -64,9 +54,9 @@ class RunTable(ScrollView, can_focus=True):
         & > .runs--mark { color: $text-primary; text-style: bold; }
         & > .runs--live { color: $text-primary; text-style: bold; }
         & > .runs--good { color: $text-success; }
-        & > .runs--muted { color: $text-muted; }
-        & > .runs--bad { color: $text-error; text-style: bold; }
-        & > .runs--odd { color: $text-warning; text-style: bold; }
+        & > .runs--info { color: $text-muted; }
+        & > .runs--error { color: $text-error; text-style: bold; }
+        & > .runs--warning { color: $text-warning; text-style: bold; }
     }
     """
 
@@ -217,8 +207,8 @@ class RunTable(ScrollView, can_focus=True):
         segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
-        kind = "bad" if is_stalled(info) else _CLASSES[info.status]
-        state = self.get_component_rich_style(f"runs--{kind}", partial=True) if colored else Style()
-        faint = self.get_component_rich_style("runs--muted", partial=True) if colored else Style()
+        tone = SIGNS[state_name(info)].tone
+        state = self.get_component_rich_style(f"runs--{tone}", partial=True) if colored else Style()
+        faint = self.get_component_rich_style("runs--info", partial=True) if colored else Style()
         styles = {"state": base + state, "run": base + faint}
         return segments + [Segment(one.draw(info) + GAP, styles.get(one.name, base)) for one in self._columns]

@@ -11,6 +11,7 @@ from trainers.contract.events import DeviceSample, HostSample
 from trainers.state.node_state import NodeState
 from trainers.state.readings import memory_percent
 from trainers.state.run_state import RunState
+from trainers.state.signs import SYMBOLS
 from trainers.state.text import MISSING, plural
 from tuiapp.view.devices.drawing import Line, Role, Span, celsius, line, network, pad, percent, share
 from tuiapp.view.devices.host import host_line
@@ -41,17 +42,17 @@ class _Row(NamedTuple):
     def state(self) -> str:
         """What is wrong with the node or its GPUs, with its sign."""
         if condition := CONDITIONS.get(self.node.status):
-            return f"{condition.symbol} {condition.text}"
-        weighty = [one for view in self.views if (one := view.condition) is not None and one.weight != "info"]
+            return str(condition)
+        weighty = [one for view in self.views if (one := view.condition) is not None and one.severity != "info"]
         if not weighty:
             return ""
         if len(weighty) > 1:
-            return f"▲ {plural(len(weighty), 'GPU')}"
+            return f"{SYMBOLS['warning']} {plural(len(weighty), 'GPU')}"
         return f"{weighty[0].symbol} GPU {weighty[0].word}"
 
     @property
     def role(self) -> Role:
-        weights = [view.condition.weight for view in self.views if view.condition]
+        weights = [view.condition.severity for view in self.views if view.condition]
         if self.node.status == "lost" or "error" in weights:
             return "error"
         return "muted" if self.node.status == "awaited" else "warning" if self.state else ""

@@ -9,8 +9,9 @@ from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample, FrameworkMemory, MigInstance
 from trainers.state.array_state import letter
 from trainers.state.rank_state import RankState
-from trainers.state.readings import GpuCondition, GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
+from trainers.state.readings import GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
 from trainers.state.run_state import RunState
+from trainers.state.signs import Condition
 from trainers.state.text import fit, plural, sanitize, sparkline
 from tuiapp.view.devices.drawing import (
     Line,
@@ -39,7 +40,7 @@ class GpuView:
     """Those on it, or on one of its MIG instances; none for a GPU that is not the run's."""
     places: dict[int, int]
     """Rank → index of its device among those of the run, which gives the letter."""
-    condition: GpuCondition | None
+    condition: Condition | None
 
     @property
     def place(self) -> int | None:
@@ -168,11 +169,11 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
 
 def _narrow_note(view: GpuView, figures: str) -> list[Span]:
     condition = view.condition
-    if condition is None or condition.weight == "info":
+    if condition is None or condition.severity == "info":
         return [Span(figures)]
     text = condition.within(13)
     degrees = f" {celsius(view.gpu.sample.temperature_c)}" if len(text) < 7 else ""
-    return [Span(text, condition.weight), Span(degrees)]
+    return [Span(text, condition.severity), Span(degrees)]
 
 
 def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
@@ -189,8 +190,8 @@ def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
 def _dense(view: GpuView, width: int) -> Line:
     sample = view.gpu.sample
     note = Span(f" mem {percent(memory_percent(sample)).strip():>4}")
-    if view.condition is not None and view.condition.weight != "info":
-        note = Span(f" {view.condition.within(9)}", view.condition.weight)
+    if view.condition is not None and view.condition.severity != "info":
+        note = Span(f" {view.condition.within(9)}", view.condition.severity)
     busy = sample.utilization_percent
     bar_cells = max(1, width - 5 - 5 - 9)
     return line(
@@ -225,7 +226,7 @@ def _first_note(view: GpuView, room: int) -> list[Span]:
     text = view.condition.within(room)
     spark = room - len(text) - 1
     history = sparkline(list(view.gpu.utilization), spark, 100.0) if spark >= 6 else ""
-    return [Span(text, view.condition.weight), Span(f" {history}" if history else "", "muted")]
+    return [Span(text, view.condition.severity), Span(f" {history}" if history else "", "muted")]
 
 
 def _memory_row(view: GpuView, room: int, note: int) -> Line:
