@@ -9,7 +9,6 @@ from statistics import median
 from typing import Literal, TypeAlias
 
 from trainers.contract.metrics import LOSS, STEP_TIME
-from trainers.state.array_state import letter
 from trainers.state.condition import rank_condition
 from trainers.state.curves import ALL
 from trainers.state.node_state import NodeStatus
@@ -24,7 +23,7 @@ from trainers.state.text import (
     format_rate,
     format_seconds,
 )
-from tuiapp.view.devices.drawing import Line, Role, Span, axis, beside, cores, graph, line, network, samples_across
+from tuiapp.view.devices.drawing import Line, Span, axis, beside, cores, graph, labelled, line, network, samples_across
 from tuiapp.view.devices.view import device_places, letter_span
 from tuiapp.view.table import Column, given, in_order
 
@@ -74,12 +73,11 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
         behind = rank.behind(leader, now)
         skew = pace / middle - 1 if pace is not None and middle > 0 else None
         silent = max(0.0, now - rank.last_time) if rank.last_time and state.is_live and not reading else None
-        mark = letter(places[number]) if number in places else " "
         present = still or rank.pace
         row = RankRow(
             rank,
             label=f"    {number}",
-            device=f"{mark} {rank.device or MISSING}",
+            device=f"{letter_span(places.get(number)).text} {rank.device or MISSING}",
             behind=behind,
             skew=skew,
             silent_s=silent,
@@ -250,8 +248,7 @@ def rank_graphs(state: RunState, width: int, height: int, among: range | None = 
             letter_span(place), Span(f" rank {rank}", "bold"), Span(f"  step time {format_seconds(pace)}", "muted")
         )
         drawn = graph(values[rank], room, rows, top)
-        ink: Role = place if place is not None else "info"
-        return [title, *(line(Span(name, "muted"), Span(text, ink)) for name, text in zip(labels, drawn, strict=True))]
+        return [title, *labelled(labels, drawn, place if place is not None else "info")]
 
     lines: list[Line] = []
     for first in range(0, len(ranks), across):

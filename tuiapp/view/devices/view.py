@@ -19,6 +19,7 @@ from tuiapp.view.devices.drawing import (
     Span,
     bar_row,
     bar_span,
+    beside,
     celsius,
     join_fitting,
     level,
@@ -181,10 +182,8 @@ def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
     cell = (width - 2) // 2
     rows = -(-len(views) // 2)
     cells = [_dense(view, cell) for view in views]
-    right = [*cells[rows:], []]
-    return [line(Span(fit(f"{_title(views)}  busy", width), "muted"))] + [
-        [*pad(cells[row], cell), Span("  "), *pad(right[row], cell)] for row in range(rows)
-    ]
+    pairs = zip(cells[:rows], [*cells[rows:], []], strict=False)
+    return [line(Span(fit(f"{_title(views)}  busy", width), "muted")), *(beside(pair, cell, 2) for pair in pairs)]
 
 
 def _dense(view: GpuView, width: int) -> Line:
