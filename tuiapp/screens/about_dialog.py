@@ -24,8 +24,6 @@ from tuiapp.terminal.patience import patiently
 class AboutDialog(Dialog[Change | None]):
     """Asks what to change, checked while it is typed; None on escape. Writes nothing itself."""
 
-    CSS_PATH = "about_dialog.tcss"
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
         Binding("ctrl+s", "save", "Save", id="dialog.save"),

@@ -1,10 +1,18 @@
-"""What all dialogs have in common: a framed box in front of a screen."""
+"""What dialogs have in common: a framed box in front of a screen, and a list to choose from."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
 
 from tuiapp.terminal.resize import ResizeLoopFix
 
@@ -14,25 +22,51 @@ T = TypeVar("T")
 class Dialog(ModalScreen[T], ResizeLoopFix[T]):
     """Subclasses compose a container `#dialog`, with buttons in `#buttons`."""
 
-    DEFAULT_CSS = """
-    Dialog {
-        align: center middle;
+    CSS_PATH = "dialogs.tcss"
 
-        #dialog {
-            width: 74;
-            max-width: 95%;
-            height: auto;
-            max-height: 95%;
-            padding: 1 2;
-            border: round $primary;
-            border-title-style: bold;
-            background: $surface;
-        }
 
-        #buttons {
-            height: auto;
+class Picker(Dialog[T]):
+    """Lists options, with a search field those that are searched for; subclasses say which, and take the chosen one."""
 
-            Button { margin-right: 1; }
-        }
-    }
-    """
+    def __init__(self, title: str, search: Input | None = None) -> None:
+        super().__init__()
+        self._title, self._search_field = title, search
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog") as dialog:
+            dialog.border_title = Content(self._title)
+            if self._search_field:
+                yield self._search_field
+            yield OptionList(id="choices", markup=False)
+
+    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+        """Returns the options in which a text is found, and the index of that under the cursor."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.fill()
+
+    @on(Input.Changed)
+    def fill(self) -> None:
+        box, field = self.query_one(OptionList), self._search_field
+        options, highlighted = self.found(field.value.strip() if field else "")
+        box.clear_options()
+        box.add_options(options)
+        box.highlighted = highlighted
+
+    @on(Input.Submitted)
+    def _take_highlighted(self) -> None:
+        self.query_one(OptionList).action_select()
+
+    def action_move(self, where: str) -> None:
+        getattr(self.query_one(OptionList), f"action_{where}")()
+
+
+def moving_keys(group: str, what: str) -> list[BindingType]:
+    """Returns the keys that move the cursor of a picker while its search field has the focus."""
+    return [
+        Binding("down", "move('cursor_down')", f"Next {what}", id=f"{group}.next", show=False),
+        Binding("up", "move('cursor_up')", f"Previous {what}", id=f"{group}.previous", show=False),
+        Binding("pagedown", "move('page_down')", "A page down", id=f"{group}.page-down", show=False),
+        Binding("pageup", "move('page_up')", "A page up", id=f"{group}.page-up", show=False),
+    ]

@@ -43,7 +43,6 @@ class ShapedRadioButton(RadioButton):
 class ExportDialog(Dialog[Wanted | None]):
     """Asks for table, format and path, the path checked while it is typed; None on escape. Writes nothing itself."""
 
-    CSS_PATH = "export_dialog.tcss"
     MANUAL = "export"
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel")]

@@ -27,8 +27,6 @@ class PresetName:
 class SavePreset(Dialog[PresetName | None]):
     """Asks for a checked name and a description to save, rename or duplicate; None on escape. Writes nothing itself."""
 
-    CSS_PATH = "save_preset.tcss"
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
         Binding("up", "app.focus_previous", "Previous", id="dialog.previous", show=False),
