@@ -15,7 +15,7 @@ from tests.screens.configure_app import Start, field, screen, type_into, until
 from trainers.config.run_config import RunConfig
 from tuiapp.library.presets import load_config, presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
-from tuiapp.screens.save_preset import SavePreset
+from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.widgets.preset_list import PresetList
 
 

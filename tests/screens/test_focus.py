@@ -27,9 +27,9 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.leave import _question
+from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
-from tuiapp.screens.save_preset import SavePreset
 from tuiapp.widgets.config_form import ConfigForm
 
 Build = Callable[[Path], Screen[Any] | None]

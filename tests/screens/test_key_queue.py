@@ -14,7 +14,7 @@ from textual.widgets import Input, OptionList
 
 from tests.screens.configure_app import Start, field, screen, until
 from tuiapp.screens.configure import ConfigureScreen
-from tuiapp.screens.save_preset import SavePreset
+from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.preset_list import PresetList
 

@@ -23,7 +23,7 @@ from trainers.state.summary import RunInfo
 from trainers.state.text import fit
 from tuiapp.view.run_list import COLUMNS, state_name
 from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
-from tuiapp.widgets.selected_text import mark_selection
+from tuiapp.widgets.colors import mark_selection
 
 MARK_CELLS = 2
 """Cells before the columns, for the letter of a marked run."""
