@@ -1,19 +1,20 @@
-"""What dialogs have in common: a framed box in front of a screen, and a list to choose from."""
+"""What dialogs have in common: a framed box in front of a screen; a form in it, or a list to choose from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList
+from textual.widgets import Button, Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
+from trainers.state.text import sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
 
 T = TypeVar("T")
@@ -23,6 +24,66 @@ class Dialog(ModalScreen[T], ResizeLoopFix[T]):
     """Subclasses compose a container `#dialog`, with buttons in `#buttons`."""
 
     CSS_PATH = "dialogs.tcss"
+
+
+class Form(Dialog[T]):
+    """Asks for values, checked while they are typed, and returns what they make; None on escape. Writes nothing itself.
+
+    Subclasses yield the fields and a `Static` for the verdict.
+    """
+
+    AUTO_FOCUS: ClassVar[str | None] = "Input"
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel")]
+
+    def __init__(self, title: str, does: str) -> None:
+        """`does` is the label of the button that takes the values."""
+        super().__init__()
+        self._title, self._does = title, does
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog") as dialog:
+            dialog.border_title = Content(sanitize(self._title))
+            yield from self.fields()
+            with Horizontal(id="buttons"):
+                yield Button(self._does, variant="primary", id="accept")
+                yield Button("Cancel", id="cancel")
+
+    def fields(self) -> ComposeResult:
+        raise NotImplementedError
+
+    def fault(self) -> str:
+        """Returns why the values cannot be taken; "" if they can."""
+        raise NotImplementedError
+
+    def result(self) -> T:
+        raise NotImplementedError
+
+    def verdict(self, fault: str) -> tuple[str, str]:
+        """Returns what is said of the values, and the class that colours it."""
+        return (f"✗ {fault}", "-wrong") if fault else ("", "")
+
+    def on_mount(self) -> None:
+        self.judge()
+
+    @on(Input.Changed)
+    @on(TextArea.Changed)
+    def judge(self) -> None:
+        fault, verdict = self.fault(), self.query_one("#verdict", Static)
+        words, kind = self.verdict(fault)
+        verdict.set_classes(kind)
+        verdict.update(Content(sanitize(words)))
+        self.query_one("#accept", Button).disabled = bool(fault)
+
+    @on(Input.Submitted)
+    @on(Button.Pressed, "#accept")
+    def action_accept(self) -> None:
+        if not self.fault():
+            self.dismiss(self.result())
+
+    @on(Button.Pressed, "#cancel")
+    def _cancel(self) -> None:
+        self.dismiss(None)
 
 
 class Picker(Dialog[T]):
