@@ -33,7 +33,7 @@ SORT_KEYS: tuple[SortKey, ...] = ("rank", "behind", "skew", "heard", "loss")
 """In the order of the sort key; all but the first have the worst on top."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RankRow:
     """A rank beside the others; or a node, with the figures of its worst rank or of its host."""
 

@@ -48,14 +48,20 @@ class Column(Generic[Row]):
         return self.align(self.cell(row))
 
     def align(self, text: str) -> str:
+        """Returns a text in exactly the column's width, as the title."""
         text = fit(text, self.width)
         return text if self.left else text.strip().rjust(self.width)
 
 
 def fitting(columns: Iterable[Column[T]], width: int, rows: Sequence[T] = ()) -> list[Column[T]]:
     """Returns the columns that fit into `width` cells, those with a greatest width as wide as the rows' cells."""
-    found = [sized(column, rows) for column in columns]
-    return [found[place] for place in _fitting([(one.rank, one.width) for one in found], width)]
+    found, kept, used = [sized(column, rows) for column in columns], list[int](), 0
+    for place, column in sorted(enumerate(found), key=lambda one: one[1].rank):
+        if used + column.width > width:
+            break
+        used += column.width + GAP_CELLS
+        kept.append(place)
+    return [found[place] for place in sorted(kept)]
 
 
 def sized(column: Column[T], rows: Iterable[T]) -> Column[T]:
@@ -64,17 +70,6 @@ def sized(column: Column[T], rows: Iterable[T]) -> Column[T]:
         return column
     longest = max((len(column.cell(row)) for row in rows), default=0)
     return replace(column, width=min(column.most, max(column.width, longest)))
-
-
-def _fitting(columns: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """Returns the indices of the (rank, width) columns that fit."""
-    used, kept = 0, []
-    for place, (_, cells) in sorted(enumerate(columns), key=lambda one: one[1][0]):
-        if used + cells > width:
-            break
-        used += cells + GAP_CELLS
-        kept.append(place)
-    return sorted(kept)
 
 
 def told(columns: Iterable[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
