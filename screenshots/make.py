@@ -31,7 +31,7 @@ from trainers.config.environment import HANG_VARIABLE
 from trainers.config.settings import save_setting
 from trainers.contract.events import Alert
 from tuiapp.library.find import find_run
-from tuiapp.screens.run import PANELS
+from tuiapp.screens.arrangement import PANELS
 
 HERE = Path(__file__).parent
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -64,7 +64,7 @@ OF_CONFIGURE = (
     Look("configure-keys", ("f1",), "Everywhere", ("f1",)),
 )
 OF_A_RUN = (
-    *(Look(f"panel-{name}", (str(1 + PANELS.index(name)),), name, ("escape",)) for name in PANELS if name != "failure"),
+    *(Look(f"panel-{name}", (str(n),), name, ("escape",)) for n, name in enumerate(PANELS, 1) if name != "failure"),
     Look("metrics", ("m",), "Metric"),
     Look("second-chart", ("M", "down", "down", "enter"), "M ", ("M", "home", "enter")),
     Look("grid", ("G",), "metrics"),

@@ -51,7 +51,7 @@ async def test_from_the_list(run: RunDir, size: tuple[int, int]) -> None:
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: len(app.rows) == 1)
         dialog = await open_dialog(pilot)
-        assert dialog.query_one("#save").region.bottom < size[1]
+        assert dialog.query_one("#accept").region.bottom < size[1]
         await pilot.press(*"baseline", "tab", "ctrl+u", *"lr sweep", "tab", *"warm", "enter", *"up")
         # Meanwhile, somebody else adds a tag.
         change_about(run, Change(tags=("other",)))
@@ -75,7 +75,7 @@ async def test_nothing_is_written_on_escape_or_while_it_is_wrong(run: RunDir) ->
         dialog.query_one("#note", TextArea).text = "x" * 10_001
         await pilot.pause()
         assert "at most 10,000" in str(dialog.query_one("#verdict", Static).content)
-        assert dialog.query_one("#save", Button).disabled
+        assert dialog.query_one("#accept", Button).disabled
         await pilot.press("ctrl+s")
         assert app.screen is dialog
         dialog.query_one("#note", TextArea).text = "x"

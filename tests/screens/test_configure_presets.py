@@ -93,7 +93,7 @@ async def test_name_is_checked_while_it_is_typed(start: Start) -> None:
             asking.query_one("#name", Input).value = name
             await pilot.pause()
             assert said in str(asking.query_one("#verdict", Static).content)
-            assert asking.query_one("#save", Button).disabled
+            assert asking.query_one("#accept", Button).disabled
             await pilot.press("enter")
             assert pilot.app.screen is asking
         await pilot.press("escape")

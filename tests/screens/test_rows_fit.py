@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
+from tests import histories as h
 from tests.screens.run_app import until
+from tests.state.folding import fold
 from trainers.state.run_state import LogEntry
+from trainers.state.signs import Condition
+from tuiapp.view.rank_list import RANK_COLUMNS, RankRow, rank_rows
+from tuiapp.view.table import fitting
 from tuiapp.widgets.log_rows import LogRows, _wrap
-from tuiapp.widgets.rank_table import MOST_DEVICE_CELLS, _fitting
+
+
+def row(state: str = "● training", device: str = "a cuda:0") -> RankRow:
+    symbol, words = state.split(" ", 1)
+    condition = Condition(words, "good", symbol)
+    return replace(rank_rows(fold(h.beginning(1)), h.START)[0], device=device, condition=condition)
+
+
+def columns(width: int, rows: Sequence[RankRow]) -> dict[str, int]:
+    """The titles of those that fit, and their widths."""
+    return {column.title: column.width for column in fitting(RANK_COLUMNS, width, rows)}
 
 
 @pytest.mark.parametrize(
     ("names", "cells"),
-    [(["a cpu"], 8), (["j cuda:9", "k cuda:10"], 9), (["dx cuda:127"], 11), (["a " + "x" * 40], MOST_DEVICE_CELLS)],
+    [(["a cpu"], 8), (["j cuda:9", "k cuda:10"], 9), (["dx cuda:127"], 11), (["a " + "x" * 40], 14)],
 )
 def test_the_names_of_devices_are_whole(names: list[str], cells: int) -> None:
-    columns = {column.title: column.width for column in _fitting(100, names, ["● training"])}
-    assert columns["device"] == cells
+    assert columns(100, [row(device=name) for name in names])["device"] == cells
 
 
 def test_sixteen_gpus_leave_room_for_the_skew_beside_other_panels() -> None:
-    assert "skew" in [column.title for column in _fitting(66, ["p cuda:15"], ["● training"])]
+    assert "skew" in columns(66, [row(device="p cuda:15")])
 
 
 @pytest.mark.parametrize(("state", "cells"), [("✓ done", 15), ("✖ failed first: SIGKILL", 23), ("✖ " + "x" * 40, 24)])
 def test_what_is_said_of_ranks_is_whole(state: str, cells: int) -> None:
-    columns = {column.title: column.width for column in _fitting(76, ["a cuda:0"], ["✖ exit 1", state])}
-    assert columns["state"] == cells
-    assert {"rank", "device", "step", "loss", "behind", "state"} <= columns.keys()
+    shown = columns(76, [row("✖ exit 1"), row(state)])
+    assert shown["state"] == cells
+    assert {"rank", "device", "step", "loss", "behind", "state"} <= shown.keys()
 
 
 def test_the_log_is_cut_between_words() -> None:

@@ -15,7 +15,7 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.shown import is_current, shown_lines
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
-from tuiapp.screens.run import PANELS
+from tuiapp.screens.arrangement import PANELS
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
@@ -103,7 +103,7 @@ async def test_one_panel_at_a_time_at_80_by_24() -> None:
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot, app)
         assert visible(app) == ["loss"]
-        for key, name in zip("23451", [*PANELS[1:5], "loss"], strict=True):
+        for key, name in zip("23451", [*[*PANELS][1:5], "loss"], strict=True):
             await pilot.press(key)
             await pilot.pause()
             assert visible(app) == [name]
@@ -115,6 +115,17 @@ async def test_one_panel_at_a_time_at_80_by_24() -> None:
         await pilot.press("2")
         # A new size is settled by a timer.
         await until(pilot, lambda: len(visible(app)) == 5)
+
+
+async def test_a_click_opens_the_panel_that_the_tab_names() -> None:
+    app = RunApp([*h.running(), h.predictions(29, 8.0)])
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        tabs = app.run_screen.query_one(PanelTabs)
+        # There is no failure: the sixth of them is the seventh panel.
+        await pilot.click("#tabs", offset=(str(tabs.render()).index("7 predictions"), 0))
+        await pilot.pause()
+        assert visible(app) == ["predictions"]
 
 
 async def test_the_open_tab_is_named_in_the_least_terminal() -> None:

@@ -40,7 +40,7 @@ CONDITIONS: list[tuple[str, dict[str, Any], str, str]] = [
 def test_what_stands_out(changes: dict[str, Any], words: str, weight: str) -> None:
     condition = gpu_views(fold(d.sampled_last(changes)))[1].condition
     assert (condition.within(60) if condition else "") == words
-    assert (condition.weight if condition else "") == weight
+    assert (condition.severity if condition else "") == weight
 
 
 def test_errors_from_before_the_run_are_not_its_own() -> None:
@@ -53,7 +53,9 @@ def test_an_idle_gpu_stands_out_while_others_work() -> None:
     views = gpu_views(fold(d.on_gpus(3, last={1: idle})))
     assert [view.condition and view.condition.text for view in views] == [None, "idle, others work", None]
     views = gpu_views(fold(d.on_gpus(2, last={0: idle, 1: idle})))
-    assert [view.condition and (view.condition.text, view.condition.weight) for view in views] == [("idle", "info")] * 2
+    assert [view.condition and (view.condition.text, view.condition.severity) for view in views] == [
+        ("idle", "info")
+    ] * 2
     over = fold([*d.on_gpus(2, last={1: idle}), h.ended("completed", 45.0, step=800)])
     assert gpu_views(over)[1].condition is None
 

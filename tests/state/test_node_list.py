@@ -9,24 +9,24 @@ from tests import node_histories as nodes
 from tests.state.folding import fold
 from trainers.state.node_state import NodeState
 from trainers.state.run_state import RunState
-from tuiapp.view.node_list import NodeGroups, NodeRow, node_rows
-from tuiapp.view.rank_list import SortKey, rank_rows
+from tuiapp.view.rank_list import RankRow, SortKey, node_rows, rank_rows
+from tuiapp.widgets.node_scroll import NodeGroups
 
 
-def rows(state: RunState, sort: SortKey = "rank") -> list[NodeRow]:
+def rows(state: RunState, sort: SortKey = "rank") -> list[RankRow]:
     return node_rows(state, rank_rows(state, h.START + 8.9, sort))
 
 
 def test_each_has_its_ranks_and_the_worst_of_them() -> None:
     found = rows(fold(nodes.running(2, 4)))
     assert [[row.rank.rank for row in one.rows] for one in found] == [[0, 1], [2, 3]]
-    assert [one.worst.rank.rank for one in found] == [0, 3]
-    assert found[1].worst.behind == 4
+    assert [one.rank.rank for one in found] == [0, 3]
+    assert found[1].behind == 4
 
 
 def test_one_slow_rank_of_eight_is_its_nodes_worst() -> None:
     # It takes 62 ms, all others 50 ms.
-    worst = [one.worst for one in rows(fold(nodes.running(2, 16)))]
+    worst = rows(fold(nodes.running(2, 16)))
     assert [(row.rank.rank, round(100 * (row.skew or 0.0))) for row in worst] == [(0, 0), (15, 24)]
 
 
@@ -35,7 +35,7 @@ def test_the_slowest_rank_is_worse_than_one_that_reports_late() -> None:
     found = rank_rows(state, h.START + 8.9)
     slow, late = replace(found[1], skew=0.2), replace(found[2], behind=2)
     state.nodes[0] = NodeState(0, "gpubox", "joined")
-    assert node_rows(state, [found[0], slow, late, found[3]])[0].worst is slow
+    assert node_rows(state, [found[0], slow, late, found[3]])[0].rank is slow.rank
 
 
 def test_a_node_that_is_not_connected_says_so() -> None:
@@ -44,7 +44,7 @@ def test_a_node_that_is_not_connected_says_so() -> None:
 
 
 def test_sorted_ranks_bring_the_node_of_the_worst_to_the_top() -> None:
-    assert rows(fold(nodes.running(3, 6)), "behind")[0].node.number == 1
+    assert rows(fold(nodes.running(3, 6)), "behind")[0].node == 1
 
 
 def test_folding() -> None:

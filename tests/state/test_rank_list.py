@@ -30,7 +30,7 @@ def test_each_is_compared_with_the_others() -> None:
     assert [row.behind for row in rows] == [0, 0, 40, 160]
     assert [round(row.skew or 0, 2) for row in rows] == [0.0, 0.6, 0.0, 0.0]
     assert [row.silent_s for row in rows] == pytest.approx([0.5, 0.5, 0.5, 8.5])
-    assert [f"{row.condition.symbol} {row.condition.text}" for row in rows] == [
+    assert [str(row.condition) for row in rows] == [
         "● training", "▲ slow +60 %", "▲ slow", "▲ silent 8s",
     ]  # fmt: skip
 

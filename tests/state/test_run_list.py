@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
 from tests.screens.runs_app import info
 from trainers.contract.events import Summary
-from trainers.state.text import fitting_columns
+from tuiapp.cli import build_parser
 from tuiapp.view.comparison import differing, results
-from tuiapp.view.run_list import COLUMNS, choose, order, started
+from tuiapp.view.run_list import BY_NAME, COLUMNS, choose, order, started
+from tuiapp.view.table import fitting
 
 ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
 
 
+def test_the_command_line_knows_all_columns() -> None:
+    for name in BY_NAME:
+        assert build_parser().parse_args(["runs", "--sort", name]).sort == name
+
+
+def test_other_commands_do_not_wait_for_them() -> None:
+    code = "import sys; from tuiapp.cli import build_parser; build_parser().parse_args(['runs']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "tuiapp.cli" in loaded
+    assert "tuiapp.view.run_list" not in loaded
+
+
 @pytest.mark.parametrize("width", [0, 10, 40, 74, 114, 194, 205])
 def test_columns_fit(width: int) -> None:
-    columns = [COLUMNS[place] for place in fitting_columns([(one.rank, one.width) for one in COLUMNS], width)]
+    columns = fitting(COLUMNS, width)
     assert sum(column.width for column in columns) + 2 * max(0, len(columns) - 1) <= width
     assert [column for column in COLUMNS if column in columns] == columns
     assert (len(columns) == len(COLUMNS)) == (width == 205)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainers.contract.events import Stacks
-from tuiapp.view.stack_groups import group_stacks
+from tuiapp.widgets.failure_panel import group_stacks
 
 WAITS = """  File "/venv/torch/distributed_c10d.py", line 2810 in all_reduce
   File "/home/ada/train.py", line 9 in step"""

@@ -12,8 +12,7 @@ from trainers.contract.events import Alert, AnyEvent, Metrics, Phase
 from trainers.state.condition import run_words
 from trainers.state.run_state import RunState
 from tuiapp.verbs.narration import live_view
-from tuiapp.view.node_list import node_rows
-from tuiapp.view.rank_list import rank_rows
+from tuiapp.view.rank_list import node_rows, rank_rows
 
 STOPPED = Alert(kind="stopped", rank=1, text="rank 1 is stopped (SIGSTOP), the others wait", **h.at(15))
 HANG = Alert(kind="hang", severity="error", rank=1, text="no progress for 30 s: rank 1 is behind", **h.at(35))
@@ -24,7 +23,7 @@ NOW = h.START + 59
 
 
 def conditions(state: RunState, now: float = NOW) -> list[tuple[str, str]]:
-    return [(f"{row.condition.symbol} {row.condition.text}", row.condition.severity) for row in rank_rows(state, now)]
+    return [(str(row.condition), row.condition.severity) for row in rank_rows(state, now)]
 
 
 @pytest.mark.parametrize(
@@ -97,5 +96,5 @@ def test_its_node_stands_out() -> None:
     assert stall is not None
     rows = node_rows(state, rank_rows(state, stall.since + 40))
     blamed = {state.node_of(rank) for rank in stall.culprits}
-    assert {row.node.number for row in rows if row.condition.text.startswith("hangs")} == blamed
-    assert {row.condition.text for row in rows if row.node.number not in blamed} == {"waiting 40s"}
+    assert {row.node for row in rows if row.condition.text.startswith("hangs")} == blamed
+    assert {row.condition.text for row in rows if row.node not in blamed} == {"waiting 40s"}

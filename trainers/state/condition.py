@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
-
 from trainers.contract.events import StopRequested
 from trainers.state.messages import describe_failure, describe_result
 from trainers.state.rank_state import RankState
 from trainers.state.run_state import RunState, Stall
-from trainers.state.signs import SIGNS
+from trainers.state.signs import SIGNS, Condition, Severity
 from trainers.state.text import (
     format_count,
     format_duration,
@@ -19,20 +17,10 @@ from trainers.state.text import (
     sanitize,
 )
 
-Severity: TypeAlias = Literal["good", "info", "warning", "error"]
-
 SLOW_BEHIND_STEPS = 3
 SLOW_SKEW = 0.25  # a rank whose steps take this much longer than the ranks' median is slow
 SLOW_BEHIND_S = 1.0
 """A rank further behind in time and in steps is slow; less may come from when ranks report."""
-
-
-class Condition(NamedTuple):
-    """A state with a symbol, so that it never depends on colour alone."""
-
-    symbol: str
-    text: str
-    severity: Severity
 
 
 def run_words(state: RunState, now: float) -> tuple[str, str]:
@@ -61,31 +49,32 @@ def rank_condition(
     """
     if rank.failure is not None:
         first = "failed first: " if len(state.failures) > 1 and rank.failure is state.first_failure else ""
-        return Condition("✖", first + (rank.failure.signal or f"exit {rank.failure.exit_code}"), "error")
+        return Condition(first + (rank.failure.signal or f"exit {rank.failure.exit_code}"), "error")
     if not state.is_live:
-        done = state.status == "completed"
-        return Condition(SIGNS["completed"], "done", "good") if done else Condition(SIGNS["stopped"], "ended", "info")
+        if state.status == "completed":
+            return Condition("done", "good", SIGNS["completed"].symbol)
+        return Condition("ended", "info", SIGNS["stopped"].symbol)
     if not rank.last_time:
-        return Condition("◌", "queued" if state.status == "queued" else "starting", "info")
+        return Condition("queued" if state.status == "queued" else "starting", "info")
     if state.reading is not None:
-        return Condition(SIGNS["reading"], "reading", "info")
+        return Condition("reading", "info")
     silent = now - rank.last_time
     if stall is not None and rank.phase != "done":
         lasted = format_duration(max(0.0, now - stall.since))
         if stall.culprits and rank.rank not in stall.culprits:
-            return Condition("◌", f"waiting {lasted}", "info")
-        return Condition(SIGNS["stalled"], f"{stall.verb} {lasted}", stall.alert.severity)
+            return Condition(f"waiting {lasted}", "info")
+        return Condition(f"{stall.verb} {lasted}", stall.alert.severity, SIGNS["stalled"].symbol)
     if rank.phase == "training" and silent > rank.silent_after_s:
         # Where all are silent alike, one waits for another, and it is not known yet which.
         alone = newest is None or newest - rank.last_time > rank.silent_after_s
-        return Condition("▲" if alone else "◌", f"silent {format_duration(silent)}", "warning" if alone else "info")
+        return Condition(f"silent {format_duration(silent)}", "warning" if alone else "info")
     lag_s = behind * (rank.pace.step_s or 0.0)
     if behind > SLOW_BEHIND_STEPS and lag_s > SLOW_BEHIND_S:
-        return Condition("▲", "slow", "warning")
+        return Condition("slow", "warning")
     if skew is not None and skew > SLOW_SKEW and rank.phase == "training":
-        return Condition("▲", f"slow +{100 * skew:.0f} %", "warning")
+        return Condition(f"slow +{100 * skew:.0f} %", "warning")
     phase = rank.phase or ("running" if rank.step else "preparing")
-    return Condition("●", phase, "good" if phase in ("training", "running") else "info")
+    return Condition(phase, "good" if phase in ("training", "running") else "info", SIGNS["running"].symbol)
 
 
 def headline(state: RunState) -> Condition | None:
@@ -94,34 +83,33 @@ def headline(state: RunState) -> Condition | None:
     if not missing:
         return found
     if found is None:
-        return Condition("▲", state.gaps.words, "warning")
+        return Condition(state.gaps.words, "warning")
     severity: Severity = found.severity if found.severity == "error" else "warning"
-    return Condition(found.symbol, join_words([found.text, missing]), severity)
+    return Condition(join_words([found.text, missing]), severity, found.symbol)
 
 
 def _headline(state: RunState) -> Condition | None:
     if state.newer:
-        return Condition("▲", f"{state.newer}. What is shown may be wrong, and nothing can be changed here", "warning")
+        return Condition(f"{state.newer}. What is shown may be wrong, and nothing can be changed here", "warning")
     if state.reading is not None:
         return None
     if state.status == "failed":
-        return Condition("✖", join_words([_why_failed(state), _how_to_go_on(state)]), "error")
+        return Condition(join_words([_why_failed(state), _how_to_go_on(state)]), "error")
     if state.status == "lost":
         text = "the supervisor died: it was killed, or the machine went down. See supervisor.log"
         if state.removed:
             text = "the run's directory was removed: no more data can be read"
-        return Condition("✖", join_words([text, _how_to_go_on(state)]), "error")
+        return Condition(join_words([text, _how_to_go_on(state)]), "error")
     if state.ended is not None:
         return _summary(state)
     if state.trouble:
-        return Condition("✖", state.trouble, "error")
+        return Condition(state.trouble, "error")
     if state.failures:
         first = state.first_failure
-        return Condition("✖", describe_failure(first), "error") if first else None
+        return Condition(describe_failure(first), "error") if first else None
     if state.stop_requested is not None:
-        return Condition(
-            "■", _how_it_stops(state.stop_requested, state.sigterm_grace_s, saves=not state.is_script), "warning"
-        )
+        words = _how_it_stops(state.stop_requested, state.sigterm_grace_s, saves=not state.is_script)
+        return Condition(words, "warning", SIGNS["stopped"].symbol)
     return _latest_alert(state)
 
 
@@ -166,11 +154,10 @@ def _summary(state: RunState) -> Condition:
         ]
     )
     if state.ended.status == "completed":
-        return Condition(SIGNS["completed"], f"completed: {words}", "warning" if troubles else "good")
+        return Condition(f"completed: {words}", "warning" if troubles else "good", SIGNS["completed"].symbol)
     reason = sanitize(state.ended.reason, 120)
-    return Condition(
-        "■", join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words]), "info"
-    )
+    words = join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words])
+    return Condition(words, "info", SIGNS["stopped"].symbol)
 
 
 def _troubles(state: RunState) -> int:
@@ -186,4 +173,4 @@ def _latest_alert(state: RunState) -> Condition | None:
     latest, more = state.hang or ranked[-1], _troubles(state) - 1
     where = " · 6: their stacks" if latest.kind == "hang" and state.stacks else ""
     text = sanitize(latest.text, 300) + where + (f" · {more} more in the log" if more else "")
-    return Condition("✖" if latest.severity == "error" else "▲", text, latest.severity)
+    return Condition(text, latest.severity)

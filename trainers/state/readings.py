@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample, HostSample, MigInstance
+from trainers.state.signs import SYMBOLS, Condition
 from trainers.state.text import plural, sanitize
 
 HISTORY = 120  # samples per device
@@ -125,22 +126,8 @@ IDLE_SAMPLES = 5  # consecutive samples below the limit after which a GPU is idl
 HARMLESS_REASONS = ("power limit", "application clocks", "display clocks", "sync boost")
 """Why clocks are held down at full load on a healthy GPU: worth a word, not a warning."""
 
-Weight: TypeAlias = Literal["info", "warning", "error"]
 
-
-class GpuCondition(NamedTuple):
-    symbol: str
-    word: str  # in at most nine cells
-    text: str
-    weight: Weight
-
-    def within(self, room: int) -> str:
-        return f"{self.symbol} {self.text if len(self.text) + 2 <= room else self.word}"
-
-
-def gpu_condition(
-    gpu: GpuState, *, training: bool, ours: bool = True, others_work: bool = False
-) -> GpuCondition | None:
+def gpu_condition(gpu: GpuState, *, training: bool, ours: bool = True, others_work: bool = False) -> Condition | None:
     """Returns the most severe condition of a GPU; None when all is well.
 
     `ours`: it is one of the run's; `training`: it is, and the run is in training; `others_work`: some of
@@ -148,24 +135,24 @@ def gpu_condition(
     """
     sample = gpu.sample
     if gpu.is_lost:
-        return GpuCondition("✖", "lost", sanitize(sample.problem, 60), "error")
+        return Condition(sanitize(sample.problem, 60), "error", word="lost")
     if errors := gpu.new_uncorrected_errors:
-        return GpuCondition("✖", "ECC", plural(errors, "ECC error"), "error")
+        return Condition(plural(errors, "ECC error"), "error", word="ECC")
     reasons = [sanitize(reason, 40) for reason in sample.throttle_reasons or ()]
     if bad := [reason for reason in reasons if reason not in HARMLESS_REASONS]:
-        return GpuCondition("▲", "slowed", f"slowed: {', '.join(bad)}", "warning")
+        return Condition(f"slowed: {', '.join(bad)}", "warning", word="slowed")
     if is_hot(gpu):
-        return GpuCondition("▲", "hot", "hot", "warning")
+        return Condition("hot", "warning", word="hot")
     if (memory_percent(sample) or 0.0) >= FULL_PERCENT:
-        return GpuCondition("▲", "full", "memory full", "warning")
+        return Condition("memory full", "warning", word="full")
     if training and is_idle(gpu):
         if others_work:
-            return GpuCondition("◌", "idle", "idle, others work", "warning")
-        return GpuCondition("◌", "idle", "idle", "info")
+            return Condition("idle, others work", "warning", SYMBOLS["info"], "idle")
+        return Condition("idle", "info", word="idle")
     if ours and (others_names := _foreign_users(gpu)):
-        return GpuCondition("!", "shared", f"shared with {others_names}", "warning")
+        return Condition(f"shared with {others_names}", "warning", "!", "shared")
     if reasons:
-        return GpuCondition("▾", "limited", f"limited: {', '.join(reasons)}", "info")
+        return Condition(f"limited: {', '.join(reasons)}", "info", "▾", "limited")
     return None
 
 

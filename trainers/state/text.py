@@ -168,20 +168,6 @@ def sparkline(values: Sequence[float | None], width: int, top: float) -> str:
     return "".join(cells).rjust(width)
 
 
-GAP_CELLS = 2  # between two columns of a table
-
-
-def fitting_columns(columns: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """Returns the indices of the (rank, width) columns that fit into `width` cells; the lowest ranks are kept."""
-    used, kept = 0, []
-    for place, (_, cells) in sorted(enumerate(columns), key=lambda one: one[1][0]):
-        if used + cells > width:
-            break
-        used += cells + GAP_CELLS
-        kept.append(place)
-    return sorted(kept)
-
-
 def fit(text: str, width: int) -> str:
     """Returns text in exactly `width` cells, cut with "…" or padded; for characters one cell wide."""
     if len(text) > width:

@@ -5,74 +5,38 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.content import Content
-from textual.widgets import Button, Input, Label, Static, TextArea
+from textual.widgets import Input, Label, Static, TextArea
 
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, AboutError, Change, change_about, read_about, split_tags
 from trainers.contract.rundir import RunDir
 from trainers.state.text import sanitize
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.dialog import Dialog
+from tuiapp.screens.dialog import Form
 from tuiapp.screens.run_control import tell
 from tuiapp.terminal.patience import patiently
 
 
-class AboutDialog(Dialog[Change | None]):
-    """Asks what to change, checked while it is typed; None on escape. Writes nothing itself."""
-
-    CSS_PATH = "about_dialog.tcss"
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
-        Binding("ctrl+s", "save", "Save", id="dialog.save"),
-    ]
+class AboutDialog(Form[Change | None]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "accept", "Save", id="dialog.save")]
 
     def __init__(self, run_id: str, about: About, own: str = "") -> None:
         """`own` is the name that the run's script gives it."""
-        super().__init__()
-        self._run_id, self._about, self._own = run_id, about, own
+        super().__init__(run_id, "Save")
+        self._about, self._own = about, own
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="dialog") as dialog:
-            dialog.border_title = Content(sanitize(self._run_id))
-            yield Label("Name")
-            name = sanitize(self._own, MAX_NAME_CHARACTERS) or "what to call it"
-            yield Input(self._about.name, placeholder=name, max_length=MAX_NAME_CHARACTERS, id="name")
-            yield Label("Tags")
-            yield Input(" ".join(self._about.tags), placeholder="words: sweep lr", id="tags")
-            yield Label("Note")
-            yield TextArea(self._about.note, id="note", soft_wrap=True)
-            yield Static(id="verdict", markup=False)
-            with Horizontal(id="buttons"):
-                yield Button("Save", variant="primary", id="save")
-                yield Button("Cancel", id="cancel")
+    def fields(self) -> ComposeResult:
+        yield Label("Name")
+        name = sanitize(self._own, MAX_NAME_CHARACTERS) or "what to call it"
+        yield Input(self._about.name, placeholder=name, max_length=MAX_NAME_CHARACTERS, id="name")
+        yield Label("Tags")
+        yield Input(" ".join(self._about.tags), placeholder="words: sweep lr", id="tags")
+        yield Label("Note")
+        yield TextArea(self._about.note, id="note", soft_wrap=True)
+        yield Static(id="verdict", markup=False)
 
-    def on_mount(self) -> None:
-        self.query_one("#name", Input).focus()
-        self._judge()
-
-    @on(Input.Changed)
-    @on(TextArea.Changed)
-    def _judge(self) -> None:
-        fault = self._fault()
-        self.query_one("#verdict", Static).update(Content(sanitize(f"✗ {fault}") if fault else ""))
-        self.query_one("#save", Button).disabled = bool(fault)
-
-    @on(Input.Submitted)
-    @on(Button.Pressed, "#save")
-    def action_save(self) -> None:
-        if not self._fault():
-            self.dismiss(self._change())
-
-    @on(Button.Pressed, "#cancel")
-    def _cancel(self) -> None:
-        self.dismiss(None)
-
-    def _change(self) -> Change:
+    def result(self) -> Change:
         """Only what differs from what was shown: somebody else may have changed the rest meanwhile."""
         about, tags = self._about, split_tags(self.query_one("#tags", Input).value)
         name, note = self.query_one("#name", Input).value.strip(), self.query_one("#note", TextArea).text
@@ -83,9 +47,9 @@ class AboutDialog(Dialog[Change | None]):
             untags=tuple(tag for tag in about.tags if tag not in tags),
         )
 
-    def _fault(self) -> str:
+    def fault(self) -> str:
         try:
-            self._change().of(self._about)
+            self.result().of(self._about)
         except AboutError as error:
             return str(error)
         return ""

@@ -1,15 +1,15 @@
-"""Decides which of the Run screen's panels are shown."""
+"""The Run screen's panels, a row each, and which of them are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from textual.screen import Screen
 from textual.widget import Widget
 
-from trainers.state.run_state import Fault
+from trainers.state.run_state import Fault, RunState
 from tuiapp.widgets.panel_tabs import PanelTabs
 
 LEAST_WIDTH, LEAST_HEIGHT = 100, 30
@@ -21,25 +21,39 @@ WIDE = 160
 CONTAINERS = "#charts, #left, #right, #upper, #lower"
 
 
+class Panel(NamedTuple):
+    exists: Callable[[RunState], bool] = lambda state: True  # whether there is something to show in it
+    nothing: str = ""  # said where there is not
+    words: str = ""  # of its key, if they are not its name
+    only_alone: bool = False  # not shown among the others
+
+
+PANELS = {
+    **dict.fromkeys(("loss", "devices", "ranks", "sharding", "log"), Panel()),
+    "failure": Panel(lambda state: bool(state.fault), "No failure or hang.", "Failure or hang"),
+    "predictions": Panel(lambda state: state.predictions is not None, "No predictions were reported.", only_alone=True),
+}
+"""By name, which is the id of the widget and its title, in the order of their keys; `compose` places them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrangement:
+    names: tuple[str, ...]
+    """The panels that exist."""
     fault: Fault
     chosen: str
     """The panel shown alone; "" for all."""
     single: bool
     second: bool
     wide: bool
-    predicts: bool
-    """Whether an evaluation has reported predictions."""
 
 
-def arrange(screen: Screen[Any], panels: Sequence[str], wanted: Arrangement) -> None:
-    """Shows all panels or one, with the containers around it; "predictions" only alone."""
-    failed, single = bool(wanted.fault), wanted.single
-    names = [name for name in panels if {"failure": failed, "predictions": wanted.predicts}.get(name, True)]
+def arrange(screen: Screen[Any], wanted: Arrangement) -> None:
+    """Shows all panels or one, with the containers around it."""
+    names, failed, single = wanted.names, bool(wanted.fault), wanted.single
     shown = wanted.chosen or (("failure" if failed else names[0]) if single else "")
     tabs = screen.query_one(PanelTabs)
-    titles = {name: f"{number} {name}" for number, name in enumerate(panels, start=1)}
+    titles = {name: f"{number} {name}" for number, name in enumerate(PANELS, start=1)}
     if failed:
         titles["failure"] = titles["failure"].replace("failure", wanted.fault)
         screen.query_one("#failure").border_title = titles["failure"]
@@ -50,12 +64,11 @@ def arrange(screen: Screen[Any], panels: Sequence[str], wanted: Arrangement) -> 
         screen.set_class(is_set, name, update=False)
     # Only of what depends on those classes: restyling the whole screen would take three times as long.
     screen.app.stylesheet.update_nodes(screen.query(f"#alert, .panel, {CONTAINERS}"))
-    for name in panels:
-        panel = screen.query_one(f"#{name}", Widget)
-        visible = name in names and (name == shown if shown or name == "predictions" else True)
+    for name, panel in PANELS.items():
+        visible = name in names and (name == shown if shown else not panel.only_alone)
         # A traceback needs the whole width; a key shows the log.
         crowded = name == "log" and failed and not shown and not wanted.wide
-        panel.display = visible and not crowded
+        screen.query_one(f"#{name}", Widget).display = visible and not crowded
     screen.query_one("#second").display = wanted.second and screen.query_one("#loss").display
     for container in screen.query(CONTAINERS):
         container.display = any(panel.display for panel in container.query(".panel"))

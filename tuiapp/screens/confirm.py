@@ -40,8 +40,6 @@ class Question(NamedTuple):
 class Choice(Dialog[str | None]):
     """Asks a question; returns the id of the chosen answer, or None on escape."""
 
-    CSS_PATH = "confirm.tcss"
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
         Binding("left,up", "app.focus_previous", "Previous", id="dialog.previous", show=False),

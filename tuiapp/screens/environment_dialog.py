@@ -20,7 +20,6 @@ from tuiapp.screens.dialog import Dialog
 class EnvironmentDialog(Dialog[bool]):
     """Returns whether the environment was made. Escape cancels at any time, and leaves nothing behind."""
 
-    CSS_PATH = "environment_dialog.tcss"
     MANUAL = "backends"
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -6,19 +6,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
+from textual.widgets import Input, Label, RadioButton, RadioSet, Static
 
-from trainers.state.text import sanitize
 from tuiapp.library.export import ExportError, check_target
 from tuiapp.library.exporters import EXPORTERS, TABLES, What
-from tuiapp.screens.dialog import Dialog
+from tuiapp.screens.dialog import Form
 
 SUFFIXES = {row.suffix for row in EXPORTERS.values() if row.suffix}
 
@@ -40,44 +37,28 @@ class ShapedRadioButton(RadioButton):
         return button if self.value else Content(button.plain.replace(self.BUTTON_INNER, "○"), list(button.spans))
 
 
-class ExportDialog(Dialog[Wanted | None]):
-    """Asks for table, format and path, the path checked while it is typed; None on escape. Writes nothing itself."""
-
-    CSS_PATH = "export_dialog.tcss"
+class ExportDialog(Form[Wanted | None]):
     MANUAL = "export"
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel")]
 
     def __init__(self, run_ids: Sequence[str]) -> None:
         """Several runs are written into a folder, under names of their own."""
-        super().__init__()
+        super().__init__(f"Export {len(run_ids)} runs" if len(run_ids) > 1 else f"Export {run_ids[0]}", "Export")
         self._run_ids = run_ids
         self._suggested = self._suggest("steps", "csv")
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="dialog") as dialog:
-            several = len(self._run_ids) > 1
-            title = f"Export {len(self._run_ids)} runs" if several else f"Export {self._run_ids[0]}"
-            dialog.border_title = Content(sanitize(title))
-            with Horizontal(id="choices"):
-                with RadioSet(id="what") as what:
-                    what.border_title = "What"
-                    for name in TABLES:
-                        yield ShapedRadioButton(name, value=name == "steps")
-                with RadioSet(id="format") as form:
-                    form.border_title = "Format"
-                    for form_name in EXPORTERS:
-                        yield ShapedRadioButton(form_name, value=form_name == "csv")
-            yield Label("Folder" if several else "Path")
-            yield Input(self._suggested, id="path", max_length=1000)
-            yield Static(id="verdict", markup=False)
-            with Horizontal(id="buttons"):
-                yield Button("Export", variant="primary", id="export")
-                yield Button("Cancel", id="cancel")
-
-    def on_mount(self) -> None:
-        self.query_one("#path", Input).focus()
-        self._judge()
+    def fields(self) -> ComposeResult:
+        with Horizontal(id="choices"):
+            with RadioSet(id="what") as what:
+                what.border_title = "What"
+                for name in TABLES:
+                    yield ShapedRadioButton(name, value=name == "steps")
+            with RadioSet(id="format") as form:
+                form.border_title = "Format"
+                for form_name in EXPORTERS:
+                    yield ShapedRadioButton(form_name, value=form_name == "csv")
+        yield Label("Folder" if len(self._run_ids) > 1 else "Path")
+        yield Input(self._suggested, id="path", max_length=1000)
+        yield Static(id="verdict", markup=False)
 
     @on(RadioSet.Changed)
     def _rename(self) -> None:
@@ -87,26 +68,15 @@ class ExportDialog(Dialog[Wanted | None]):
         elif len(self._run_ids) == 1 and Path(box.value).suffix in SUFFIXES:
             box.value = str(Path(box.value).with_suffix(EXPORTERS[self._format].suffix))
         self._suggested = suggested
-        self._judge()
+        self.judge()
 
-    @on(Input.Changed, "#path")
-    def _judge(self) -> None:
-        fault, more = self._fault(), len(self._run_ids) - 1
-        words = f"✗ {fault}" if fault else f"✓ {self._paths[0].absolute()}{f' and {more} more' if more else ''}"
-        verdict = self.query_one("#verdict", Static)
-        verdict.set_class(bool(fault), "-wrong")
-        verdict.update(Content(sanitize(words)))
-        self.query_one("#export", Button).disabled = bool(fault)
+    def verdict(self, fault: str) -> tuple[str, str]:
+        more = len(self._run_ids) - 1
+        path = "" if fault else f"✓ {self._paths[0].absolute()}{f' and {more} more' if more else ''}"
+        return (path, "") if path else super().verdict(fault)
 
-    @on(Input.Submitted)
-    @on(Button.Pressed, "#export")
-    def _export(self) -> None:
-        if not self._fault():
-            self.dismiss(Wanted(self._paths, self._what, self._format))
-
-    @on(Button.Pressed, "#cancel")
-    def _cancel(self) -> None:
-        self.dismiss(None)
+    def result(self) -> Wanted:
+        return Wanted(self._paths, self._what, self._format)
 
     @property
     def _paths(self) -> list[Path]:
@@ -126,7 +96,7 @@ class ExportDialog(Dialog[Wanted | None]):
     def _suggest(self, what: What, form: str) -> str:
         return _file_name(self._run_ids[0], what, form) if len(self._run_ids) == 1 else "."
 
-    def _fault(self) -> str:
+    def fault(self) -> str:
         if not self.query_one("#path", Input).value.strip():
             return "Enter a path."
         try:

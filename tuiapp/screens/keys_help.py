@@ -28,8 +28,6 @@ FRAME_CELLS = 7
 class KeysHelp(Dialog[None]):
     """Lists the keys that work on the screen beneath; the same key, or escape, closes it."""
 
-    CSS_PATH = "keys_help.tcss"
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,q", "dismiss(None)", "Close", id="help.close", show=False),
         Binding("f1", "app.manual", "Help", tooltip="Open the handbook", id="app.manual", show=False),

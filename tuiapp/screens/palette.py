@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from textual import on
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.fuzzy import Matcher
@@ -19,7 +18,7 @@ from textual.style import Style
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from tuiapp.screens.dialog import Dialog
+from tuiapp.screens.dialog import Picker, moving_keys
 
 KEPT = {"Theme", "Maximize", "Minimize", "Screenshot"}
 """Textual's commands that no key of ours has."""
@@ -31,67 +30,37 @@ FRAME_CELLS = 6
 """Its border, padding and scroll bar."""
 
 
-class Palette(Dialog[None]):
+class Palette(Picker[None]):
     """Lists actions with their keys, searched by name; runs the chosen one after closing.
 
     Textual's own takes Enter for the list of an earlier search while a new one is under way.
     """
 
-    CSS_PATH = "palette.tcss"
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+p", "dismiss", "Close", id="palette.close"),
-        Binding("down", "move('cursor_down')", "Next action", id="palette.next", show=False),
-        Binding("up", "move('cursor_up')", "Previous action", id="palette.previous", show=False),
-        Binding("pagedown", "move('page_down')", "A page down", id="palette.page-down", show=False),
-        Binding("pageup", "move('page_up')", "A page up", id="palette.page-up", show=False),
+        *moving_keys("palette", "action"),
     ]
 
     def __init__(self, commands: Iterable[SystemCommand]) -> None:
-        super().__init__()
+        super().__init__("Actions", Input(placeholder="Search", id="search", compact=True))
         self._commands = list(commands)
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="dialog") as dialog:
-            dialog.border_title = Content("Actions")
-            yield Input(placeholder="Search", id="search", compact=True)
-            yield OptionList(id="actions", markup=False)
-
-    def on_mount(self) -> None:
-        self._show("")
-
     def on_resize(self) -> None:
-        self._show(self.query_one(Input).value)
+        self.fill()
 
-    @on(Input.Changed)
-    def _search(self, event: Input.Changed) -> None:
-        self._show(event.value)
-
-    def _show(self, search: str) -> None:
-        wanted, room = search.strip(), min(WIDTH, self.app.size.width) - FRAME_CELLS
-        matcher = Matcher(wanted, match_style=Style(bold=True, underline=True))
+    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+        room = min(WIDTH, self.app.size.width) - FRAME_CELLS
+        matcher = Matcher(search, match_style=Style(bold=True, underline=True))
         found: list[tuple[bool, float, Option]] = []
         for place, (name, key, _, _) in enumerate(self._commands):
-            score = matcher.match(name) if wanted else 1.0
+            score = matcher.match(name) if search else 1.0
             if score > 0:
                 gap = " " * max(1, room - cell_len(name) - cell_len(key))
-                line = Content.assemble(matcher.highlight(name) if wanted else name, gap, key)
-                begins = name.casefold().startswith(wanted.casefold())
+                line = Content.assemble(matcher.highlight(name) if search else name, gap, key)
+                begins = name.casefold().startswith(search.casefold())
                 found.append((not begins, -score, Option(line, id=str(place))))
-        box = self.query_one(OptionList)
-        box.clear_options()
-        box.add_options([option for *_, option in sorted(found, key=lambda one: one[:2])])
-        if found:
-            box.highlighted = 0
-        else:
-            box.add_option(Option("No action has this name.", disabled=True))
-
-    def action_move(self, where: str) -> None:
-        getattr(self.query_one(OptionList), f"action_{where}")()
-
-    @on(Input.Submitted)
-    def _take_highlighted(self) -> None:
-        self.query_one(OptionList).action_select()
+        options = [option for *_, option in sorted(found, key=lambda one: one[:2])]
+        return (options, 0) if options else ([Option("No action has this name.", disabled=True)], None)
 
     @on(OptionList.OptionSelected)
     def _run(self, event: OptionList.OptionSelected) -> None:

@@ -25,7 +25,7 @@ from trainers.state.summary import read_config
 from trainers.state.text import join_words, sanitize
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, WIDE, Arrangement, arrange
+from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, PANELS, WIDE, Arrangement, arrange
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
@@ -64,13 +64,6 @@ FIRST_PICTURE_S = 0.3
 
 MAX_DEFERRALS = 70
 """How often in a row a key may delay a tick."""
-
-PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure", "predictions")
-"""In the order of their keys, 1 to 7; "failure" exists only after a failure or in a hang, and "predictions" alone."""
-
-PANEL_WORDS = {"failure": "Failure or hang"}
-
-NOTHING_TO_SHOW = {"failure": "No failure or hang.", "predictions": "No predictions were reported."}
 
 REPLAY_KEYS: list[BindingType] = [
     Binding("space", "replay('pause')", "Pause", id="run.pause", key_display="space"),
@@ -112,8 +105,8 @@ RUN_KEYS: list[BindingType] = [
     Binding("d", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
     Binding("slash", "search", "Find", tooltip="Search the log", id="run.search", key_display="/"),
     *(
-        Binding(str(n), f"panel('{name}')", PANEL_WORDS.get(name, name.capitalize()), id=f"run.panel-{n}", show=False)
-        for n, name in enumerate(PANELS, start=1)
+        Binding(str(n), f"panel('{name}')", panel.words or name.capitalize(), id=f"run.panel-{n}", show=False)
+        for n, (name, panel) in enumerate(PANELS.items(), start=1)
     ),
     *REPLAY_KEYS,
     Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
@@ -294,20 +287,21 @@ class RunScreen(CoveredScreenFix[None]):
         if not self.query(PanelTabs):
             return
         wide, second = self.size.width >= WIDE, self._charts.wants_second
-        predicts = self.state.predictions is not None
-        arranged = Arrangement(self.state.fault, self.chosen, self.single, second, wide, predicts)
+        names = tuple(name for name, panel in PANELS.items() if panel.exists(self.state))
+        arranged = Arrangement(names, self.state.fault, self.chosen, self.single, second, wide)
         # Setting a screen's classes restyles all its widgets.
         if arranged != self._arranged:
             self._arranged = arranged
-            arrange(self, PANELS, arranged)
+            arrange(self, arranged)
 
     @on(PanelTabs.Chosen)
     def _choose_tab(self, event: PanelTabs.Chosen) -> None:
-        self.chosen = PANELS[event.index]
+        if self._arranged:
+            self.chosen = self._arranged.names[event.index]
 
     def action_panel(self, name: str) -> None:
-        if name in NOTHING_TO_SHOW and not (self.state.fault if name == "failure" else self.state.predictions):
-            self.notify(NOTHING_TO_SHOW[name])
+        if not PANELS[name].exists(self.state):
+            self.notify(PANELS[name].nothing)
             return
         closes = self.chosen == name and not self.single
         self.show_panel(name)

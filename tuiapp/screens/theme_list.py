@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from tuiapp.terminal.resize import ResizeLoopFix
+from tuiapp.screens.dialog import Picker
 
 
-class ThemeList(ModalScreen[str | None], ResizeLoopFix[str | None]):
+class ThemeList(Picker[str | None]):
     """Returns the chosen theme, or None on escape, which shows the former one again."""
-
-    CSS_PATH = "theme_list.tcss"
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel", id="dialog.cancel")]
 
-    def on_mount(self) -> None:
+    def __init__(self) -> None:
+        super().__init__("Theme")
         self._before = self.app.theme
 
-    def compose(self) -> ComposeResult:
+    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
         names = sorted(self.app.available_themes)
-        options = [Option(f"{'✓' if name == self.app.theme else ' '} {name}", id=name) for name in names]
-        themes = OptionList(*options, markup=False)
-        themes.border_title = Content("Theme")
-        themes.highlighted = names.index(self.app.theme)
-        yield themes
+        options = [Option(f"{'✓' if name == self._before else ' '} {name}", id=name) for name in names]
+        return options, names.index(self._before)
 
     @on(OptionList.OptionHighlighted)
     def _preview(self, event: OptionList.OptionHighlighted) -> None:

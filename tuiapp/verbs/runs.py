@@ -23,7 +23,6 @@ from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import (
     MISSING,
-    fitting_columns,
     format_bytes,
     format_clock,
     format_count,
@@ -42,37 +41,9 @@ from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import BY_NAME, choose, order, state, state_name, tags
+from tuiapp.view.table import Column, plain_table, told
 
 MAX_ALERTS = 5
-
-KEPT_FIRST = (
-    *("run", "state", "name", "accuracy", "backend", "model", "started", "loss", "dataset", "tags", "speed", "took"),
-    *("steps", "devices", "job", "host", "best_loss"),
-)
-"""Columns by importance, for narrow terminals."""
-
-WIDEST = {"name": 40, "tags": 30, "model": 24, "dataset": 24}
-"""Characters of a cell that may be long."""
-
-LISTED: dict[str, str] = {
-    "run": "RUN",
-    "name": "NAME",
-    "tags": "TAGS",
-    "state": "STATE",
-    "backend": "BACKEND",
-    "model": "MODEL",
-    "dataset": "DATASET",
-    "devices": "DEVICES",
-    "steps": "STEPS",
-    "loss": "LOSS",
-    "accuracy": "BEST",
-    "best_loss": "BEST LOSS",
-    "speed": "EXAMPLES/S",
-    "took": "TOOK",
-    "started": "STARTED",
-    "host": "HOST",
-    "job": "JOB",
-}
 
 
 def list_all(options: Namespace) -> int:
@@ -99,11 +70,10 @@ def list_all(options: Namespace) -> int:
             file=sys.stderr,
         )
         return 0
-    rows = [list(LISTED.values()), *(_row(info) for info in infos)]
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    kept = _kept(infos, widths)
-    for row in rows:
-        print("  ".join(row[place].ljust(widths[place]) for place in kept).rstrip())
+    # On a terminal the most important columns that fit.
+    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in plain_table(_columns(infos), infos, width):
+        print(line)
     for info in infos:
         if info.status in ("newer", "unreadable"):
             tell(f"{info.directory.run_id}: {info.problem}")
@@ -228,13 +198,6 @@ def _resume_words(point: ResumePoint) -> str:
     return "resume point" if point.covered else "resume point, not in the journal"
 
 
-def _row(info: RunInfo) -> list[str]:
-    plain = {"state": _state(info), "started": _moment(info.started), "tags": tags(info) or MISSING}
-    plain |= {"host": info.host or MISSING, "job": _job(info)}
-    cells = [plain.get(name) or BY_NAME[name].cell(info) for name in LISTED]
-    return [sanitize(cell, WIDEST.get(name, 100)) for name, cell in zip(LISTED, cells, strict=True)]
-
-
 def _state(info: RunInfo) -> str:
     # What other programs read has the word alone.
     return state(info) if sys.stdout.isatty() else state_name(info)
@@ -244,21 +207,7 @@ def _job(info: RunInfo) -> str:
     """The Slurm job, and the node of several, as "17_3 n0/2"."""
     begun = info.begun
     node = f"n{begun.part[0]}/{begun.part[1]}" if begun and begun.part else ""
-    return " ".join(filter(None, (begun.job if begun else "", node))) or MISSING
-
-
-def _kept(infos: Sequence[RunInfo], widths: Sequence[int]) -> list[int]:
-    """Returns the indices of the columns to print: on a terminal the most important ones that fit."""
-    empty = {"name"} if not any(info.name for info in infos) else set()
-    empty |= {"tags"} if not any(info.about.tags for info in infos) else set()
-    # A machine's own list need not say its name.
-    empty |= {"host"} if len({info.host for info in infos if info.host}) < 2 else set()
-    empty |= {"job"} if all(_job(info) == MISSING for info in infos) else set()
-    kept = [place for place, name in enumerate(LISTED) if name not in empty]
-    if not sys.stdout.isatty():
-        return kept
-    columns = [(KEPT_FIRST.index([*LISTED][place]), widths[place]) for place in kept]
-    return [kept[place] for place in fitting_columns(columns, get_terminal_size().columns)]
+    return sanitize(" ".join(filter(None, (begun.job if begun else "", node)))) or MISSING
 
 
 def _overview(info: RunInfo) -> dict[str, str]:
@@ -281,3 +230,36 @@ def _moment(seconds: float | None) -> str:
         return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S") if seconds else MISSING
     except (OverflowError, ValueError, OSError):
         return MISSING
+
+
+def _column(title: str, rank: int, cell: Callable[[RunInfo], str], most: int = 100) -> Column[RunInfo]:
+    return Column(title, len(title), cell, rank, left=True, most=most)
+
+
+LISTED = (
+    _column("RUN", 0, BY_NAME["run"].cell),
+    _column("NAME", 2, BY_NAME["name"].cell, 40),
+    _column("TAGS", 9, lambda info: tags(info) or MISSING, 30),
+    _column("STATE", 1, _state),
+    _column("BACKEND", 4, BY_NAME["backend"].cell),
+    _column("MODEL", 5, BY_NAME["model"].cell, 24),
+    _column("DATASET", 8, BY_NAME["dataset"].cell, 24),
+    _column("DEVICES", 13, BY_NAME["devices"].cell),
+    _column("STEPS", 12, BY_NAME["steps"].cell),
+    _column("LOSS", 7, BY_NAME["loss"].cell),
+    _column("BEST", 3, BY_NAME["accuracy"].cell),
+    _column("BEST LOSS", 16, BY_NAME["best_loss"].cell),
+    _column("EXAMPLES/S", 10, BY_NAME["speed"].cell),
+    _column("TOOK", 11, BY_NAME["took"].cell),
+    _column("STARTED", 6, lambda info: _moment(info.started)),
+    _column("HOST", 15, lambda info: sanitize(info.host) or MISSING),
+    _column("JOB", 14, _job),
+)
+
+
+def _columns(infos: Sequence[RunInfo]) -> list[Column[RunInfo]]:
+    """Returns the columns without those that say nothing of these runs."""
+    silent = {"NAME", "TAGS", "JOB"} - {one.title for one in told(LISTED, infos)}
+    # A machine's own list need not say its name.
+    silent |= {"HOST"} if len({info.host for info in infos if info.host}) < 2 else set()
+    return [one for one in LISTED if one.title not in silent]

@@ -1,21 +1,31 @@
-"""The ranks side by side: which one lags, is slow or silent; and each one's step time over the run."""
+"""The ranks, and the nodes, side by side: which one lags, is slow, silent or lost; and each step time over the run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeAlias
 
-from trainers.contract.metrics import STEP_TIME
-from trainers.state.condition import Condition, rank_condition
+from trainers.contract.metrics import LOSS, STEP_TIME
+from trainers.state.condition import rank_condition
 from trainers.state.curves import ALL
+from trainers.state.node_state import NodeStatus
 from trainers.state.rank_state import Pace, RankState
 from trainers.state.run_state import RunState
-from trainers.state.text import format_seconds
-from tuiapp.view.devices.drawing import Line, Role, Span, axis, beside, graph, line, samples_across
-from tuiapp.view.devices.view import letter_span
+from trainers.state.signs import Condition, Severity
+from trainers.state.text import (
+    MISSING,
+    format_bytes,
+    format_duration,
+    format_metric,
+    format_rate,
+    format_seconds,
+)
+from tuiapp.view.devices.drawing import Line, Span, axis, beside, cores, graph, labelled, line, network, samples_across
+from tuiapp.view.devices.view import device_places, letter_span
+from tuiapp.view.table import Column, given, in_order
 
 SortKey: TypeAlias = Literal["rank", "behind", "skew", "heard", "loss"]
 
@@ -23,14 +33,26 @@ SORT_KEYS: tuple[SortKey, ...] = ("rank", "behind", "skew", "heard", "loss")
 """In the order of the sort key; all but the first have the worst on top."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RankRow:
+    """A rank beside the others; or a node, with the figures of its worst rank or of its host."""
+
     rank: RankState
+    label: str  # its number; of a node whether it is unfolded, its number, and those of its ranks
+    device: str  # with its letter: "a cuda:0"; of a node its host
     behind: int  # steps behind the leader
     skew: float | None  # step time over the ranks' median, less 1; None before its first step
     silent_s: float | None  # seconds since its last report; None before that, and when the run is over
     pace: Pace  # its present speed; empty while no rank makes progress, or the journal is read
     condition: Condition
+    has_loss: bool  # whether it, or any rank before, has reported one
+    examples_per_second: float | None
+    cpu_percent: float | None  # of one core
+    memory_bytes: int | None
+    node: int | None = None
+    network: str = ""
+    rows: Sequence[RankRow] = ()
+    """A node's ranks, in their order in the list."""
 
 
 def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankRow]:
@@ -44,21 +66,154 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
     known = [pace for pace in paces.values() if pace is not None]
     middle = median(known) if known else 0.0
     newest = max(rank.last_time for rank in state.ranks.values()) if len(state.ranks) > 1 else None
+    places, has_loss = device_places(state), LOSS in state.curves.names
     rows = []
     for number in sorted(state.ranks):
         rank, pace = state.ranks[number], paces[number]
         behind = rank.behind(leader, now)
         skew = pace / middle - 1 if pace is not None and middle > 0 else None
         silent = max(0.0, now - rank.last_time) if rank.last_time and state.is_live and not reading else None
-        condition = rank_condition(state, rank, behind, now, skew, stall, newest)
-        rows.append(RankRow(rank, behind, skew, silent, still or rank.pace, condition))
-    worst: dict[SortKey, Callable[[RankRow], float]] = {
-        "behind": lambda row: -row.behind,
-        "skew": lambda row: -(row.skew if row.skew is not None else -1.0),
-        "heard": lambda row: -(row.silent_s if row.silent_s is not None else -1.0),
-        "loss": lambda row: -(row.rank.loss if row.rank.loss is not None else float("inf")),
-    }
-    return sorted(rows, key=worst[sort]) if sort in worst else rows
+        present = still or rank.pace
+        row = RankRow(
+            rank,
+            label=f"    {number}",
+            device=f"{letter_span(places.get(number)).text} {rank.device or MISSING}",
+            behind=behind,
+            skew=skew,
+            silent_s=silent,
+            pace=present,
+            condition=rank_condition(state, rank, behind, now, skew, stall, newest),
+            has_loss=has_loss or bool(rank.loss_name),
+            examples_per_second=present.examples_per_second,
+            cpu_percent=rank.process.cpu_percent if rank.process else None,
+            memory_bytes=rank.process.rss_bytes if rank.process else None,
+        )
+        rows.append(row)
+    column = next(one for one in RANK_COLUMNS if one.title == sort)
+    return in_order(rows, column) if column.key else rows
+
+
+_WEIGHTS: dict[Severity, int] = {"good": 0, "info": 1, "warning": 2, "error": 3}
+
+CONDITIONS: dict[NodeStatus, Condition] = {
+    "awaited": Condition("awaited", "info"),
+    "silent": Condition("silent", "warning"),
+    "lost": Condition("lost", "error"),
+}
+"""Of nodes that are not connected."""
+
+
+def node_rows(state: RunState, rows: Sequence[RankRow], unfolded: Container[int] = ()) -> list[RankRow]:
+    """Groups ranks by node, in the order of each node's first: with sorted ranks the node of the worst comes first.
+
+    The worst rank of a node is the one in the worst condition, else the slowest, else the one furthest behind.
+    """
+    groups: dict[int, list[RankRow]] = {}
+    for row in rows:
+        groups.setdefault(state.node_of(row.rank.rank), []).append(row)
+    found, digits = [], len(str(len(state.nodes) - 1))
+    for number, group in groups.items():
+        node, worst = state.nodes[number], max(group, key=_badness)
+        condition, sample = worst.condition, node.sample
+        if state.is_live and state.reading is None and condition.severity != "error":
+            condition = CONDITIONS.get(node.status, condition)
+        ranks = sorted(row.rank.rank for row in group)
+        span = f"{ranks[0]}–{ranks[-1]}" if ranks[1:] else str(ranks[0])
+        rates = [rate for row in group if (rate := row.examples_per_second) is not None]
+        row = replace(
+            worst,
+            label=f"{'▾' if number in unfolded else '▸'} {number:<{digits}} {span}",
+            device=node.host or MISSING,
+            condition=condition,
+            examples_per_second=sum(rates) if rates else None,
+            cpu_percent=sample.cpu_percent * len(sample.cpu_percent_per_core or ()) if sample else None,
+            memory_bytes=sample.memory_used_bytes if sample else None,
+            node=number,
+            network=network(sample),
+            rows=group,
+        )
+        found.append(row)
+    return found
+
+
+def _badness(row: RankRow) -> tuple[int, float, int, int]:
+    # A few steps behind may come from when ranks report.
+    return _WEIGHTS[row.condition.severity], row.skew or 0.0, row.behind, -row.rank.rank
+
+
+def _loss(row: RankRow) -> str:
+    rank = row.rank
+    return format_metric(rank.loss) if rank.loss is not None or not rank.loss_name else "not fin"
+
+
+def _skew(skew: float) -> str:
+    return f"{round(100 * skew):+d} %"
+
+
+def _has_pace(row: RankRow) -> bool:
+    return row.rank.pace.seconds_per_step is not None
+
+
+def _is_sampled(row: RankRow) -> bool:
+    return row.rank.process is not None
+
+
+_COLUMNS: tuple[Column[RankRow], ...] = (
+    Column("node", 12, lambda row: row.label, left=True),
+    Column("rank", 4, lambda row: str(row.rank.rank)),
+    Column("device", 8, lambda row: row.device, left=True, most=14),
+    Column("host", 8, lambda row: row.device, left=True, most=14),
+    Column("pid", 7, lambda row: given(row.rank.pid), known=lambda row: row.rank.pid is not None),
+    Column("step", 7, lambda row: given(row.rank.step or None, "{:,}".format)),
+    Column(
+        *("loss", 7, _loss),
+        known=lambda row: row.has_loss,
+        key=lambda row: math.inf if row.rank.loss is None else row.rank.loss,
+        falls=True,
+    ),
+    Column(
+        *("ex/s", 7, lambda row: format_rate(row.examples_per_second)),
+        known=lambda row: row.rank.pace.examples_per_second is not None,
+    ),
+    Column("step time", 9, lambda row: format_seconds(row.pace.seconds_per_step), known=_has_pace),
+    Column("skew", 6, lambda row: given(row.skew, _skew), known=_has_pace, key=lambda row: row.skew, falls=True),
+    Column(
+        *("behind", 6, lambda row: f"{row.behind:,}" if row.rank.step else MISSING),
+        key=lambda row: row.behind,
+        falls=True,
+    ),
+    Column("worst", 8, lambda row: f"rank {row.rank.rank}" if row.node is not None else "", left=True),
+    Column("heard", 6, lambda row: format_duration(row.silent_s), key=lambda row: row.silent_s, falls=True),
+    Column("state", 15, lambda row: str(row.condition), left=True, most=24),
+    Column("network/s", 13, lambda row: row.network, left=True),
+    Column("cores", 6, lambda row: given(row.cpu_percent, cores), known=_is_sampled),
+    Column("memory", 8, lambda row: format_bytes(row.memory_bytes), known=_is_sampled),
+    Column("threads", 7, lambda row: given(row.rank.process and row.rank.process.threads), known=_is_sampled),
+)
+
+
+def _ranked(*titles: str) -> list[Column[RankRow]]:
+    """Returns columns, in the order above; the last of the titles is the first to be left out where not all fit."""
+    return [replace(one, rank=titles.index(one.title)) for one in _COLUMNS if one.title in titles]
+
+
+RANK_COLUMNS = _ranked(
+    *("rank", "state", "step", "loss", "behind", "device", "skew", "ex/s", "step time", "heard", "pid", "cores"),
+    *("memory", "threads"),
+)
+
+NODE_COLUMNS = _ranked(
+    *("node", "state", "step", "skew", "worst", "network/s", "behind", "host", "step time", "loss", "ex/s", "heard"),
+    *("cores", "memory"),
+)
+"""Where ranks are grouped by node."""
+
+
+def columns_of(state: RunState, ranks: Sequence[RankRow], sort: SortKey) -> list[Column[RankRow]]:
+    """Returns the columns for which some rank has data, before the first step all; the one sorted by stays longest."""
+    columns = NODE_COLUMNS if state.nodes else RANK_COLUMNS
+    known = [one for one in columns if not state.step or any(map(one.known, ranks))]
+    return [replace(one, rank=0) if one.title == sort else one for one in known]
 
 
 GAP = 3  # cells between two graphs
@@ -83,7 +238,7 @@ def rank_graphs(state: RunState, width: int, height: int, among: range | None = 
     known = sorted(one for curve in values.values() for one in curve if one is not None)
     # The first steps may take a hundred times as long: they are cut.
     top = 1.1 * known[len(known) * MOST_PERCENT // 100] if known else 0.0
-    places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+    places = device_places(state)
     labels = axis(rows, f"{format_seconds(top):>{cells - room - 1}}")
 
     def block(rank: int) -> list[Line]:
@@ -93,8 +248,7 @@ def rank_graphs(state: RunState, width: int, height: int, among: range | None = 
             letter_span(place), Span(f" rank {rank}", "bold"), Span(f"  step time {format_seconds(pace)}", "muted")
         )
         drawn = graph(values[rank], room, rows, top)
-        ink: Role = place if place is not None else "info"
-        return [title, *(line(Span(name, "muted"), Span(text, ink)) for name, text in zip(labels, drawn, strict=True))]
+        return [title, *labelled(labels, drawn, place if place is not None else "info")]
 
     lines: list[Line] = []
     for first in range(0, len(ranks), across):

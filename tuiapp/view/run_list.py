@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from trainers.config.catalog import takes
 from trainers.config.script import data_name, subject
@@ -22,20 +20,10 @@ from trainers.state.text import (
     sanitize,
     without_directories,
 )
+from tuiapp.view.table import Column, in_order
 
-_Key: TypeAlias = tuple[float, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str  # on the command line
-    title: str
-    width: int
-    cell: Callable[[RunInfo], str]
-    key: Callable[[RunInfo], _Key | None]  # None sorts last, in either direction
-    rank: int  # the columns with the lowest ranks are kept when space is short
-    falls: bool = False  # sorted in descending order by default
-    left: bool = False
+NEWEST = "started"
+"""The column that runs are sorted by at first."""
 
 
 def is_stalled(info: RunInfo) -> bool:
@@ -50,7 +38,7 @@ def state_name(info: RunInfo) -> str:
 
 def state(info: RunInfo) -> str:
     """Returns the run's state with its sign."""
-    return f"{SIGNS[state_name(info)]} {state_name(info)}"
+    return f"{SIGNS[state_name(info)].symbol} {state_name(info)}"
 
 
 def devices(info: RunInfo) -> str:
@@ -83,12 +71,8 @@ def started(info: RunInfo) -> str:
         return MISSING
 
 
-def _number(value: float | None) -> _Key | None:
-    return (value, "") if value is not None and math.isfinite(value) else None
-
-
-def _text(value: str) -> _Key | None:
-    return (0.0, value) if value else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _backend(info: RunInfo) -> str:
@@ -114,47 +98,55 @@ def tags(info: RunInfo) -> str:
     return sanitize(", ".join(info.about.tags))
 
 
+def _words(
+    name: str, width: int, rank: int, cell: Callable[[RunInfo], str], key: Callable[[RunInfo], str]
+) -> Column[RunInfo]:
+    return Column(name, width, cell, rank, left=True, name=name, key=lambda info: key(info) or None)
+
+
 def _figure(
     name: str,
     title: str,
     width: int,
+    rank: int,
     value: Callable[[RunInfo], float | None],
     words: Callable[[float | None], str],
-    rank: int,
     *,
     falls: bool = True,
-) -> Column:
+) -> Column[RunInfo]:
     return Column(
-        name, title, width, lambda info: words(value(info)), lambda info: _number(value(info)), rank, falls=falls
+        title,
+        width,
+        lambda info: words(value(info)),
+        rank,
+        name=name,
+        key=lambda info: _finite(value(info)),
+        falls=falls,
     )
 
 
 _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
-    Column("state", "state", 12, state, lambda i: _text(i.status), 0, left=True),
-    Column("name", "name", 20, lambda i: sanitize(i.name, 100) or MISSING, lambda i: _text(i.name), 1, left=True),
-    Column("backend", "backend", 12, lambda i: _backend(i) or MISSING, lambda i: _text(_backend(i)), 2, left=True),
-    Column("model", "model", 8, model, lambda i: _text(subject(i.config) if i.config else ""), 3, left=True),
-    Column("dataset", "dataset", 13, dataset, lambda i: _text(data_name(i.config) if i.config else ""), 7, left=True),
-    Column("devices", "devices", 7, devices, lambda i: _number(i.config.devices if i.config else None), 8),
-    _figure("accuracy", "best acc", 8, lambda i: i.best_accuracy, _ACCURACY.format, 1),
-    _figure("loss", _LOSS.label, 7, lambda i: i.summary.loss, _LOSS.format, 5, falls=False),
-    _figure("speed", "ex/s", 8, lambda i: i.summary.examples_per_second, _RATE.format, 6),
-    Column("started", "started", 12, started, lambda i: _number(i.started), 4, True, left=True),
-    _figure("took", "took", 7, lambda i: i.summary.seconds, format_duration, 9),
-    _figure("steps", "steps", 9, lambda i: i.summary.steps, format_count, 10),
-    _figure("best_loss", "best loss", 9, lambda i: i.summary.best_loss, KNOWN[TEST_LOSS].format, 12, falls=False),
-    Column(
-        "run", "run", 44, lambda i: sanitize(i.directory.run_id), lambda i: _text(i.directory.run_id), 11, left=True
-    ),
+    _words("state", 12, 0, state, lambda info: info.status),
+    _words("name", 20, 1, lambda info: sanitize(info.name, 100) or MISSING, lambda info: info.name),
+    _words("backend", 12, 2, lambda info: _backend(info) or MISSING, _backend),
+    _words("model", 8, 3, model, lambda info: subject(info.config) if info.config else ""),
+    _words("dataset", 13, 7, dataset, lambda info: data_name(info.config) if info.config else ""),
+    Column("devices", 7, devices, 8, name="devices", key=lambda info: info.config.devices if info.config else None),
+    _figure("accuracy", "best acc", 8, 1, lambda info: info.best_accuracy, _ACCURACY.format),
+    _figure("loss", _LOSS.label, 7, 5, lambda info: info.summary.loss, _LOSS.format, falls=False),
+    _figure("speed", "ex/s", 8, 6, lambda info: info.summary.examples_per_second, _RATE.format),
+    Column(NEWEST, 12, started, 4, left=True, name=NEWEST, key=lambda info: _finite(info.started), falls=True),
+    _figure("took", "took", 7, 9, lambda info: info.summary.seconds, format_duration),
+    _figure("steps", "steps", 9, 10, lambda info: info.summary.steps, format_count),
+    _figure("best_loss", "best loss", 9, 12, lambda info: info.summary.best_loss, KNOWN[TEST_LOSS].format, falls=False),
+    _words("run", 44, 11, lambda info: sanitize(_run_id(info)), _run_id),
 )
 
 BY_NAME = {column.name: column for column in COLUMNS}
 
 TAG = "tag:"
-
-NEWEST = "started"  # default sort order
 
 
 def words_of(info: RunInfo) -> str:
@@ -182,12 +174,9 @@ def _has_all(info: RunInfo, wanted: Sequence[str]) -> bool:
 
 def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:
     """Sorts runs, newest first, by a column (stable); live ones are on top, those without a value last."""
-    column = BY_NAME[by]
     if by == NEWEST:
         # Their order is more precise than the clock's seconds.
         ranked = list(infos)[::-1] if reverse else list(infos)
     else:
-        known = [(key, info) for info in infos if (key := column.key(info)) is not None]
-        known.sort(key=lambda pair: pair[0], reverse=column.falls != reverse)
-        ranked = [info for _, info in known] + [info for info in infos if column.key(info) is None]
+        ranked = in_order(infos, BY_NAME[by], reverse=reverse)
     return sorted(ranked, key=lambda info: not info.is_live)

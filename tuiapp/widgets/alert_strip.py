@@ -40,9 +40,7 @@ class AlertStrip(Static):
 
     def show(self, state: RunState) -> None:
         found = headline(state)
-        text = ""
-        if found:
-            text = f"{found.symbol} {found.text}"
+        text = str(found or "")
         if text == self._text:
             return
         self._text = text

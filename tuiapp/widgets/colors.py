@@ -1,15 +1,19 @@
-"""The colour of bands, the styles of severities, what can be read on a colour, and drawn lines in a theme's colours."""
+"""Colours and styles: of bands, of severities, of what can be read on a colour, of drawn lines and what is selected."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from textual.content import Content
+from textual.strip import Strip
+from textual.widget import Widget
 
 from tuiapp.view.palette import series_color
 
 if TYPE_CHECKING:
-    from trainers.state.condition import Severity
+    from trainers.state.signs import Severity
     from tuiapp.view.devices.drawing import Line, Span
 
 BAND_COLOR = "#808080"
@@ -17,11 +21,19 @@ BAND_COLOR = "#808080"
 
 MUTED = "$text-muted"
 
-SEVERITY_STYLES: dict[Severity, str] = {
+TONES = {
     "good": "$text-success",
     "info": MUTED,
-    "warning": "bold $text-warning",
-    "error": "bold $text-error",
+    "live": "$text-primary",
+    "warning": "$text-warning",
+    "error": "$text-error",
+}
+
+SEVERITY_STYLES: dict[Severity, str] = {
+    "good": TONES["good"],
+    "info": TONES["info"],
+    "warning": f"bold {TONES['warning']}",
+    "error": f"bold {TONES['error']}",
 }
 
 
@@ -58,3 +70,15 @@ def _style(span: Span, dark: bool) -> str:
     else:
         style = {"": "", "bold": "bold", "muted": MUTED, "info": "$primary"}[role]
     return f"{style} on $foreground 12%" if span.track else style
+
+
+def mark_selection(widget: Widget, strip: Strip, line: int) -> Strip:
+    """Styles the selected part of a widget's line, and makes all of it selectable."""
+    selection = widget.text_selection
+    if selection is not None and (span := selection.get_span(line)) is not None:
+        # Textual counts characters; -1 is the line's end.
+        start, end = (cell_len(strip.text[: place if place >= 0 else None]) for place in span)
+        style = widget.screen.get_component_rich_style("screen--selection")
+        chosen = Strip(Segment.apply_style(strip.crop(start, end), post_style=style))
+        strip = Strip.join([strip.crop(0, start), chosen, strip.crop(end)])
+    return strip.apply_offsets(0, line)

@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from trainers.state.node_state import NodeState
 from trainers.state.run_state import RunState
+from trainers.state.signs import SYMBOLS
 from trainers.state.text import format_clock
 from tuiapp.view.devices.drawing import Line, Span, line
 from tuiapp.view.devices.host import host_line, host_rows
@@ -120,7 +121,7 @@ class DevicePanel(TextPanel, NodeScroll):
         head = []
         if node.status in ("silent", "lost") and node.sample:
             words = f"node {node.number} is {node.status}: last sampled at {format_clock(node.sample.time)}"
-            head = [line(Span(f"▲ {words}", "warning")), []]
+            head = [line(Span(f"{SYMBOLS['warning']} {words}", "warning")), []]
         return [*head, *self._all(state, views, width, room - len(head), node.number)]
 
     def _toggle(self, node: int) -> None:
@@ -211,7 +212,8 @@ class DevicePanel(TextPanel, NodeScroll):
 
 
 def _problems(state: RunState) -> list[Line]:
-    return [line(Span(f"▲ {source}: {problem}", "warning")) for source, problem in state.telemetry_problems.items()]
+    problems = state.telemetry_problems.items()
+    return [line(Span(f"{SYMBOLS['warning']} {source}: {problem}", "warning")) for source, problem in problems]
 
 
 def _fitting(views: list[GpuView], width: int, room: int) -> list[Line]:

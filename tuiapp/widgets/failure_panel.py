@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from textual.app import ComposeResult
@@ -10,11 +12,11 @@ from textual.content import Content
 from textual.widgets import Static
 
 from trainers.config.files import user_data
-from trainers.contract.events import RankFailed
+from trainers.contract.events import RankFailed, Stacks
 from trainers.state.messages import describe_failure
 from trainers.state.run_state import RunState
+from trainers.state.signs import SYMBOLS
 from trainers.state.text import format_path, format_ranges, sanitize, sanitize_lines
-from tuiapp.view.stack_groups import group_stacks
 from tuiapp.widgets.colors import MUTED
 
 MAX_OTHERS = 32
@@ -50,7 +52,7 @@ class FailurePanel(VerticalScroll):
 
     def _build(self, state: RunState, first: RankFailed) -> list[Content]:
         lines = [
-            Content.styled(f"✖ first cause: {describe_failure(first)}", "bold $text-error"),
+            Content.styled(f"{SYMBOLS['error']} first cause: {describe_failure(first)}", "bold $text-error"),
             *(Content.styled(line, MUTED) for line in self._where(state, first)),
             Content(""),
         ]
@@ -81,7 +83,8 @@ def _describe_hang(state: RunState) -> list[Content]:
     if not state.stacks:
         return []
     hang = state.hang
-    lines = [Content.styled(f"▲ {sanitize(hang.text, 400)}", "bold $text-warning")] if hang else [Content("")]
+    words = f"{SYMBOLS['warning']} {sanitize(hang.text, 400)}" if hang else ""
+    lines = [Content.styled(words, "bold $text-warning")]
     lines.append(Content.styled("Python stacks of the ranks, innermost call first:", MUTED))
     groups = group_stacks(state.stacks, hang.rank if hang else None)
     for group in groups:
@@ -105,3 +108,28 @@ def _who(state: RunState, ranks: list[int]) -> str:
 
 def _node_name(state: RunState, number: int) -> str:
     return f"node {number}, {state.nodes[number].host}"
+
+
+@dataclass(frozen=True, slots=True)
+class StackGroup:
+    """Ranks whose main threads are at the same call."""
+
+    ranks: list[int]  # ascending
+    main: list[str]  # lines of the main thread's frames, innermost first
+    others: list[str]  # lines of the first rank's other threads
+
+
+def group_stacks(stacks: Mapping[int, Stacks], first: int | None = None) -> list[StackGroup]:
+    """Returns the group of rank `first`, then the others, the smallest first: the odd ones are on top."""
+    groups: dict[tuple[str, ...], StackGroup] = {}
+    for rank in sorted(stacks):
+        main, others = _split(sanitize_lines(stacks[rank].text.rstrip()))
+        groups.setdefault(tuple(main), StackGroup([], main, others)).ranks.append(rank)
+    return sorted(groups.values(), key=lambda group: (first not in group.ranks, len(group.ranks)))
+
+
+def _split(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Splits what `faulthandler` wrote: the main thread is the last."""
+    starts = [number for number, line in enumerate(lines) if line.startswith(("Thread 0x", "Current thread 0x"))]
+    last = starts[-1] if starts else -1
+    return lines[last + 1 :], "\n".join(lines[: max(0, last)]).rstrip().splitlines()

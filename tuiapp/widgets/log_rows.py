@@ -15,15 +15,16 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from trainers.state.run_state import LogEntry
+from trainers.state.signs import SYMBOLS
 from trainers.state.text import fit, format_clock
-from tuiapp.widgets.selected_text import mark_selection
+from tuiapp.widgets.colors import mark_selection
 
 MAX_ROWS = 20_000
 """Most rows kept for the screen; long lines take several."""
 
 PREFIX_CELLS = 18
 
-SIGNS = {"milestone": "◆", "checkpoint": "↓", "warning": "▲", "problem": "✖"}
+SIGNS = {"milestone": "◆", "checkpoint": "↓", "warning": SYMBOLS["warning"], "problem": SYMBOLS["error"]}
 
 
 _Row: TypeAlias = tuple[LogEntry, str]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from textual import events
@@ -13,7 +13,21 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.widgets import Static
 
-from tuiapp.view.node_list import NodeGroups
+
+@dataclass(slots=True)
+class NodeGroups:
+    """Which nodes are unfolded, and where the cursor is."""
+
+    cursor: int = 0
+    unfolded: set[int] = field(default_factory=set)
+
+    def toggle(self, node: int) -> None:
+        self.unfolded ^= {node}
+
+    def move(self, by: int, order: Sequence[int]) -> None:
+        """Moves the cursor among the nodes in the order in which they are listed."""
+        place = order.index(self.cursor) if self.cursor in order else 0
+        self.cursor = order[min(max(0, place + by), len(order) - 1)]
 
 
 class NodeScroll(VerticalScroll):

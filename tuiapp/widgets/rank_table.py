@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -13,24 +13,10 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from trainers.contract.metrics import LOSS
-from trainers.state.array_state import letter
-from trainers.state.condition import Condition
-from trainers.state.rank_state import RankState
 from trainers.state.run_state import RunState
-from trainers.state.text import (
-    MISSING,
-    fit,
-    fitting_columns,
-    format_bytes,
-    format_duration,
-    format_metric,
-    format_rate,
-    format_seconds,
-)
-from tuiapp.view.devices.drawing import Line, cores, network
-from tuiapp.view.node_list import NodeRow, node_rows
-from tuiapp.view.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
+from tuiapp.view.devices.drawing import Line
+from tuiapp.view.rank_list import SORT_KEYS, RankRow, SortKey, columns_of, node_rows, rank_graphs, rank_rows
+from tuiapp.view.table import GAP, Column, fitting
 from tuiapp.widgets.colors import SEVERITY_STYLES, styled
 from tuiapp.widgets.node_scroll import NodeScroll
 
@@ -41,59 +27,6 @@ BESIDE_GRAPHS = 2
 
 MOST_DRAWN = 64
 """With more ranks than this, only visible rows are drawn."""
-
-LEAST_DEVICE_CELLS, MOST_DEVICE_CELLS = 8, 14
-"""Limits of the column fitted to device names such as "a cuda:0" and "dx cuda:127"."""
-
-LEAST_STATE_CELLS, MOST_STATE_CELLS = 15, 24
-"""Limits of the column fitted to states such as "● checkpointing" and "✖ failed first: SIGKILL"."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    title: str
-    width: int
-    rank: int
-    """Columns with the lowest numbers stay when not all fit."""
-    left: bool = False
-    known: Callable[[RunState, RankState], bool] = lambda state, rank: True
-    """Whether a rank has data for it."""
-
-
-_COLUMNS = (
-    _Column("rank", 4, 0),
-    _Column("device", LEAST_DEVICE_CELLS, 4, left=True),
-    _Column("pid", 7, 8, known=lambda state, rank: rank.pid is not None),
-    _Column("step", 7, 1),
-    _Column("loss", 7, 2, known=lambda state, rank: LOSS in state.curves.names or bool(rank.loss_name)),
-    _Column("ex/s", 7, 6, known=lambda state, rank: rank.pace.examples_per_second is not None),
-    _Column("step time", 9, 6, known=lambda state, rank: rank.pace.seconds_per_step is not None),
-    _Column("skew", 6, 5, known=lambda state, rank: rank.pace.seconds_per_step is not None),
-    _Column("behind", 6, 3),
-    _Column("heard", 6, 7),
-    _Column("state", LEAST_STATE_CELLS, 0, left=True),
-    _Column("cores", 6, 9, known=lambda state, rank: rank.process is not None),
-    _Column("memory", 8, 10, known=lambda state, rank: rank.process is not None),
-    _Column("threads", 7, 11, known=lambda state, rank: rank.process is not None),
-)
-
-_NODE_COLUMNS = (
-    _Column("node", 12, 0, left=True),
-    _Column("host", LEAST_DEVICE_CELLS, 6, left=True),
-    _Column("step", 7, 1),
-    _Column("loss", 7, 8, known=lambda state, rank: LOSS in state.curves.names or bool(rank.loss_name)),
-    _Column("ex/s", 7, 9, known=lambda state, rank: rank.pace.examples_per_second is not None),
-    _Column("step time", 9, 7, known=lambda state, rank: rank.pace.seconds_per_step is not None),
-    _Column("skew", 6, 2, known=lambda state, rank: rank.pace.seconds_per_step is not None),
-    _Column("behind", 6, 5),
-    _Column("worst", 8, 3, left=True),
-    _Column("heard", 6, 10),
-    _Column("state", LEAST_STATE_CELLS, 0, left=True),
-    _Column("network/s", 13, 4, left=True),
-    _Column("cores", 6, 11, known=lambda state, rank: rank.process is not None),
-    _Column("memory", 8, 12, known=lambda state, rank: rank.process is not None),
-)
-"""Where ranks are grouped by node: a node's row has the figures of its worst rank, or of its host."""
 
 
 class RankTable(Vertical):
@@ -123,7 +56,7 @@ class RankTable(Vertical):
         super().__init__(id=id, classes=classes)
         self._state = RunState()
         self._now = 0.0
-        self._order: list[RankRow | NodeRow] = []
+        self._order: list[RankRow] = []
         self._shown: Content | None = None
 
     def compose(self) -> ComposeResult:
@@ -155,7 +88,7 @@ class RankTable(Vertical):
     def on_click(self, event: events.Click) -> None:
         rows = self.query_one("#rows", Static)
         place = event.screen_y - rows.region.y
-        if event.widget is rows and 0 <= place < len(self._order) and isinstance(row := self._order[place], RankRow):
+        if event.widget is rows and 0 <= place < len(self._order) and (row := self._order[place]).node is None:
             self.post_message(self.Chosen(row.rank.rank))
 
     @on(NodeScroll.Folded)
@@ -169,24 +102,14 @@ class RankTable(Vertical):
     def _draw(self) -> None:
         if not self.is_mounted or not (self._state.ranks or self._order):
             return
-        state, rows = self._state, self._rows()
-        letters = {device[0]: letter(index) for index, device in reversed(list(enumerate(state.devices())))}
-        names = [
-            row.node.host or MISSING
-            if isinstance(row, NodeRow)
-            else f"{letters.get(row.rank.rank, ' ')} {row.rank.device or MISSING}"
-            for row in rows
-        ]
+        ranks = rank_rows(self._state, self._now, self.sort)
+        rows = self._rows(ranks)
         # A cell for the chosen rank's mark, and one for the scroll bar.
-        known = [replace(one, rank=0) if one.title == self.sort else one for one in _known(state)]
-        columns = _fitting(self.content_size.width - 2, names, [_state(row) for row in rows], known)
+        columns = fitting(columns_of(self._state, ranks, self.sort), self.content_size.width - 2, rows)
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", Static).update(heading, layout=False)
         first, last = self._in_sight(len(rows))
-        lines = [
-            self._line(row, name, columns) if first <= place <= last else Content("")
-            for place, (row, name) in enumerate(zip(rows, names, strict=True))
-        ]
+        lines = [self._line(row, columns) if first <= place <= last else Content("") for place, row in enumerate(rows)]
         content = Content("\n").join(lines)
         if self._shown is None or not content.is_same(self._shown):
             self._shown = content
@@ -194,28 +117,30 @@ class RankTable(Vertical):
         self._order = rows
         self._draw_graphs(len(rows))
 
-    def _rows(self) -> list[RankRow | NodeRow]:
+    def _rows(self, ranks: Sequence[RankRow]) -> list[RankRow]:
         """Returns the ranks, on several machines each node followed by its ranks unless it is folded."""
-        ranks, scroll = rank_rows(self._state, self._now, self.sort), self.query_one(NodeScroll)
-        rows: list[RankRow | NodeRow] = []
-        places = []
-        if not self._state.nodes:
-            rows += ranks
-        else:
-            for node in node_rows(self._state, ranks):
-                shown = node.rows if node.node.number in scroll.groups.unfolded else []
-                places.append(NodeScroll.Place(node.node.number, len(rows), 1 + len(shown)))
-                rows += [node, *shown]
+        scroll = self.query_one(NodeScroll)
+        unfolded = scroll.groups.unfolded
+        rows, places = list(ranks) if not self._state.nodes else [], list[NodeScroll.Place]()
+        for row in node_rows(self._state, ranks, unfolded) if self._state.nodes else ():
+            assert row.node is not None
+            shown = [row, *(row.rows if row.node in unfolded else ())]
+            places.append(NodeScroll.Place(row.node, len(rows), len(shown)))
+            rows += shown
         scroll.place(places)
         return rows
 
-    def _line(self, row: RankRow | NodeRow, name: str, columns: list[_Column]) -> Content:
-        if isinstance(row, RankRow):
-            return _row(_cells(row, name), row.condition, columns, chosen=row.rank.rank == self.chosen)
-        scroll, number = self.query_one(NodeScroll), row.node.number
-        cells = _cells_of_node(row, name, len(self._state.nodes), is_open=number in scroll.groups.unfolded)
-        drawn = _row(cells, row.condition, columns)
-        return drawn.stylize("reverse") if scroll.is_at(number) else drawn
+    def _line(self, row: RankRow, columns: list[Column[RankRow]]) -> Content:
+        style = SEVERITY_STYLES[row.condition.severity]
+        stands_out = row.condition.severity in ("warning", "error")
+        cells = [Content.styled(one.draw(row), style if stands_out or one.title == "state" else "") for one in columns]
+        line = Content(GAP).join(cells)
+        if row.node is not None:
+            is_at = self.query_one(NodeScroll).is_at(row.node)
+            return Content.assemble(" ", line).stylize("reverse" if is_at else "")
+        if row.rank.rank == self.chosen:
+            return Content.assemble(("▸", "bold"), line.stylize("bold"))
+        return Content.assemble(" ", line)
 
     def _draw_graphs(self, count: int) -> None:
         """Fills the room beneath the table, where the panel is large: of several nodes with the ranks of one."""
@@ -224,9 +149,6 @@ class RankTable(Vertical):
         room = self.content_size.height - count - BESIDE_GRAPHS if large else 0
         lines: list[Line] = []
         if room > 0:
-            # Imported here: it must not delay the first picture.
-            from tuiapp.view.rank_list import rank_graphs
-
             node = self.query_one(NodeScroll).groups.cursor
             among = self._state.ranks_of(node) if self._state.nodes else None
             lines = rank_graphs(self._state, self.content_size.width, room, among)
@@ -243,92 +165,6 @@ class RankTable(Vertical):
         return top - MOST_DRAWN // 2, top + MOST_DRAWN
 
 
-def _heading(columns: list[_Column], sort: SortKey) -> Content:
-    titles = [fit(c.title, c.width) if c.left else c.title.rjust(c.width) for c in columns]
-    marks = ["▾ " if c.title == sort and sort != "rank" else "  " for c in columns]
-    return Content((" " + "".join(title + mark for title, mark in zip(titles, marks, strict=True))).rstrip())
-
-
-def _known(state: RunState) -> list[_Column]:
-    """Returns the columns for which some rank has data; before the first step all."""
-    ranks, columns = state.ranks.values(), _NODE_COLUMNS if state.nodes else _COLUMNS
-    return [column for column in columns if not state.step or any(column.known(state, rank) for rank in ranks)]
-
-
-def _fitting(
-    width: int, devices: Iterable[str], states: Iterable[str], columns: Iterable[_Column] = _COLUMNS
-) -> list[_Column]:
-    """Returns the columns that fit, with those of devices and states sized to their contents."""
-    widths = {
-        "device": (cells := _longest(devices, LEAST_DEVICE_CELLS, MOST_DEVICE_CELLS)),
-        "host": cells,
-        "state": _longest(states, LEAST_STATE_CELLS, MOST_STATE_CELLS),
-    }
-    sized = [replace(column, width=widths.get(column.title, column.width)) for column in columns]
-    return [sized[place] for place in fitting_columns([(one.rank, one.width) for one in sized], width)]
-
-
-def _longest(texts: Iterable[str], least: int, most: int) -> int:
-    return min(most, max(least, max(map(len, texts), default=0)))
-
-
-def _state(row: RankRow | NodeRow) -> str:
-    return f"{row.condition.symbol} {row.condition.text}"
-
-
-def _cells_of_node(row: NodeRow, host: str, nodes: int, *, is_open: bool) -> dict[str, str]:
-    ranks, sample = sorted(one.rank.rank for one in row.rows), row.node.sample
-    span = f"{ranks[0]}–{ranks[-1]}" if ranks[1:] else str(ranks[0])
-    figures = _cells(row.worst, "")
-    own = {
-        "node": f"{'▾' if is_open else '▸'} {row.node.number:<{len(str(nodes - 1))}} {span}",
-        "host": host,
-        "ex/s": format_rate(row.examples_per_second),
-        "worst": f"rank {row.worst.rank.rank}",
-        "state": _state(row),
-        "network/s": network(sample),
-        "cores": cores(sample.cpu_percent * len(sample.cpu_percent_per_core or ())) if sample else MISSING,
-        "memory": format_bytes(sample.memory_used_bytes if sample else None),
-    }
-    return figures | own
-
-
-def _cells(row: RankRow, device: str) -> dict[str, str]:
-    rank = row.rank
-    process = rank.process
-    return {
-        "rank": str(rank.rank),
-        "node": f"    {rank.rank}",
-        "host": device,
-        "device": device,
-        "pid": str(rank.pid) if rank.pid is not None else MISSING,
-        "step": f"{rank.step:,}" if rank.step else MISSING,
-        "loss": format_metric(rank.loss) if rank.loss is not None or not rank.loss_name else "not fin",
-        "ex/s": format_rate(row.pace.examples_per_second),
-        "step time": format_seconds(row.pace.seconds_per_step),
-        "skew": _skew(row.skew),
-        "behind": f"{row.behind:,}" if rank.step else MISSING,
-        "heard": format_duration(row.silent_s),
-        "state": _state(row),
-        "cores": cores(process.cpu_percent) if process and process.cpu_percent is not None else MISSING,
-        "memory": format_bytes(process.rss_bytes if process else None),
-        "threads": str(process.threads) if process else MISSING,
-        "worst": "",
-        "network/s": "",
-    }
-
-
-def _skew(skew: float | None) -> str:
-    return f"{round(100 * skew):+d} %" if skew is not None else MISSING
-
-
-def _row(cells: dict[str, str], condition: Condition, columns: list[_Column], *, chosen: bool = False) -> Content:
-    style = SEVERITY_STYLES[condition.severity]
-    parts: list[Content] = []
-    for column in columns:
-        text = cells[column.title]
-        text = fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)
-        stands_out = column.title == "state" or condition.severity in ("warning", "error")
-        parts.append(Content.styled(text, style if stands_out else ""))
-    line = Content("  ").join(parts)
-    return Content.assemble(("▸", "bold"), line.stylize("bold")) if chosen else Content.assemble(" ", line)
+def _heading(columns: Sequence[Column[RankRow]], sort: SortKey) -> Content:
+    titles = [one.align(one.title) + ("▾ " if one.title == sort != "rank" else GAP) for one in columns]
+    return Content(f" {''.join(titles)}".rstrip())

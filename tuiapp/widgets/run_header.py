@@ -11,7 +11,7 @@ from trainers.state.condition import run_words
 from trainers.state.known_metrics import format_accuracy
 from trainers.state.messages import describe_queued
 from trainers.state.run_state import RunState, names
-from trainers.state.signs import SIGNS
+from trainers.state.signs import SIGNS, Severity
 from trainers.state.text import (
     format_duration,
     format_percent,
@@ -21,20 +21,10 @@ from trainers.state.text import (
     sanitize,
 )
 from tuiapp.view.devices.drawing import join_fitting
-from tuiapp.widgets.colors import MUTED
+from tuiapp.widgets.colors import MUTED, TONES
 
-STYLES = {
-    "queued": MUTED,
-    "starting": MUTED,
-    "reading": MUTED,
-    "running": "$text-primary",
-    "stalled": "$text-error",
-    "completed": "$text-success",
-    "failed": "$text-error",
-    "stopped": "$text-warning",
-    "lost": "$text-error",
-}
-"""Of the states in `SIGNS`."""
+OWN_TONES: dict[str, Severity] = {"stopped": "warning", "lost": "error"}
+"""Of states that are more serious on a run's own screen than in a list."""
 
 
 class RunHeader(Widget):
@@ -156,7 +146,8 @@ def state_words(state: RunState, now: float) -> tuple[Content, str]:
     """Returns a run's state with its sign, and the style of both."""
     name, words = run_words(state, now)
     phase = f" {state.phase}" if name == state.status else ""
-    return Content.assemble((f"{SIGNS[name]} {words}", f"bold {STYLES[name]}"), phase), STYLES[name]
+    style = TONES[OWN_TONES.get(name, SIGNS[name].tone)]
+    return Content.assemble((f"{SIGNS[name].symbol} {words}", f"bold {style}"), phase), style
 
 
 def _pace(step_s: float | None) -> str:

@@ -18,24 +18,15 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from trainers.contract.rundir import RunDir
-from trainers.state.summary import ListedStatus, RunInfo
-from trainers.state.text import GAP_CELLS, fit, fitting_columns
-from tuiapp.view.run_list import COLUMNS, Column, is_stalled
-from tuiapp.widgets.selected_text import mark_selection
+from trainers.state.signs import SIGNS
+from trainers.state.summary import RunInfo
+from trainers.state.text import fit
+from tuiapp.view.run_list import COLUMNS, state_name
+from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
+from tuiapp.widgets.colors import mark_selection
 
 MARK_CELLS = 2
 """Cells before the columns, for the letter of a marked run."""
-
-_CLASSES: dict[ListedStatus, str] = {
-    "queued": "muted",
-    "running": "live",
-    "completed": "good",
-    "stopped": "muted",
-    "failed": "bad",
-    "lost": "odd",
-    "newer": "odd",
-    "unreadable": "bad",
-}
 
 
 class RunTable(ScrollView, can_focus=True):
@@ -47,9 +38,9 @@ class RunTable(ScrollView, can_focus=True):
         "runs--mark",
         "runs--live",
         "runs--good",
-        "runs--muted",
-        "runs--bad",
-        "runs--odd",
+        "runs--info",
+        "runs--error",
+        "runs--warning",
     }
 
     DEFAULT_CSS = """
@@ -63,9 +54,9 @@ class RunTable(ScrollView, can_focus=True):
         & > .runs--mark { color: $text-primary; text-style: bold; }
         & > .runs--live { color: $text-primary; text-style: bold; }
         & > .runs--good { color: $text-success; }
-        & > .runs--muted { color: $text-muted; }
-        & > .runs--bad { color: $text-error; text-style: bold; }
-        & > .runs--odd { color: $text-warning; text-style: bold; }
+        & > .runs--info { color: $text-muted; }
+        & > .runs--error { color: $text-error; text-style: bold; }
+        & > .runs--warning { color: $text-warning; text-style: bold; }
     }
     """
 
@@ -99,7 +90,7 @@ class RunTable(ScrollView, can_focus=True):
         self._infos: Sequence[RunInfo] = ()
         self._marked: dict[RunDir, str] = {}
         self._sorted: tuple[str, bool] = ("", False)
-        self._columns: list[Column] = []
+        self._columns: list[Column[RunInfo]] = []
 
     @property
     def current(self) -> RunInfo | None:
@@ -191,9 +182,7 @@ class RunTable(ScrollView, can_focus=True):
     def _fit(self) -> None:
         named = any(info.name for info in self._infos)
         columns = [column for column in COLUMNS if named or column.name != "name"]
-        widths = [(column.rank, column.width) for column in columns]
-        room = self.scrollable_content_region.width - MARK_CELLS
-        self._columns = [columns[place] for place in fitting_columns(widths, room)]
+        self._columns = fitting(columns, self.scrollable_content_region.width - MARK_CELLS)
         # The heading stays and takes a row from the scrollable area.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._infos) + 1)
 
@@ -210,7 +199,7 @@ class RunTable(ScrollView, can_focus=True):
             else:
                 # A title made too long by its arrow starts in the gap before it.
                 line = line[: len(line) - max(0, len(title) - column.width)] + title.rjust(column.width)
-            line += "  "
+            line += GAP
         return line
 
     def _row(self, info: RunInfo, base: Style) -> list[Segment]:
@@ -218,12 +207,8 @@ class RunTable(ScrollView, can_focus=True):
         segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
-        kind = "bad" if is_stalled(info) else _CLASSES[info.status]
-        state = self.get_component_rich_style(f"runs--{kind}", partial=True) if colored else Style()
-        faint = self.get_component_rich_style("runs--muted", partial=True) if colored else Style()
+        tone = SIGNS[state_name(info)].tone
+        state = self.get_component_rich_style(f"runs--{tone}", partial=True) if colored else Style()
+        faint = self.get_component_rich_style("runs--info", partial=True) if colored else Style()
         styles = {"state": base + state, "run": base + faint}
-        for column in self._columns:
-            text = column.cell(info)
-            text = fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)
-            segments.append(Segment(text + "  ", styles.get(column.name, base)))
-        return segments
+        return segments + [Segment(one.draw(info) + GAP, styles.get(one.name, base)) for one in self._columns]

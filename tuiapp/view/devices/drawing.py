@@ -170,6 +170,11 @@ def beside(row: Iterable[Line], cells: int, gap: int) -> Line:
     return [span for one in row for span in (*pad(one, cells), Span(" " * gap))][:-1]
 
 
+def labelled(labels: Iterable[str], lines: Iterable[str], role: Role = "info") -> list[Line]:
+    """Returns the lines of a graph, each after its label."""
+    return [line(Span(label, "muted"), Span(drawn, role)) for label, drawn in zip(labels, lines, strict=True)]
+
+
 def plain(spans: Iterable[Span]) -> str:
     """Returns a line as text alone."""
     return "".join(span.text for span in spans)

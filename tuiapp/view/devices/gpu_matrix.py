@@ -125,7 +125,7 @@ def _marked(place: int | None, text: str, role: Role = "") -> Cell:
 
 def _state(view: GpuView, room: int) -> Cell:
     if view.condition is not None:
-        return [Span(view.condition.within(room), view.condition.weight)]
+        return [Span(view.condition.within(room), view.condition.severity)]
     if view.ranks:
         return [Span("● ok", "good")]
     if view.gpu.sample.utilization_percent is None and view.gpu.processes is None:
@@ -135,7 +135,7 @@ def _state(view: GpuView, room: int) -> Cell:
 
 
 def _told(view: GpuView, text: str) -> Cell:
-    hot = view.condition is not None and view.condition.weight == "error"
+    hot = view.condition is not None and view.condition.severity == "error"
     return [Span(text, "muted" if hot else "bold")] if text else []
 
 

@@ -18,6 +18,7 @@ from tuiapp.view.devices.drawing import (
     columns,
     graph,
     join_fitting,
+    labelled,
     level,
     line,
     pad,
@@ -148,12 +149,9 @@ def host_blocks(host: HostSample, history: HostHistory) -> list[Block]:
     memory = share(host.memory_used_bytes, host.memory_total_bytes)
 
     def cpu(width: int, rows: int) -> list[Line]:
-        title = line(Span("host CPU", "bold"), f" {host.cpu_percent:3.0f} % ")
-        words = [f"load {loads}", plural(host.cpu_cores, "core")]
-        return [
-            [*title, Span(join_fitting(words, width - 15), "muted")],
-            *_drawn(history.cpu, width, rows, 100, "100 %"),
-        ]
+        words = join_fitting([f"load {loads}", plural(host.cpu_cores, "core")], width - 15)
+        title = line(Span("host CPU", "bold"), f" {host.cpu_percent:3.0f} % ", Span(words, "muted"))
+        return [title, *_drawn(history.cpu, width, rows, 100, "100 %")]
 
     def each_core(width: int, rows: int) -> list[Line]:
         return _cores(host.cpu_percent_per_core or (), width, rows)
@@ -171,8 +169,7 @@ def host_blocks(host: HostSample, history: HostHistory) -> list[Block]:
 
 def _drawn(values: History, width: int, rows: int, top: float, label: str) -> list[Line]:
     labels = axis(rows, label)
-    lines = graph(values, width - len(labels[0]), rows, top)
-    return [line(Span(name, "muted"), Span(text, "info")) for name, text in zip(labels, lines, strict=True)]
+    return labelled(labels, graph(values, width - len(labels[0]), rows, top))
 
 
 def _network(host: HostSample, history: HostHistory, width: int, rows: int) -> list[Line]:
@@ -197,12 +194,9 @@ def _cores(values: Sequence[float], width: int, rows: int) -> list[Line]:
     gap = 1 if 3 * len(shown) <= room else 0
     cells = (room + gap) // len(shown) - gap
     what = f"{len(values)} cores" if group == 1 else f"{len(values)} cores, the busiest of {group}"
-    title = line(
-        Span("each core", "bold"),
-        Span(f" {what} · {max(values):.0f} % the busiest" if group == 1 else f" {what}", "muted"),
-    )
-    lines = columns(shown, cells, gap, rows, 100.0)
-    return [title, *(line(Span(name, "muted"), Span(text, "info")) for name, text in zip(labels, lines, strict=True))]
+    busiest = f" · {max(values):.0f} % the busiest" if group == 1 else ""
+    title = line(Span("each core", "bold"), Span(f" {what}{busiest}", "muted"))
+    return [title, *labelled(labels, columns(shown, cells, gap, rows, 100.0))]
 
 
 def gauges(host: HostSample, width: int) -> list[Line]:

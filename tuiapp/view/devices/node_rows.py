@@ -2,22 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
-from trainers.contract.events import HostSample
+from trainers.contract.events import DeviceSample, HostSample
 from trainers.state.node_state import NodeState
 from trainers.state.readings import memory_percent
 from trainers.state.run_state import RunState
-from trainers.state.text import MISSING, fit, fitting_columns, plural
+from trainers.state.signs import SYMBOLS
+from trainers.state.text import MISSING, plural
 from tuiapp.view.devices.drawing import Line, Role, Span, celsius, line, network, pad, percent, share
 from tuiapp.view.devices.host import host_line
 from tuiapp.view.devices.processes import process_rows
 from tuiapp.view.devices.view import GpuView, one_row_each
-from tuiapp.view.node_list import CONDITIONS
+from tuiapp.view.rank_list import CONDITIONS
+from tuiapp.view.table import GAP, Column, fitting, sized, told
 
-MOST_NAME_CELLS = 20
+
+class _Row(NamedTuple):
+    node: NodeState
+    views: Sequence[GpuView]
+    label: str  # whether it is unfolded, its number and host
+
+    def over_gpus(
+        self,
+        join: Callable[[Iterable[float]], float],
+        figure: Callable[[DeviceSample], float | None],
+        words: Callable[[float], str] = percent,
+    ) -> str:
+        known = [value for view in self.views if (value := figure(view.gpu.sample)) is not None]
+        return words(join(known)) if known else ""
+
+    def of_host(self, words: Callable[[HostSample], str]) -> str:
+        return words(self.node.sample) if self.node.sample else ""
+
+    @property
+    def state(self) -> str:
+        """What is wrong with the node or its GPUs, with its sign."""
+        if condition := CONDITIONS.get(self.node.status):
+            return str(condition)
+        weighty = [one for view in self.views if (one := view.condition) is not None and one.severity != "info"]
+        if not weighty:
+            return ""
+        if len(weighty) > 1:
+            return f"{SYMBOLS['warning']} {plural(len(weighty), 'GPU')}"
+        return f"{weighty[0].symbol} GPU {weighty[0].word}"
+
+    @property
+    def role(self) -> Role:
+        weights = [view.condition.severity for view in self.views if view.condition]
+        if self.node.status == "lost" or "error" in weights:
+            return "error"
+        return "muted" if self.node.status == "awaited" else "warning" if self.state else ""
+
+
+def _memory(host: HostSample) -> str:
+    return share(host.memory_used_bytes, host.memory_total_bytes)
+
+
+_NODE: Column[_Row] = Column("node", 0, lambda row: row.label, left=True, most=20)
+_COLUMNS: tuple[Column[_Row], ...] = (
+    _NODE,
+    Column("GPUs", 5, lambda row: row.over_gpus(fmean, lambda gpu: gpu.utilization_percent), 1),
+    Column("least", 5, lambda row: row.over_gpus(min, lambda gpu: gpu.utilization_percent), 7),
+    Column("memory", 6, lambda row: row.over_gpus(fmean, memory_percent), 6),
+    Column("hottest", 7, lambda row: row.over_gpus(max, lambda gpu: gpu.temperature_c, celsius), 8),
+    Column("CPU", 5, lambda row: row.of_host(lambda host: percent(host.cpu_percent)), 3),
+    Column("host memory", 13, lambda row: row.of_host(_memory), 5),
+    Column("network/s", 13, lambda row: row.of_host(network), 2, left=True),
+    Column("load", 6, lambda row: row.of_host(lambda host: f"{host.load_1m:.2f}"), 9),
+    Column("state", 0, lambda row: row.state, 4, left=True, most=99),
+)
 
 
 def views_by_node(state: RunState, views: Sequence[GpuView]) -> dict[int, list[GpuView]]:
@@ -33,103 +90,28 @@ def node_lines(
 ) -> tuple[Line, dict[int, Line]]:
     """Returns a heading, and the line of each node; `of` has the GPUs of each."""
     digits = len(str(len(state.nodes) - 1))
-    names = {number: f"{number:<{digits}} {node.host or MISSING}" for number, node in state.nodes.items()}
-    name_cells = min(MOST_NAME_CELLS, 2 + max(map(len, names.values())))
-    cells = {number: _cells(node, of[number]) for number, node in state.nodes.items()}
-    known = {title for one in cells.values() for title, text in one.items() if text} | {"node"}
-    states = max(len(one["state"]) for one in cells.values())
-    sized = [one._replace(width={"node": name_cells, "state": states}.get(one.title, one.width)) for one in _COLUMNS]
-    shown = _fitting([one for one in sized if one.title in known], width)
-    tells = "state" not in known or any(one.title == "state" for one in shown)
+    rows = [
+        _Row(node, of[number], f"{'▾' if number in unfolded else '▸'} {number:<{digits}} {node.host or MISSING}")
+        for number, node in state.nodes.items()
+    ]
+    known, name = told(_COLUMNS, rows), sized(_NODE, rows)
+    shown = fitting(known, width, rows)
+    tells = [one.title for one in known][-1:] != ["state"] or "state" in [one.title for one in shown]
     if not tells:
         # Beside the name its sign.
-        sized[0] = sized[0]._replace(width=name_cells + 2)
-        shown = _fitting([one for one in sized if one.title in known - {"state"}], width)
-    heading = "  ".join(_cell(one, one.title) for one in shown)
+        marked = replace(name, width=name.width + 2, cell=lambda row: f"{name.draw(row)} {row.state[:1]}")
+        shown = fitting([marked, *known[1:-1]], width, rows)
     lines = {}
-    for number, node in state.nodes.items():
-        name, words = f"{'▾' if number in unfolded else '▸'} {names[number]}", cells[number]["state"]
-        if tells:
-            text = "  ".join(_cell(one, {**cells[number], "node": name}[one.title]) for one in shown)
-        elif node.status in CONDITIONS:
+    for row in rows:
+        text = GAP.join(one.draw(row) for one in shown)
+        if not tells and row.node.status in CONDITIONS:
             # Its figures are no longer true.
-            text = f"{fit(name, name_cells)} {words}"
-        else:
-            name = f"{fit(name, name_cells)} {words[:1]}"
-            text = "  ".join(_cell(one, {**cells[number], "node": name}[one.title]) for one in shown)
-        lines[number] = line(Span(text.ljust(width), _role(node, of[number])))
-    return line(Span(heading, "muted")), lines
+            text = f"{name.draw(row)} {row.state}"
+        lines[row.node.number] = line(Span(text.ljust(width), row.role))
+    return line(Span(GAP.join(one.align(one.title) for one in shown), "muted")), lines
 
 
 def device_lines(state: RunState, node: NodeState, views: Sequence[GpuView], width: int) -> list[Line]:
     """Returns the lines of an unfolded node: its GPUs, or its ranks' processes, and its host."""
     lines = one_row_each(views, width) if views else process_rows(state, width, details=False, node=node.number)
     return [*lines, pad(host_line(node.sample, width), width)] if node.sample else lines
-
-
-class _Column(NamedTuple):
-    title: str
-    width: int
-    rank: int  # columns with the lowest numbers stay when not all fit
-    left: bool = False
-
-
-_COLUMNS = (
-    _Column("node", 8, 0, left=True),
-    _Column("GPUs", 5, 1),
-    _Column("least", 5, 7),
-    _Column("memory", 6, 6),
-    _Column("hottest", 7, 8),
-    _Column("CPU", 5, 3),
-    _Column("host memory", 13, 5),
-    _Column("network/s", 13, 2, left=True),
-    _Column("load", 6, 9),
-    _Column("state", 0, 4, left=True),
-)
-
-
-def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
-    return [columns[place] for place in fitting_columns([(one.rank, one.width) for one in columns], width)]
-
-
-def _cells(node: NodeState, views: Sequence[GpuView]) -> dict[str, str]:
-    busy = [value for view in views if (value := view.gpu.sample.utilization_percent) is not None]
-    filled = [value for view in views if (value := memory_percent(view.gpu.sample)) is not None]
-    degrees = [value for view in views if (value := view.gpu.sample.temperature_c) is not None]
-    figures = {
-        "GPUs": percent(fmean(busy)) if busy else "",
-        "least": percent(min(busy)) if busy else "",
-        "memory": percent(fmean(filled)) if filled else "",
-        "hottest": celsius(max(degrees)) if degrees else "",
-        "state": _state(node, views),
-    }
-    sample = node.sample
-    tell: dict[str, Callable[[HostSample], str]] = {
-        "CPU": lambda host: percent(host.cpu_percent),
-        "host memory": lambda host: share(host.memory_used_bytes, host.memory_total_bytes),
-        "network/s": network,
-        "load": lambda host: f"{host.load_1m:.2f}",
-    }
-    return figures | {title: say(sample) if sample else "" for title, say in tell.items()}
-
-
-def _state(node: NodeState, views: Sequence[GpuView]) -> str:
-    if condition := CONDITIONS.get(node.status):
-        return f"{condition.symbol} {condition.text}"
-    weighty = [one for view in views if (one := view.condition) is not None and one.weight != "info"]
-    if not weighty:
-        return ""
-    if len(weighty) > 1:
-        return f"▲ {plural(len(weighty), 'GPU')}"
-    return f"{weighty[0].symbol} GPU {weighty[0].word}"
-
-
-def _role(node: NodeState, views: Sequence[GpuView]) -> Role:
-    if node.status == "lost" or any(view.condition and view.condition.weight == "error" for view in views):
-        return "error"
-    text = _state(node, views)
-    return "muted" if node.status == "awaited" else "warning" if text else ""
-
-
-def _cell(column: _Column, text: str) -> str:
-    return fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)

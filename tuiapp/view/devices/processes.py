@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.state.rank_state import RankState
 from trainers.state.run_state import RunState
-from trainers.state.text import MISSING, fit, fitting_columns, format_bytes, plural, sanitize, sparkline
+from trainers.state.text import fit, format_bytes, plural, sanitize, sparkline
 from tuiapp.view.devices.drawing import Line, Span, bar_row, cores, join_fitting, line, pad, rate
-from tuiapp.view.devices.view import LABEL_CELLS, GpuView, letter_span
+from tuiapp.view.devices.view import LABEL_CELLS, GpuView, device_places, letter_span
+from tuiapp.view.table import GAP, Column, fitting, given, in_order, told
 
 
 def note_cells(width: int) -> int:
@@ -42,7 +43,7 @@ def process_rows(state: RunState, width: int, *, details: bool, node: int = 0) -
     fair = max(1, (host.cpu_cores if host else 1) // max(1, len(ranks)))
     note = note_cells(width)
     room = bar_room(width)
-    places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+    places = device_places(state)
     lines: list[Line] = []
     for rank in ranks:
         assert rank.process is not None
@@ -127,7 +128,7 @@ def process_rows_of(
 ) -> list[ProcessRow]:
     """Returns all known processes of a node, sorted; `seen` are those of this machine, if it is the node."""
     rows = {pid: ProcessRow(pid) for pid in seen}
-    places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+    places = device_places(state)
     for rank in rank_processes(state, node):
         if rank.pid is not None:
             row = rows.setdefault(rank.pid, ProcessRow(rank.pid))
@@ -159,7 +160,8 @@ def process_rows_of(
         row.cpu_percent = one.cpu_percent if one.cpu_percent is not None else row.cpu_percent
         if not row.role:
             _mark_worker(row, rows, seen)
-    return sorted(rows.values(), key=lambda row: (_ORDERS[sort](row), _by_rank(row)))
+    column = next(one for one in _COLUMNS if one.title == sort)
+    return in_order(sorted(rows.values(), key=_by_rank), column)
 
 
 def _mark_worker(row: ProcessRow, rows: Mapping[int, ProcessRow], seen: Mapping[int, Seen]) -> None:
@@ -178,13 +180,44 @@ def _by_rank(row: ProcessRow) -> tuple[float, ...]:
     return group, number, row.role.startswith("of"), -(row.gpu_bytes or 0), -(row.cpu_percent or 0.0), row.pid
 
 
-_ORDERS: dict[ProcessKey, Callable[[ProcessRow], float]] = {
-    "rank": lambda row: 0,
-    "GPU memory": lambda row: -(row.gpu_bytes or 0),
-    "CPU %": lambda row: -(row.cpu_percent or 0.0),
-    "memory": lambda row: -(row.memory_bytes or 0),
-    "pid": lambda row: row.pid,
-}
+def _history(row: ProcessRow) -> str:
+    top = max(100.0, *(value or 0.0 for value in row.history), 0.0)
+    return sparkline(row.history, HISTORY_CELLS, top) if row.history else ""
+
+
+def _rate(bytes_per_s: float | None) -> str:
+    return rate(bytes_per_s) if bytes_per_s is not None else ""
+
+
+_COLUMNS: tuple[Column[ProcessRow], ...] = (
+    Column("pid", 8, lambda row: str(row.pid), key=lambda row: row.pid),
+    Column("rank", 14, lambda row: row.role, left=True, key=lambda row: 0),
+    Column("user", 10, lambda row: row.user, 4, left=True),
+    Column("GPU", 6, lambda row: ",".join(map(str, row.gpus)), 3, left=True),
+    Column(
+        "GPU memory",
+        12,
+        lambda row: format_bytes(row.gpu_bytes) if row.gpus else "",
+        2,
+        key=lambda row: row.gpu_bytes or 0,
+        falls=True,
+    ),
+    Column(
+        "CPU %",
+        7,
+        lambda row: given(row.cpu_percent, "{:.0f}".format),
+        1,
+        key=lambda row: row.cpu_percent or 0.0,
+        falls=True,
+    ),
+    Column(
+        "memory", 9, lambda row: format_bytes(row.memory_bytes), 2, key=lambda row: row.memory_bytes or 0, falls=True
+    ),
+    Column("threads", 7, lambda row: str(row.threads) if row.threads is not None else "", 8),
+    Column("reads", 10, lambda row: _rate(row.read_bytes_per_s), 7),
+    Column("writes", 10, lambda row: _rate(row.write_bytes_per_s), 7),
+    Column("CPU history", HISTORY_CELLS, _history, 6, left=True),
+)
 
 
 def sort_keys(rows: Sequence[ProcessRow]) -> list[ProcessKey]:
@@ -197,62 +230,21 @@ def sort_keys(rows: Sequence[ProcessRow]) -> list[ProcessKey]:
     return [key for key in PROCESS_KEYS if key not in absent]
 
 
-class _Column(NamedTuple):
-    title: str
-    width: int
-    rank: int  # columns with the lowest numbers stay when not all fit
-    tell: Callable[[ProcessRow], str]
-    left: bool = False
-
-
-_COLUMNS = (
-    _Column("pid", 8, 0, lambda row: str(row.pid)),
-    _Column("rank", 14, 0, lambda row: row.role, left=True),
-    _Column("user", 10, 4, lambda row: row.user, left=True),
-    _Column("GPU", 6, 3, lambda row: ",".join(map(str, row.gpus)), left=True),
-    _Column("GPU memory", 12, 2, lambda row: format_bytes(row.gpu_bytes) if row.gpus else ""),
-    _Column("CPU %", 7, 1, lambda row: f"{row.cpu_percent:.0f}" if row.cpu_percent is not None else MISSING),
-    _Column("memory", 9, 2, lambda row: format_bytes(row.memory_bytes)),
-    _Column("threads", 7, 8, lambda row: str(row.threads) if row.threads is not None else ""),
-    _Column("reads", 10, 7, lambda row: rate(row.read_bytes_per_s) if row.read_bytes_per_s is not None else ""),
-    _Column("writes", 10, 7, lambda row: rate(row.write_bytes_per_s) if row.write_bytes_per_s is not None else ""),
-    _Column("CPU history", HISTORY_CELLS, 6, lambda row: _history(row), left=True),
-)
-
-
-def _history(row: ProcessRow) -> str:
-    return (
-        sparkline(row.history, HISTORY_CELLS, max(100.0, *(value or 0.0 for value in row.history), 0.0))
-        if row.history
-        else ""
-    )
-
-
 def process_table(rows: Sequence[ProcessRow], width: int, most: int, sort: ProcessKey) -> list[Line]:
     """Returns a heading and at most `most` processes, the last line counting the rest."""
-    known = [one for one in _COLUMNS if any(one.tell(row) not in ("", MISSING) for row in rows)]
-    fits = fitting_columns([(one.rank, one.width) for one in known], width - 2 - LEAST_COMMAND_CELLS)
-    shown = [known[place] for place in fits]
+    shown = fitting(told(_COLUMNS, rows), width - 2 - LEAST_COMMAND_CELLS)
     if not shown:
         return []
-    heading = "  ".join(_cell(one, _title(one.title, sort)) for one in shown)
+    heading = GAP.join(one.align(f"{one.title} ▾" if one.title == sort else one.title) for one in shown)
     room = width - len(heading) - 4
     lines = [line(Span(f"  {heading}  {'command':<{room - len(SORTS)}}{SORTS}", "muted"))]
     cut = rows if len(rows) <= most else rows[: max(1, most - 1)]
     for row in cut:
         mark = Span("!", "warning") if row.shares else letter_span(row.place)
-        cells = "  ".join(_cell(one, one.tell(row)) for one in shown)
+        cells = GAP.join(one.draw(row) for one in shown)
         # The pid leaves room for a second letter.
         text = f" {cells}  {row.command}"[len(mark.text) - 1 :]
         lines.append(pad(line(mark, Span(text, "bold" if row.role else "warning" if row.shares else "")), width))
     if len(cut) < len(rows):
         lines.append(line(Span(f"  and {len(rows) - len(cut)} more", "muted")))
     return lines
-
-
-def _title(title: str, sort: ProcessKey) -> str:
-    return f"{title} ▾" if title == sort else title
-
-
-def _cell(column: _Column, text: str) -> str:
-    return fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)

@@ -9,8 +9,9 @@ from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample, FrameworkMemory, MigInstance
 from trainers.state.array_state import letter
 from trainers.state.rank_state import RankState
-from trainers.state.readings import GpuCondition, GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
+from trainers.state.readings import GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
 from trainers.state.run_state import RunState
+from trainers.state.signs import Condition
 from trainers.state.text import fit, plural, sanitize, sparkline
 from tuiapp.view.devices.drawing import (
     Line,
@@ -18,6 +19,7 @@ from tuiapp.view.devices.drawing import (
     Span,
     bar_row,
     bar_span,
+    beside,
     celsius,
     join_fitting,
     level,
@@ -39,7 +41,7 @@ class GpuView:
     """Those on it, or on one of its MIG instances; none for a GPU that is not the run's."""
     places: dict[int, int]
     """Rank → index of its device among those of the run, which gives the letter."""
-    condition: GpuCondition | None
+    condition: Condition | None
 
     @property
     def place(self) -> int | None:
@@ -76,11 +78,14 @@ class GpuView:
         return self.gpu.foreign_processes
 
 
+def device_places(state: RunState) -> dict[int, int]:
+    """Returns the index of each rank's first device, which gives its letter."""
+    return {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+
+
 def gpu_views(state: RunState) -> list[GpuView]:
     """Returns all GPUs by node, in the driver's order."""
-    places: dict[int, int] = {}
-    for place, (rank, _) in enumerate(state.devices()):
-        places.setdefault(rank, place)
+    places = device_places(state)
     gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
     users: dict[str, list[RankState]] = {}
     for one in state.ranks.values():
@@ -165,11 +170,11 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
 
 def _narrow_note(view: GpuView, figures: str) -> list[Span]:
     condition = view.condition
-    if condition is None or condition.weight == "info":
+    if condition is None or condition.severity == "info":
         return [Span(figures)]
     text = condition.within(13)
     degrees = f" {celsius(view.gpu.sample.temperature_c)}" if len(text) < 7 else ""
-    return [Span(text, condition.weight), Span(degrees)]
+    return [Span(text, condition.severity), Span(degrees)]
 
 
 def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
@@ -177,17 +182,15 @@ def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
     cell = (width - 2) // 2
     rows = -(-len(views) // 2)
     cells = [_dense(view, cell) for view in views]
-    right = [*cells[rows:], []]
-    return [line(Span(fit(f"{_title(views)}  busy", width), "muted"))] + [
-        [*pad(cells[row], cell), Span("  "), *pad(right[row], cell)] for row in range(rows)
-    ]
+    pairs = zip(cells[:rows], [*cells[rows:], []], strict=False)
+    return [line(Span(fit(f"{_title(views)}  busy", width), "muted")), *(beside(pair, cell, 2) for pair in pairs)]
 
 
 def _dense(view: GpuView, width: int) -> Line:
     sample = view.gpu.sample
     note = Span(f" mem {percent(memory_percent(sample)).strip():>4}")
-    if view.condition is not None and view.condition.weight != "info":
-        note = Span(f" {view.condition.within(9)}", view.condition.weight)
+    if view.condition is not None and view.condition.severity != "info":
+        note = Span(f" {view.condition.within(9)}", view.condition.severity)
     busy = sample.utilization_percent
     bar_cells = max(1, width - 5 - 5 - 9)
     return line(
@@ -222,7 +225,7 @@ def _first_note(view: GpuView, room: int) -> list[Span]:
     text = view.condition.within(room)
     spark = room - len(text) - 1
     history = sparkline(list(view.gpu.utilization), spark, 100.0) if spark >= 6 else ""
-    return [Span(text, view.condition.weight), Span(f" {history}" if history else "", "muted")]
+    return [Span(text, view.condition.severity), Span(f" {history}" if history else "", "muted")]
 
 
 def _memory_row(view: GpuView, room: int, note: int) -> Line:

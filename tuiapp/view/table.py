@@ -1,0 +1,91 @@
+"""Tables: a column is declared once; which columns fit, how a cell keeps to its column, and the order of rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from trainers.state.text import MISSING, fit
+
+GAP_CELLS = 2  # between two columns
+GAP = " " * GAP_CELLS
+
+T = TypeVar("T")
+Row = TypeVar("Row", contravariant=True)
+
+
+def given(value: T | None, words: Callable[[T], str] = str) -> str:
+    """Returns the words for a value, or the sign for a missing one."""
+    return words(value) if value is not None else MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    title: str
+    width: int
+    """In cells."""
+    cell: Callable[[Row], str]
+    rank: int = 0
+    """Of columns that do not all fit, those with the lowest ranks are kept."""
+    left: bool = False
+    """Whether its text is at the left."""
+    most: int = 0
+    """Its greatest width where its cells are longer than `width`."""
+    name: str = ""
+    """What the command line calls it."""
+    known: Callable[[Row], bool] = lambda row: True
+    """Whether there is a value for a row."""
+    key: Callable[[Row], Any] | None = None
+    """What rows are sorted by; None of a row puts it last, in either direction."""
+    falls: bool = False
+    """Whether rows sorted by it are in descending order."""
+
+    def draw(self, row: Row) -> str:
+        """Returns a row's cell in exactly the column's width."""
+        return self.align(self.cell(row))
+
+    def align(self, text: str) -> str:
+        """Returns a text in exactly the column's width, as the title."""
+        text = fit(text, self.width)
+        return text if self.left else text.strip().rjust(self.width)
+
+
+def fitting(columns: Iterable[Column[T]], width: int, rows: Sequence[T] = ()) -> list[Column[T]]:
+    """Returns the columns that fit into `width` cells, those with a greatest width as wide as the rows' cells."""
+    found, kept, used = [sized(column, rows) for column in columns], list[int](), 0
+    for place, column in sorted(enumerate(found), key=lambda one: one[1].rank):
+        if used + column.width > width:
+            break
+        used += column.width + GAP_CELLS
+        kept.append(place)
+    return [found[place] for place in sorted(kept)]
+
+
+def sized(column: Column[T], rows: Iterable[T]) -> Column[T]:
+    """Returns a column as wide as its cells, where it has a greatest width."""
+    if not column.most:
+        return column
+    longest = max((len(column.cell(row)) for row in rows), default=0)
+    return replace(column, width=min(column.most, max(column.width, longest)))
+
+
+def told(columns: Iterable[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
+    """Returns the columns that have text for some row."""
+    return [column for column in columns if any(column.cell(row) not in ("", MISSING) for row in rows)]
+
+
+def in_order(rows: Iterable[T], column: Column[T], *, reverse: bool = False) -> list[T]:
+    """Sorts rows by a column (stable), those without a value last."""
+    assert column.key is not None
+    keys = [(column.key(row), row) for row in rows]
+    known = sorted((one for one in keys if one[0] is not None), key=lambda one: one[0], reverse=column.falls != reverse)
+    return [row for _, row in known] + [row for key, row in keys if key is None]
+
+
+def plain_table(columns: Iterable[Column[T]], rows: Sequence[T], width: int = sys.maxsize) -> list[str]:
+    """Returns a heading and a line per row, of as many of the columns as fit, without blanks at the end."""
+    kept = fitting(columns, width, rows)
+    lines = [[one.align(one.title) for one in kept], *([one.draw(row) for one in kept] for row in rows)]
+    return [GAP.join(line).rstrip() for line in lines]
