@@ -286,8 +286,10 @@ async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.Monke
             refresh()
 
         monkeypatch.setattr(screen, "_compositor_refresh", note_and_refresh)
+        # One chart, and the others after the next painting.
+        monkeypatch.setattr("tuiapp.widgets.chart_board.DRAW_BUDGET_S", 0.0)
         for _ in range(5):
-            screen.update()
+            screen.board.redraw()
             screen._select(1)
             await until(pilot, lambda: not screen._dirty_widgets)
         assert False in painted

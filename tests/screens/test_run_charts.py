@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
@@ -9,15 +11,19 @@ from textual.widgets import OptionList, Static
 
 from tests import histories as h
 from tests.reported import step_event
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.screens.run_app import LARGE, SMALL, ListFeed, RunApp, settled, until
 from tests.shown import is_current
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
+from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.known_metrics import metric
+from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.metric_list import MetricList
+from tuiapp.screens.run_reader import RunReader
 from tuiapp.terminal.ascii_filter import AsciiFilter
-from tuiapp.view.chart import Chart
+from tuiapp.view.chart import Chart, ChartOptions
+from tuiapp.widgets.chart_board import ChartBoard
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.plot import GRID_DOT, LEFT_CELLS, MOST_LINES, Plot
@@ -327,3 +333,30 @@ async def test_a_chart_may_have_no_room_for_its_axes(size: tuple[int, int]) -> N
         app.query_one(Plot).show(Chart(y_ticks=[(0.0, "0.0"), (1.0, "1.0")]))
         await pilot.pause()
         assert app._exception is None
+
+
+async def test_any_number_of_charts_of_any_sources_share_what_they_are_told_to() -> None:
+    """The axis and the part in sight, but not the scale; keys act on the one that has the focus."""
+    readers = [RunReader(RunDir(Path(h.RUN_ID)), ListFeed(events), lambda: h.START) for events in (h.completed(), [])]
+    for reader in readers:
+        reader.read(10)
+    panels = [ChartPanel(RunSource(readers[place > 1]), ChartOptions(name)) for place, name in enumerate("abc")]
+
+    class Bare(App[None]):
+        def compose(self) -> ComposeResult:
+            yield ChartBoard(*panels)
+
+    app = Bare()
+    async with app.run_test(size=LARGE) as pilot:
+        board = app.query_one(ChartBoard)
+        panels[0].change(metric="loss")
+        panels[1].focus()
+        await until(pilot, lambda: board.active is panels[1] and not any(panel.is_due for panel in panels))
+        board.do("log")
+        board.do("axis")
+        assert [panel.options.log for panel in panels] == [False, True, False]
+        assert [panel.options.axis for panel in panels] == ["time"] * 3
+        panels[0].zoom(1)
+        assert panels[0].options.window == panels[1].options.window == panels[2].options.window is not None
+        assert panels[0].drawn.x_range == pytest.approx((8.325, 16.5))
+        assert panels[2].drawn.is_empty

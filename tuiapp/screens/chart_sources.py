@@ -53,7 +53,7 @@ class RunSource:
         return [*state.curves.names, *([UTILIZATION] if state.utilization else [])]
 
     def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
-        """As `build_chart`."""
+        """Draws a curve per rank, or their mean and a band, as `build_chart` does."""
         return build_chart(self._reader.state, options, columns=columns, rows=rows, rank=self.rank)
 
     def latest(self, name: str) -> str:
@@ -64,18 +64,18 @@ class RunSource:
         return metric(name).format(sum(values) / len(values)) if values else ""
 
     def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
-        """As of all sources."""
+        """Names the ranks or, with a cursor, their values there."""
         return legend(chart, options.metric, cursor, dark=dark, width=width)
 
     def why_empty(self, options: ChartOptions) -> str:
-        """As of all sources."""
+        """Says what is awaited, or why there is nothing."""
         if options.window is not None:
             return "no data in this range: 0 shows the whole run"
         return why_empty(options.metric, live=self._reader.state.is_live)
 
 
 class ComparisonSource:
-    """The curves of several runs, but for those in `hidden`: they have no common last step or value."""
+    """The curves of several runs, which have no last step or value in common."""
 
     axes: Sequence[Axis] = AXES
     step = 0
@@ -85,11 +85,11 @@ class ComparisonSource:
         self.hidden: set[int] = set()
         """Places of the runs whose curves are not shown."""
         self.is_patient = True
-        """While runs are read an empty chart is not explained: small journals are read at once."""
+        """Whether an empty chart is not explained yet while runs are read."""
 
     @property
     def version(self) -> object:
-        """Differs whenever something was read."""
+        """The feed's, which differs whenever something was read."""
         return self.feed.version
 
     @property
@@ -112,7 +112,7 @@ class ComparisonSource:
             return list({name: None for *_, curves in self._shown for name in curves.names})
 
     def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
-        """As `build_comparison`."""
+        """Draws a curve per run, as `build_comparison` does."""
         with self.feed.lock:
             return build_comparison(self._shown, options, columns=columns, rows=rows)
 
@@ -127,7 +127,7 @@ class ComparisonSource:
         return [found.get(place, MISSING) for place in range(len(self.feed.runs))]
 
     def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
-        """As of all sources."""
+        """Names the runs or, with a cursor, their values there."""
         if cursor is None:
             parts, said = [], [brief(run.info) for run in self.feed.runs]
         else:
@@ -138,7 +138,7 @@ class ComparisonSource:
         return Content("  ").join(parts)
 
     def why_empty(self, options: ChartOptions) -> str:
-        """As of all sources."""
+        """Says why there is nothing; while runs are read nothing at first, since small journals are read at once."""
         if self.is_reading:
             return "" if self.is_patient else "reading …"
         label = metric(options.metric).label

@@ -124,7 +124,7 @@ class ChosenCharts(ChartBoard):
         self._memory.keep(**{KEPT[self.panels.index(panel)]: name})
 
     def do(self, what: str) -> None:
-        """Does what a key asks for: as on all boards, and "metric" lists the metrics."""
+        """Does what a key asks for; "metric" lists the metrics."""
         if what == "metric":
             self._list_metrics(self.active)
             return
@@ -182,7 +182,7 @@ class RunCharts(ChosenCharts):
         self.update([TEST_ACCURACY] if state.steps_per_epoch else [])
 
     def do(self, what: str) -> None:
-        """Does what a key asks for: as on all boards, and "second" lists the metrics of the second chart."""
+        """Does what a key asks for; "second" lists the metrics of the second chart."""
         if what != "second":
             super().do(what)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from functools import partial
+from functools import cached_property, partial
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -15,8 +15,8 @@ from trainers.state.series import SMOOTHINGS
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.plot import Plot
 
-TICK_S = 0.2
-"""Interval at which it is looked which charts are due."""
+TICK_S = 1.0
+"""Interval at which charts are drawn that had news but were not due yet."""
 
 DRAW_BUDGET_S = 0.01
 """Longest time for drawing before keys are served and the screen is painted, but for the last chart begun."""
@@ -44,13 +44,14 @@ class ChartBoard(Container):
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.redraw())
         self.set_interval(TICK_S, self._draw_due)
 
-    @property
+    @cached_property
     def panels(self) -> list[ChartPanel]:
+        # Kept: a query takes a millisecond.
         return list(self.query(ChartPanel))
 
     @property
     def main(self) -> ChartPanel:
-        return self.query(ChartPanel).first()
+        return self.panels[0]
 
     @property
     def active(self) -> ChartPanel:
@@ -58,7 +59,7 @@ class ChartBoard(Container):
         return next((panel for panel in self.panels if panel.has_focus and panel.display), self.main)
 
     def update(self) -> None:
-        """Draws what is new in the sources: at once where it can be seen, or within a second."""
+        """Draws what is new in the sources: at once where it can be seen, or else within two seconds."""
         for panel in self.panels:
             panel.has_news = True
         self._draw_due()

@@ -179,11 +179,8 @@ class ChartPanel(Vertical, can_focus=True):
         return self.size if self.has_class("-empty") else self.plot.size
 
     def draw(self) -> None:
-        """Draws it now, if there is a place for it."""
+        """Draws it now."""
         plot, source = self.plot, self.source
-        if plot.display and not plot.size:
-            # Shown but not laid out yet: it is drawn when it is resized.
-            return
         self.is_stale = self.has_news = False
         self._drawn_at, self._drawn_step, self._drawn_version = time.monotonic(), source.step, source.version
         # A hidden plot has no size: it gets the panel's, less the legend and the axes.

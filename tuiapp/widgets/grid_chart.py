@@ -44,6 +44,7 @@ class GridChart(Vertical):
         self.panel = ChartPanel(source, says_settings=False)
         self.panel.can_focus = False
         self.panel.is_fixed = True
+        self._title = Content()
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
@@ -63,7 +64,10 @@ class GridChart(Vertical):
         latest = self.panel.source.latest(name)
         room = max(1, self.size.width - 3 - len(latest))
         title = Content(f"{'▸' if self.selected else ' '} {metric(name).label}").truncate(room, ellipsis=True, pad=True)
-        self.query_one("#title", Static).update(Content.assemble(title, " ", latest), layout=False)
+        title = Content.assemble(title, " ", latest)
+        if not title.is_same(self._title):
+            self._title = title
+            self.query_one("#title", Static).update(title, layout=False)
 
     def on_click(self, event: events.Click) -> None:
         self.post_message(self.Selected(self, event.chain > 1))
