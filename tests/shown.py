@@ -8,26 +8,26 @@ from textual.app import App
 
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.metrics_grid import MetricsGrid
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_rows import LogRows
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.loss_chart import LossChart
 
 
 def is_read(screen: CompareScreen) -> bool:
     """All runs are read, and drawn for the plot's present size."""
-    plot = screen.chart.plot
     with screen._feed.lock:
-        fits = screen._drawn_size == plot.size or not plot.display
-        return fits and screen._drawn == screen._feed.version and not screen._is_reading
+        shown = screen._seen == screen._feed.version and not screen._source.is_reading
+        return shown and is_current(screen.chart)
 
 
 def is_drawn(grid: MetricsGrid) -> bool:
     """All that is visible is drawn."""
-    return grid.is_mounted and not grid._due and not grid._stale
+    return grid.is_mounted and all(is_current(chart.panel) for chart in grid.visible_charts)
 
 
-def is_current(chart: LossChart) -> bool:
-    return not chart._due or not chart.is_on_screen
+def is_current(panel: ChartPanel) -> bool:
+    """There is nothing to draw."""
+    return not (panel.region.area and (panel.has_news or panel.is_due))
 
 
 def shown_lines(log: LogView) -> list[str]:

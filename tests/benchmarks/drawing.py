@@ -12,7 +12,7 @@ from tests.benchmarks.long_run import EPOCH, Run
 from trainers.contract.events import AnyEvent
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
-from tuiapp.view.chart import Chart, Look, build_chart
+from tuiapp.view.chart import Chart, ChartOptions, build_chart
 from tuiapp.view.raster import rasterize
 
 COLUMNS, ROWS = 110, 30
@@ -48,7 +48,7 @@ def time_drawing() -> None:
         events += run.flush(first)  # type: ignore[arg-type]
     for event in events:
         apply(state, event)
-    look = Look(smoothing=0.6)
+    look = ChartOptions(smoothing=0.6)
     chart = build_chart(state, look, columns=2 * COLUMNS, rows=ROWS)
     plt = Plotext()
     reduced = _milliseconds(lambda: build_chart(state, look, columns=2 * COLUMNS, rows=ROWS))

@@ -25,7 +25,7 @@ from trainers.state.run_state import RunState
 from trainers.state.summary import summarise
 from trainers.state.summary_meter import SummaryMeter
 from tuiapp.verbs.narration import describe_end
-from tuiapp.view.chart import Look, build_chart
+from tuiapp.view.chart import ChartOptions, build_chart
 from tuiapp.view.notification import ending
 
 SCRIPT = RunConfig(backend="script", script="/x/train.py", platform="cpu")
@@ -72,7 +72,7 @@ def test_an_accuracy_may_be_in_per_cent(reported: float, shown: str) -> None:
     state = RunState()
     for event in (*own.running(), Metrics(rank=0, first_step=121, values={"test/accuracy": [reported]}, **h.at(63))):
         apply(state, event)
-    chart = build_chart(state, Look("test/accuracy"), columns=80, rows=9)
+    chart = build_chart(state, ChartOptions("test/accuracy"), columns=80, rows=9)
     assert chart.y_range[0] < reported <= chart.y_range[1]
     labels = [float(label.rstrip(" %")) for _, label in chart.y_ticks]
     assert max(labels) <= 110

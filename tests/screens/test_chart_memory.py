@@ -9,17 +9,17 @@ import pytest
 
 from tests import histories as h
 from tests.screens.run_app import LARGE, RunApp, settled, until
+from tests.screens.test_compare_screen import CompareApp, make_runs
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
 from tuiapp.library.chart_view import ChartView, change_view, read_view, view_path
-from tuiapp.screens.compare import CompareScreen
-from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.chart_panel import ChartPanel
 
 
-def chart(app: RunApp) -> LossChart:
-    return app.run_screen.query_one("#loss", LossChart)
+def chart(app: RunApp) -> ChartPanel:
+    return app.run_screen.query_one("#loss", ChartPanel)
 
 
-async def test_what_was_chosen_is_there_the_next_time() -> None:
+async def test_what_was_chosen_is_there_the_next_time(tmp_path: Path) -> None:
     first = RunApp(h.running())
     async with first.run_test(size=LARGE) as pilot:
         await settled(pilot, first)
@@ -32,16 +32,19 @@ async def test_what_was_chosen_is_there_the_next_time() -> None:
     async with again.run_test(size=LARGE) as pilot:
         await settled(pilot, again)
         one = chart(again)
-        assert (one.metric, one.axis, one.smoothing, one.log_scale) == (RATE, "time", 0.8, True)
-    compare = CompareScreen([])
-    assert (compare.axis, compare.smoothing, compare.log_scale) == ("time", 0.8, True)
+        assert (one.options.metric, one.options.log) == (RATE, True)
+        assert (one.options.axis, one.options.smoothing) == ("time", 0.8)
+    compared = CompareApp(make_runs(tmp_path, 2))
+    async with compared.run_test(size=LARGE):
+        options = compared.compare_screen.chart.options
+        assert (options.axis, options.smoothing, options.log) == ("time", 0.8, True)
 
 
 async def test_the_second_chart_has_the_metric_of_the_last_time() -> None:
     first = RunApp(h.running())
     async with first.run_test(size=(160, 40)) as pilot:
         await settled(pilot, first)
-        first.run_screen.query_one("#second", LossChart).focus()
+        first.run_screen.query_one("#second", ChartPanel).focus()
         await pilot.press("m", "up", "enter")
         await until(pilot, lambda: bool(read_view()[0].second))
     kept = read_view()[0]
@@ -49,9 +52,9 @@ async def test_the_second_chart_has_the_metric_of_the_last_time() -> None:
     again = RunApp(h.running())
     async with again.run_test(size=(160, 40)) as pilot:
         await settled(pilot, again)
-        second = again.run_screen.query_one("#second", LossChart)
+        second = again.run_screen.query_one("#second", ChartPanel)
         assert second.region.area > 0
-        assert second.metric == kept.second != TEST_ACCURACY
+        assert second.options.metric == kept.second != TEST_ACCURACY
 
 
 async def test_the_charts_differ_where_the_first_shows_the_accuracy() -> None:
@@ -59,7 +62,7 @@ async def test_the_charts_differ_where_the_first_shows_the_accuracy() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=(160, 40)) as pilot:
         await settled(pilot, app)
-        assert [app.run_screen.query_one(f"#{name}", LossChart).metric for name in ("loss", "second")] == [
+        assert [app.run_screen.query_one(f"#{name}", ChartPanel).options.metric for name in ("loss", "second")] == [
             TEST_ACCURACY,
             LOSS,
         ]
@@ -79,7 +82,7 @@ async def test_a_run_without_the_metric_shows_its_own() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
-        assert chart(app).metric == LOSS
+        assert chart(app).options.metric == LOSS
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ async def test_a_damaged_file_is_ignored_with_a_word_and_replaced(written: str, 
     app = RunApp(h.running())
     async with app.run_test(size=LARGE, notifications=True) as pilot:
         await settled(pilot, app)
-        assert (chart(app).smoothing, chart(app).axis) == (0.6, "step")
+        assert (chart(app).options.smoothing, chart(app).options.axis) == (0.6, "step")
         (notice,) = app._notifications
         assert why in notice.message
         assert str(view_path()) in notice.message
@@ -112,4 +115,4 @@ async def test_a_file_that_cannot_be_written_is_named(home: Path) -> None:
         await settled(pilot, app)
         await pilot.press("y")
         await until(pilot, lambda: any("not kept" in notice.message for notice in app._notifications))
-        assert chart(app).log_scale
+        assert chart(app).options.log

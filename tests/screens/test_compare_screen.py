@@ -19,14 +19,12 @@ from tests.screens.run_app import until
 from tests.shown import is_read
 from trainers.contract.about import Change, change_about
 from trainers.contract.events import Facts, LogLine, encode
-from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
 from trainers.state.text import MISSING
 from tuiapp.screens.compare import CompareScreen
-from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
-from tuiapp.view.chart import Look
+from tuiapp.view.chart import ChartOptions
 from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.plot import LEFT_CELLS, Plot
 
@@ -174,14 +172,14 @@ async def test_zoom_and_pan_with_the_keys_of_the_run_screen(tmp_path: Path) -> N
         await pilot.press(*["left"] * 9)
         assert chart.drawn.x_range == pytest.approx((1.0, 145.5))
         await pilot.press(*["right"] * 9, "minus")
-        assert chart.window is None
+        assert chart.options.window is None
         await pilot.press("plus", "plus", "0")
         assert app.plot == whole
         # Another axis shows all of it: what was in sight was meant in steps.
         await pilot.press("plus", "t")
-        assert chart.window is None
+        assert chart.options.window is None
         chart.query_one(Plot).post_message(Plot.Scrolled(40, 1))
-        await until(pilot, lambda: chart.window is not None)
+        await until(pilot, lambda: chart.options.window is not None)
 
 
 async def test_zooming_does_not_go_on_for_ever(tmp_path: Path) -> None:
@@ -190,7 +188,7 @@ async def test_zooming_does_not_go_on_for_ever(tmp_path: Path) -> None:
         await read(pilot, app)
         chart = app.compare_screen.chart
         for axis, least in {"step": 4.0, "time": 0.5, "epoch": 0.05}.items():
-            assert app.compare_screen.axis == axis
+            assert app.compare_screen.chart.options.axis == axis
             await pilot.press(*["plus"] * 12)
             assert chart.drawn.x_range[1] - chart.drawn.x_range[0] == pytest.approx(least)
             await pilot.press("t")
@@ -246,7 +244,7 @@ async def test_curves_stand_still_while_values_are_read(tmp_path: Path) -> None:
         await pilot.press("v")
         drawn = app.compare_screen.chart.drawn
         app.compare_screen._feed.version += 1
-        app.compare_screen._draw_if_changed()
+        app.compare_screen._update()
         assert app.compare_screen.chart.drawn is drawn
         await pilot.press("v")
         assert app.compare_screen.chart.drawn is not drawn
@@ -336,6 +334,7 @@ async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:
         heading, *rows = app.said("#rows").splitlines()
         assert heading.split()[0] == "run"
         assert [row.split()[2] for row in rows[:2]] == ["baseline", runs[1].run_id]
-        source = ComparisonSource(app.compare_screen._feed, ())
-        legend = str(source.legend(source.build(Look(LOSS), columns=40, rows=5), Look(LOSS), None, dark=True))
+        source, options = app.compare_screen._source, ChartOptions()
+        drawn = source.build(options, columns=40, rows=5)
+        legend = str(source.legend(drawn, options, None, dark=True, width=80))
         assert legend == f"a ━ baseline  b ━ {runs[1].run_id}"

@@ -12,8 +12,8 @@ from tests import histories as h
 from tests import interrupted
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled
 from tests.shown import notices
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.loss_chart import LossChart
 
 
 async def press(pilot: Pilot[Any], *keys: str) -> None:
@@ -27,7 +27,7 @@ async def test_escape_closes_search_cursor_and_panel_one_by_one() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         run = app.run_screen
-        chart, log = run.query_one("#loss", LossChart), run.query_one(LogView)
+        chart, log = run.query_one("#loss", ChartPanel), run.query_one(LogView)
         await press(pilot, "5", "slash", *"loss", "enter", "v")
         run.set_focus(None)
         assert (log.pattern, chart.cursor is not None, run.chosen) == ("loss", True, "log")

@@ -44,11 +44,11 @@ async def drawn(pilot: Pilot[Any], app: App[Any]) -> None:
 
 
 def shown(app: App[Any]) -> list[str]:
-    return [one.name_shown for one in grid(app).visible_charts]
+    return [one.panel.options.metric for one in grid(app).visible_charts]
 
 
 def selected(app: App[Any]) -> str:
-    return next(one.name_shown for one in grid(app).visible_charts if one.selected)
+    return next(one.panel.options.metric for one in grid(app).visible_charts if one.selected)
 
 
 def heading(app: App[Any]) -> str:
@@ -56,7 +56,7 @@ def heading(app: App[Any]) -> str:
 
 
 def picture(one: GridChart) -> str:
-    return "\n".join(one.plot.render_line(y).text for y in range(one.plot.size.height))
+    return "\n".join(one.panel.plot.render_line(y).text for y in range(one.panel.plot.size.height))
 
 
 @pytest.mark.parametrize(("size", "count"), [((40, 12), 1), (SMALL, 4), (LARGE, 6), ((200, 60), 8)])
@@ -68,8 +68,8 @@ async def test_as_many_charts_as_fit_all_drawn(size: tuple[int, int], count: int
         charts = grid(app).visible_charts
         assert len(charts) == count
         for one in charts:
-            assert not one.has_class("-empty")
-            assert any("⠀" < sign <= "⣿" for sign in picture(one)), one.name_shown
+            assert not one.panel.has_class("-empty")
+            assert any("⠀" < sign <= "⣿" for sign in picture(one)), one.panel.options.metric
             assert app.screen.region.contains_region(one.region)
         for one, other in pairwise(charts):
             assert not one.region.overlaps(other.region)
@@ -107,7 +107,7 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
         await settled(pilot, app)
         await opened(pilot, app)
         await pilot.press(*["right"] * 6, "v", "plus")
-        assert all(one.window is None and one.cursor is None for one in grid(app).visible_charts)
+        assert all(one.panel.options.window is None and one.panel.cursor is None for one in grid(app).visible_charts)
         await pilot.press("enter")
         await drawn(pilot, app)
         assert shown(app) == ["train/loss"]
@@ -161,11 +161,11 @@ async def test_settings_are_those_of_the_chart_and_their_keys_work() -> None:
         await pilot.press("t", "y", "right_square_bracket")
         await opened(pilot, app)
         assert "by time · logarithmic · smoothing 0.8" in heading(app)
-        assert grid(app).visible_charts[0].drawn.log
+        assert grid(app).visible_charts[0].panel.drawn.log
         await pilot.press("t", "y", *["left_square_bracket"] * 4)
         await drawn(pilot, app)
         assert "by step · not smoothed" in heading(app)
-        assert not grid(app).visible_charts[0].drawn.by_time
+        assert grid(app).visible_charts[0].panel.drawn.axis == "step"
 
 
 async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards() -> None:
@@ -178,11 +178,11 @@ async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards(
         await until(pilot, lambda: len(shown(app)) == 6)
         await drawn(pilot, app)
         for one in grid(app).visible_charts:
-            assert one.drawn.extent[1] == 40
+            assert one.panel.drawn.extent[1] == 40
         app.feed.events = [own.logged(60, [*own.TRAIN, "a/first"])]
         await until(pilot, lambda: shown(app)[:2] == ["reward", "a/first"])
         await drawn(pilot, app)
-        assert grid(app).visible_charts[0].drawn.extent[1] == 60
+        assert grid(app).visible_charts[0].panel.drawn.extent[1] == 60
         app.feed.events = [own.ended(step=60)]
         await until(pilot, lambda: "COMPLETED" in heading(app))
         await pilot.press("escape")
@@ -198,7 +198,7 @@ async def test_a_click_selects_and_a_second_one_enlarges() -> None:
         await opened(pilot, app)
         one = grid(app).visible_charts[1]
         await pilot.click(one, offset=(20, 5))
-        assert selected(app) == one.name_shown
+        assert selected(app) == one.panel.options.metric
         await pilot.click(one, offset=(20, 5), times=2)
         await drawn(pilot, app)
         assert grid(app).large
@@ -247,21 +247,21 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
     app = CompareApp(runs)
     async with app.run_test(size=(200, 60)) as pilot:
         await read(pilot, app)
-        assert app.compare_screen.metric == "loss"
+        assert app.compare_screen.chart.options.metric == "loss"
         await pilot.press("2")
         await opened(pilot, app)
         assert "Compare 3 runs" in heading(app)
         assert len(shown(app)) == 8
-        assert [curve.label for curve in grid(app).visible_charts[0].drawn.curves] == ["c"]
+        assert [curve.label for curve in grid(app).visible_charts[0].panel.drawn.curves] == ["c"]
         await pilot.press("slash", *"ppl", "enter", "enter", "t", "t")
         await drawn(pilot, app)
         one = grid(app).visible_charts[0]
         # Its length is not known.
         assert "by epoch" in heading(app)
-        assert one.drawn.is_empty
+        assert one.panel.drawn.is_empty
         await pilot.press("t")
         await drawn(pilot, app)
-        assert [curve.label for curve in one.drawn.curves] == ["a"]
+        assert [curve.label for curve in one.panel.drawn.curves] == ["a"]
         await pilot.press("v")
         await pilot.pause()
         assert "step 120  a ━ 9.780" in str(one.query_one("#legend", Static).render())
@@ -270,7 +270,7 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
         more: list[AnyEvent] = [own.logged(200, ["train/ppl"])]
         with open(runs[0].journal, "ab") as journal:
             journal.writelines(encode(event) for event in more)
-        await until(pilot, lambda: any(chart.drawn.extent[1] == 200 for chart in grid(app).visible_charts))
+        await until(pilot, lambda: any(chart.panel.drawn.extent[1] == 200 for chart in grid(app).visible_charts))
 
 
 async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,8 +286,10 @@ async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.Monke
             refresh()
 
         monkeypatch.setattr(screen, "_compositor_refresh", note_and_refresh)
+        # One chart, and the others after the next painting.
+        monkeypatch.setattr("tuiapp.widgets.chart_board.DRAW_BUDGET_S", 0.0)
         for _ in range(5):
-            screen.update()
+            screen.board.redraw()
             screen._select(1)
             await until(pilot, lambda: not screen._dirty_widgets)
         assert False in painted

@@ -22,7 +22,7 @@ from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.metric_list import MetricList
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.alert_strip import AlertStrip
-from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.run_header import RunHeader
 
@@ -99,7 +99,7 @@ async def test_a_script_that_logs_once_a_minute_is_not_silent() -> None:
         assert "60.0 s/step" in header(app)
 
 
-async def chart_of(pilot: Pilot[None], app: RunApp) -> LossChart:
+async def chart_of(pilot: Pilot[None], app: RunApp) -> ChartPanel:
     one = await drawn(pilot, app)
     await until(pilot, lambda: not one.has_class("-empty"))
     return one
@@ -109,20 +109,20 @@ async def test_the_chart_starts_on_a_metric_that_there_is_until_the_user_chooses
     app = RunApp(own.running(names=("lr", "train/ppl", "reward")))
     async with app.run_test(size=(200, 60)) as pilot:
         one = await chart_of(pilot, app)
-        assert (one.metric, legend(one).split("  ")[0]) == ("train/ppl", "train/ppl")
+        assert (one.options.metric, legend(one).split("  ")[0]) == ("train/ppl", "train/ppl")
         assert str(one.border_title) == "1 train/ppl"
-        assert app.run_screen.query_one("#second", LossChart).metric == "eval/f1"
+        assert app.run_screen.query_one("#second", ChartPanel).options.metric == "eval/f1"
         await pilot.press("m")
         await until(pilot, lambda: isinstance(app.screen, MetricList))
         assert "loss" not in listed(app)
         await pilot.press("escape")
         app.feed.events = [own.logged(121, ["loss"])]
-        await until(pilot, lambda: one.metric == "loss")
+        await until(pilot, lambda: one.options.metric == "loss")
         await pilot.press("m", "end", "enter")
-        await until(pilot, lambda: app.screen is app.run_screen and one.metric == "train/ppl")
+        await until(pilot, lambda: app.screen is app.run_screen and one.options.metric == "train/ppl")
         app.feed.events = [own.logged(122, ["loss", "more"])]
         await settled(pilot, app)
-        assert one.metric == "train/ppl"
+        assert one.options.metric == "train/ppl"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def shows_what_is_known(pilot: Pilot[None], app: RunApp) -> None:
     await until(pilot, lambda: "step 120" in header(app))
     assert "%" not in header(app)
     assert "epoch" not in header(app)
-    await until(pilot, lambda: app.run_screen.query_one("#loss", LossChart).metric == "train/loss")
+    await until(pilot, lambda: app.run_screen.query_one("#loss", ChartPanel).options.metric == "train/loss")
 
 
 async def test_attach_shows_the_same(tmp_path: Path) -> None:

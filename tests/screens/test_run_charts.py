@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
@@ -9,31 +11,34 @@ from textual.widgets import OptionList, Static
 
 from tests import histories as h
 from tests.reported import step_event
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.screens.run_app import LARGE, SMALL, ListFeed, RunApp, settled, until
 from tests.shown import is_current
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
+from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.known_metrics import metric
-from trainers.state.run_state import RunState
+from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.metric_list import MetricList
+from tuiapp.screens.run_reader import RunReader
 from tuiapp.terminal.ascii_filter import AsciiFilter
-from tuiapp.view.chart import Chart
+from tuiapp.view.chart import Chart, ChartOptions
+from tuiapp.widgets.chart_board import ChartBoard
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.plot import GRID_DOT, LEFT_CELLS, MOST_LINES, Plot
 from tuiapp.widgets.rank_table import RankTable
 
 
-def chart(app: RunApp, name: str = "loss") -> LossChart:
-    return app.run_screen.query_one(f"#{name}", LossChart)
+def chart(app: RunApp, name: str = "loss") -> ChartPanel:
+    return app.run_screen.query_one(f"#{name}", ChartPanel)
 
 
-def legend(one: LossChart) -> str:
+def legend(one: ChartPanel) -> str:
     return str(one.query_one("#legend", Static).render())
 
 
-async def drawn(pilot: Pilot[None], app: RunApp) -> LossChart:
+async def drawn(pilot: Pilot[None], app: RunApp) -> ChartPanel:
     await settled(pilot, app)
     one = chart(app)
     await until(pilot, lambda: is_current(one) and one.drawings > 0)
@@ -66,7 +71,7 @@ async def test_m_lists_all_metrics_that_were_reported() -> None:
         ]  # fmt: skip
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.run_screen)
-        assert one.metric == "loss"
+        assert one.options.metric == "loss"
         for name in app.run_screen.state.metrics:
             await pilot.press("m")
             await until(pilot, lambda: isinstance(app.screen, MetricList))
@@ -76,7 +81,7 @@ async def test_m_lists_all_metrics_that_were_reported() -> None:
             )
             await pilot.press("enter")
             await until(pilot, lambda: app.screen is app.run_screen)
-            assert one.metric == name
+            assert one.options.metric == name
             assert str(one.border_title) == f"1 {metric(name).label}"
             assert legend(one).startswith(metric(name).label)
 
@@ -88,13 +93,13 @@ async def test_a_metric_of_any_name_is_listed_drawn_and_read_out() -> None:
     async with app.run_test(size=LARGE) as pilot:
         one = await drawn(pilot, app)
         await choose(pilot, app, "m", "end")
-        assert one.metric == "train/ppl"
+        assert one.options.metric == "train/ppl"
         assert (str(one.border_title), legend(one).split("  ")[0]) == ("1 train/ppl", "train/ppl")
         await pilot.press("v")
         assert "rank 0 12.50" in legend(one)
         await pilot.press("v")
         await choose(pilot, app, "m", *["up"] * 5)
-        assert one.metric == "[b]reward\x1b[31m"
+        assert one.options.metric == "[b]reward\x1b[31m"
         assert legend(one).split("  ")[0] == "[b]reward"
 
 
@@ -109,7 +114,7 @@ async def test_many_metrics_are_searched() -> None:
         await until(pilot, lambda: len(listed(app)) == 2 * 14)
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.run_screen)
-        assert one.metric == "layer 14/norm"
+        assert one.options.metric == "layer 14/norm"
         await pilot.press("m")
         await until(pilot, lambda: isinstance(app.screen, MetricList))
         await pilot.press(*"nothing like it")
@@ -126,12 +131,12 @@ async def test_the_second_chart_comes_goes_and_shows_another_metric() -> None:
         assert other.region.area == 0
         await choose(pilot, app, "M", "home", "down", "down")
         await until(pilot, lambda: other.region.area > 0 and other.drawings > 0)
-        assert (one.metric, other.metric) == ("loss", RATE)
+        assert (one.options.metric, other.options.metric) == ("loss", RATE)
         assert not one.region.overlaps(other.region)
         await choose(pilot, app, "M", "down")
-        assert other.metric == STEP_TIME
+        assert other.options.metric == STEP_TIME
         await choose(pilot, app, "m", "down")
-        assert one.metric == RATE
+        assert one.options.metric == RATE
         await choose(pilot, app, "M", "home")
         await until(pilot, lambda: other.region.area == 0)
 
@@ -170,12 +175,12 @@ async def test_zoom_and_pan() -> None:
         await pilot.press(*["left"] * 9)
         assert one.drawn.x_range == pytest.approx((1.0, 145.5))
         await pilot.press(*["right"] * 9)
-        assert one.window == (144.5, None)
+        assert one.options.window == (144.5, None)
         await pilot.press("minus")
-        assert one.window is None
+        assert one.options.window is None
         await pilot.press("plus", "plus", "0")
         assert one.drawn.x_range == (1.0, 290.0)
-        assert chart(app, "second").window is None
+        assert chart(app, "second").options.window is None
 
 
 async def test_0_shows_the_whole_run_then_all_values_and_goes_back() -> None:
@@ -186,7 +191,7 @@ async def test_0_shows_the_whole_run_then_all_values_and_goes_back() -> None:
         assert top < 0.2
         assert "at first (0: all)" in legend(one)
         await pilot.press("plus", "0")
-        assert (one.window, one.drawn.y_range[1]) == (None, top)
+        assert (one.options.window, one.drawn.y_range[1]) == (None, top)
         await pilot.press("0")
         assert one.drawn.y_range[1] > 1.5
         assert "all values (0: back)" in legend(one)
@@ -228,13 +233,15 @@ async def test_the_mouse_reads_zooms_and_chooses_a_rank() -> None:
         await pilot.click(plot, offset=(LEFT_CELLS + 20, 2))
         assert one.cursor is None
         plot.post_message(Plot.Scrolled(40, 1))
-        await until(pilot, lambda: one.window is not None and chart(app, "second").window == one.window)
+        await until(
+            pilot, lambda: one.options.window is not None and chart(app, "second").options.window == one.options.window
+        )
         table = app.run_screen.query_one(RankTable)
         await pilot.click(table.query_one("#rows"), offset=(3, 2))
-        await until(pilot, lambda: one.rank == 2)
+        await until(pilot, lambda: app.run_screen._source.rank == 2)
         assert table.chosen == app.run_screen.query_one(LogView).rank == 2
         await pilot.click(table.query_one("#rows"), offset=(3, 2))
-        await until(pilot, lambda: one.rank is None)
+        await until(pilot, lambda: app.run_screen._source.rank is None)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +274,7 @@ async def test_only_what_changed_is_painted() -> None:
             return refresh(*regions, **options)  # type: ignore[arg-type]
 
         plot.refresh = count  # type: ignore[method-assign]
-        one._answer_key()
+        app.run_screen.charts.redraw()
         assert painted == []
         drawings = one.drawings
         app.feed.events += [h.steps(rank, 122, 128, 9.0) for rank in range(2)]
@@ -282,7 +289,7 @@ async def test_a_metric_that_was_never_told() -> None:
         await settled(pilot, app)
         one = chart(app)
         assert "waiting for the first step" in str(one.query_one("#instead", Static).render())
-        one.metric = TEST_ACCURACY
+        one.change(metric=TEST_ACCURACY)
         await pilot.pause()
         assert "waiting for the first evaluation" in str(one.query_one("#instead", Static).render())
 
@@ -294,12 +301,11 @@ async def test_a_size_that_comes_before_the_plot_has_one() -> None:
         one = chart(app)
         plot = one.query_one(Plot)
         assert not plot.display
-        state = RunState()
         for event in h.running():
-            apply(state, event)
+            apply(app.run_screen.state, event)
         # The plot comes on show now, and is laid out later.
-        one.show(state)
-        one.on_resize()
+        app.run_screen.charts.redraw()
+        app.run_screen.charts.redraw()
         await until(pilot, lambda: is_current(one) and one.drawings > 0)
         assert plot.size
         assert plot._cells is not None
@@ -327,3 +333,30 @@ async def test_a_chart_may_have_no_room_for_its_axes(size: tuple[int, int]) -> N
         app.query_one(Plot).show(Chart(y_ticks=[(0.0, "0.0"), (1.0, "1.0")]))
         await pilot.pause()
         assert app._exception is None
+
+
+async def test_any_number_of_charts_of_any_sources_share_what_they_are_told_to() -> None:
+    """The axis and the part in sight, but not the scale; keys act on the one that has the focus."""
+    readers = [RunReader(RunDir(Path(h.RUN_ID)), ListFeed(events), lambda: h.START) for events in (h.completed(), [])]
+    for reader in readers:
+        reader.read(10)
+    panels = [ChartPanel(RunSource(readers[place > 1]), ChartOptions(name)) for place, name in enumerate("abc")]
+
+    class Bare(App[None]):
+        def compose(self) -> ComposeResult:
+            yield ChartBoard(*panels)
+
+    app = Bare()
+    async with app.run_test(size=LARGE) as pilot:
+        board = app.query_one(ChartBoard)
+        panels[0].change(metric="loss")
+        panels[1].focus()
+        await until(pilot, lambda: board.active is panels[1] and not any(panel.is_due for panel in panels))
+        board.do("log")
+        board.do("axis")
+        assert [panel.options.log for panel in panels] == [False, True, False]
+        assert [panel.options.axis for panel in panels] == ["time"] * 3
+        panels[0].zoom(1)
+        assert panels[0].options.window == panels[1].options.window == panels[2].options.window is not None
+        assert panels[0].drawn.x_range == pytest.approx((8.325, 16.5))
+        assert panels[2].drawn.is_empty

@@ -20,8 +20,8 @@ from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError, Resumed
 from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.alert_strip import AlertStrip
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.run_header import RunHeader
 
@@ -125,7 +125,7 @@ async def test_a_checkpoint_now(tmp_path: Path, size: tuple[int, int]) -> None:
         assert await told(pilot, app.run_dir) == ["checkpoint"]
         assert "Requested a checkpoint" in said(app)
         app.feed.events = [h.checkpoint(130, 9, best=True)]
-        chart = app.run_screen.query_one(LossChart)
+        chart = app.run_screen.query_one(ChartPanel)
         await until(pilot, lambda: chart.border_subtitle == "checkpoint: step 130 · best")
         assert app.run_screen.state.log[-1].text == "checkpoint step-00000130 · 2.70 MiB · 31.0 ms · best"
 
@@ -251,12 +251,12 @@ async def test_fewer_ranks_than_before() -> None:
     app = RunApp(interrupted.stopped(3), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
-        chart, log = app.run_screen.query_one(LossChart), app.run_screen.query_one(LogView)
+        source, log = app.run_screen._source, app.run_screen.query_one(LogView)
         rows = app.run_screen.query_one(RankTable).query_one("#rows", Static)
         await pilot.press("r", "r", "r")
         await until(pilot, lambda: log.rank == 2)
         app.feed.events = interrupted.resumed(1)
-        await until(pilot, lambda: log.rank is None and chart.rank is None)
+        await until(pilot, lambda: log.rank is None and source.rank is None)
         await until(pilot, lambda: len(str(rows.render()).splitlines()) == 1)
 
 

@@ -14,12 +14,11 @@ from tests.reported import evaluation_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.shown import is_current, shown_lines
 from trainers.state.fold import apply
-from trainers.state.run_state import RunState
 from tuiapp.screens.arrangement import PANELS
 from tuiapp.widgets.alert_strip import AlertStrip
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.run_header import RunHeader
 
@@ -173,13 +172,14 @@ async def test_keys_of_the_chart() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
-        chart, log = app.run_screen.query_one(LossChart), app.run_screen.query_one(LogView)
+        chart, log = app.run_screen.query_one(ChartPanel), app.run_screen.query_one(LogView)
+        source = app.run_screen._source
         await pilot.press("y", "right_square_bracket", "r")
-        assert (chart.log_scale, chart.smoothing, chart.rank, log.rank) == (True, 0.8, 0, 0)
+        assert (chart.options.log, chart.options.smoothing, source.rank, log.rank) == (True, 0.8, 0, 0)
         await pilot.press("y", *["left_square_bracket"] * 9, "r")
-        assert (chart.log_scale, chart.smoothing, chart.rank, log.rank) == (False, 0.0, 1, 1)
+        assert (chart.options.log, chart.options.smoothing, source.rank, log.rank) == (False, 0.0, 1, 1)
         await pilot.press("r")
-        assert (chart.rank, log.rank) == (None, None)
+        assert (source.rank, log.rank) == (None, None)
         assert chart.drawings > 0
 
 
@@ -188,11 +188,11 @@ async def test_the_chart_draws_only_what_changed() -> None:
     app = RunApp(events)
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
-        chart = app.run_screen.query_one(LossChart)
+        chart = app.run_screen.query_one(ChartPanel)
         await until(pilot, lambda: is_current(chart) and chart.drawings > 0)
         drawings = chart.drawings
         for _ in range(3):
-            chart.draw_if_due()
+            app.run_screen.charts.update()
         assert chart.drawings == drawings
         app.feed.events.append(evaluation_event(200, 0.1, 0.9))
         await until(pilot, lambda: chart.drawings == drawings + 1)
@@ -229,13 +229,12 @@ async def test_leaving() -> None:
 async def test_curves_that_begin_right_after_an_empty_drawing_are_drawn() -> None:
     app = RunApp([])
     async with app.run_test(size=LARGE) as pilot:
-        chart = app.run_screen.query_one(LossChart)
-        state = RunState(h.RUN_ID)
-        chart.show(state)
+        chart, charts, state = app.run_screen.query_one(ChartPanel), app.run_screen.charts, app.run_screen.state
+        charts.show(state)
         for event in h.running():
             apply(state, event)
         # Nothing comes after it: a replay was paused there, or the run hangs.
-        chart.show(state)
+        charts.show(state)
         await until(pilot, lambda: is_current(chart) and chart.drawings > 0)
 
 

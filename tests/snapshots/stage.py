@@ -22,7 +22,7 @@ from trainers.contract.rundir import RunDir
 from tuiapp import app
 from tuiapp.app import TuiApp
 from tuiapp.screens.run import RunScreen
-from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.chart_panel import ChartPanel
 
 SMALL, MEDIUM, LARGE = (80, 24), (120, 40), (200, 60)
 
@@ -112,5 +112,5 @@ async def folded(pilot: Pilot[Any], screen: RunScreen) -> None:
     """Wait until a run's events are folded and its curves drawn."""
     feed = screen._reader._feed
     assert isinstance(feed, ListFeed)
-    await until(pilot, lambda: screen.is_mounted and not feed.events and is_current(screen.query_one(LossChart)))
+    await until(pilot, lambda: screen.is_mounted and not feed.events and is_current(screen.query_one(ChartPanel)))
     await pilot.pause()

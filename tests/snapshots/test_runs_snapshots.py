@@ -32,7 +32,7 @@ from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.leave import _question
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
-from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.chart_panel import ChartPanel
 
 RUNS = [
     info(9, "running"),
@@ -112,7 +112,7 @@ async def in_the_middle(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     await until(pilot, lambda: screen.is_mounted and feed.duration > 0)
     feed.toggle_pause()
     feed.seek(8.1)
-    await until(pilot, lambda: screen.state.step == 120 and is_current(screen.query_one(LossChart)))
+    await until(pilot, lambda: screen.state.step == 120 and is_current(screen.query_one(ChartPanel)))
 
 
 async def there(pilot: Pilot[Any], screen: Screen[Any]) -> None:

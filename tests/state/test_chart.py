@@ -18,7 +18,7 @@ from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, 
 from trainers.state.known_metrics import KNOWN, UTILIZATION, metric
 from trainers.state.run_state import RunState
 from tuiapp.view.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
-from tuiapp.view.chart import BAND, Chart, Curve, Look, build_chart
+from tuiapp.view.chart import BAND, Chart, ChartOptions, Curve, build_chart
 from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
 from tuiapp.widgets.chart_legend import legend
 
@@ -37,45 +37,47 @@ def text(chart: Chart, columns: int, rows: int) -> list[str]:
 
 
 def test_a_line_per_rank_up_to_four() -> None:
-    chart = build_chart(fold(h.running(4)), Look(), **SIZE)
+    chart = build_chart(fold(h.running(4)), ChartOptions(), **SIZE)
     assert [curve.label for curve in chart.curves] == ["0", "1", "2", "3"]
     assert chart.band is None
-    chosen = build_chart(fold(h.running(4)), Look(rank=2), **SIZE)
+    chosen = build_chart(fold(h.running(4)), ChartOptions(), rank=2, **SIZE)
     assert [(curve.label, curve.color) for curve in chosen.curves] == [("2", 2)]
 
 
 def test_beyond_four_the_mean_with_a_band_and_any_rank_over_it() -> None:
     state = fold(h.running(8))
-    chart = build_chart(state, Look(), **SIZE)
+    chart = build_chart(state, ChartOptions(), **SIZE)
     assert [curve.label for curve in chart.curves] == ["mean"]
     assert chart.ranks == 8
     assert chart.band is not None
     known = ~np.isnan(chart.band.low)
     assert (chart.band.low[known] <= chart.curves[0].middle[known]).all()
     assert (chart.band.high[known] >= chart.curves[0].middle[known]).all()
-    chosen = build_chart(state, Look(rank=6), **SIZE)
+    chosen = build_chart(state, ChartOptions(), rank=6, **SIZE)
     assert [(curve.label, curve.color) for curve in chosen.curves] == [("6", 6)]
     assert chosen.band is not None
 
 
 def test_a_gpu_of_several_nodes_is_named_with_its_node() -> None:
-    chart = build_chart(fold(nodes.running(2, 4)), Look(UTILIZATION), **SIZE)
+    chart = build_chart(fold(nodes.running(2, 4)), ChartOptions(UTILIZATION), **SIZE)
     assert [curve.label for curve in chart.curves] == ["n0 GPU 0", "n0 GPU 1", "n1 GPU 0", "n1 GPU 1"]
-    chart = build_chart(fold(h.running(2, gpus=True)), Look(UTILIZATION), **SIZE)
+    chart = build_chart(fold(h.running(2, gpus=True)), ChartOptions(UTILIZATION), **SIZE)
     assert [curve.label for curve in chart.curves] == ["GPU 0", "GPU 1"]
-    many = legend(build_chart(fold(nodes.running(2, 16)), Look(UTILIZATION), **SIZE), UTILIZATION, None, dark=True)
+    many = legend(
+        build_chart(fold(nodes.running(2, 16)), ChartOptions(UTILIZATION), **SIZE), UTILIZATION, None, dark=True
+    )
     assert "mean of 16 GPUs" in many.plain
 
 
 def test_the_axis_of_a_live_run_stands_while_the_curve_grows() -> None:
-    ranges = {build_chart(fold(h.running(last_step=last)), Look(), **SIZE).x_range for last in range(121, 140)}
+    ranges = {build_chart(fold(h.running(last_step=last)), ChartOptions(), **SIZE).x_range for last in range(121, 140)}
     assert ranges == {(1.0, 140.0)}
-    assert build_chart(fold(h.completed()), Look(), **SIZE).x_range == (1.0, 290.0)
+    assert build_chart(fold(h.completed()), ChartOptions(), **SIZE).x_range == (1.0, 290.0)
 
 
 def test_by_time() -> None:
     state = fold(h.completed())
-    chart = build_chart(state, Look(axis="time"), **SIZE)
+    chart = build_chart(state, ChartOptions(axis="time"), **SIZE)
     assert chart.x_range[1] == pytest.approx(16.5)
     assert chart.x_ticks[-1][1].endswith("s")
     assert len(chart.evaluations) == 10
@@ -84,13 +86,13 @@ def test_by_time() -> None:
 
 def test_the_time_between_two_attempts_is_left_out() -> None:
     state = fold([*interrupted.stopped(), *interrupted.resumed(seconds=90_000)])
-    left, right = build_chart(state, Look(axis="time"), **SIZE).extent
+    left, right = build_chart(state, ChartOptions(axis="time"), **SIZE).extent
     assert right - left < 10
 
 
 @pytest.mark.parametrize(("span", "end", "wanted"), [(20.0, None, (270.0, 290.0)), (20.0, 100.0, (80.0, 100.0))])
 def test_a_part_in_sight(span: float, end: float | None, wanted: tuple[float, float]) -> None:
-    chart = build_chart(fold(h.completed()), Look(window=(span, end)), **SIZE)
+    chart = build_chart(fold(h.completed()), ChartOptions(window=(span, end)), **SIZE)
     assert chart.x_range == wanted
     left, right = wanted
     assert all(left <= x <= right for x, _ in chart.evaluations)
@@ -98,12 +100,12 @@ def test_a_part_in_sight(span: float, end: float | None, wanted: tuple[float, fl
 
 def test_log_scale_leaves_out_what_it_cannot_show() -> None:
     state = fold([h.started(1), h.steps(0, 1, 4, 1.0, losses=[10.0, 0.0, -1.0, 1000.0])])
-    (curve,) = build_chart(state, Look(log=True), columns=8, rows=10).curves
+    (curve,) = build_chart(state, ChartOptions(log=True), columns=8, rows=10).curves
     assert curve.middle[~np.isnan(curve.middle)].tolist() == [1.0, 3.0]
 
 
 def test_values_that_are_not_finite_are_marked() -> None:
-    chart = build_chart(fold(interrupted.with_nan()), Look(smoothing=0.6), columns=200, rows=20)
+    chart = build_chart(fold(interrupted.with_nan()), ChartOptions(smoothing=0.6), columns=200, rows=20)
     assert chart.gaps
     cells = rasterize(chart, 100, 20)
     assert (cells.inks[0] == GAP).sum() >= 1
@@ -117,17 +119,17 @@ def test_every_metric_that_was_told_can_be_drawn() -> None:
         "evaluation time", "test examples",
     ]  # fmt: skip
     for name in state.metrics:
-        chart = build_chart(state, Look(metric=name), **SIZE)
+        chart = build_chart(state, ChartOptions(metric=name), **SIZE)
         assert chart.curves, name
         assert any(label.strip() for _, label in chart.y_ticks), name
-    rates = build_chart(state, Look(metric=RATE), **SIZE).curves[0].middle
+    rates = build_chart(state, ChartOptions(metric=RATE), **SIZE).curves[0].middle
     assert rates[~np.isnan(rates)] == pytest.approx(24 / 0.05)
 
 
 def test_windows_of_steps_keep_their_rate() -> None:
     event = step_event(0, 1, [1.0, 1.0], seconds=0.1, examples=80, counts=[4, 4], **h.at(1))
     state = fold([h.started(1), event])
-    rates = build_chart(state, Look(metric=RATE), columns=8, rows=5).curves[0].middle
+    rates = build_chart(state, ChartOptions(metric=RATE), columns=8, rows=5).curves[0].middle
     assert rates[~np.isnan(rates)].tolist() == pytest.approx([200.0, 200.0])
 
 
@@ -144,15 +146,15 @@ def test_what_no_journal_should_say_does_no_harm() -> None:
     ]
     state = fold([h.started(1), base, *(msgspec.structs.replace(base, **each) for each in odd)])
     for name in (*KNOWN, "", "/", "\x1b[31m", "never reported"):
-        build_chart(state, Look(metric=name), **SIZE)
+        build_chart(state, ChartOptions(metric=name), **SIZE)
 
 
 def test_an_empty_run_is_an_empty_chart() -> None:
-    assert build_chart(RunState("none"), Look(), **SIZE).is_empty
+    assert build_chart(RunState("none"), ChartOptions(), **SIZE).is_empty
 
 
 def test_the_cursor_reads_values() -> None:
-    chart = build_chart(fold(h.completed()), Look(log=True), columns=290, rows=20)
+    chart = build_chart(fold(h.completed()), ChartOptions(log=True), columns=290, rows=20)
     values = chart.read(99)
     assert [(label, color) for label, color, _ in values] == [("0", 0), ("1", 1)]
     assert values[0][2] == pytest.approx(h.loss_at(100, 0))
@@ -201,13 +203,13 @@ def test_marks_and_cursor() -> None:
 def test_evaluations_are_a_line_with_marks_at_the_dots_of_their_values() -> None:
     evaluations = [evaluation_event(29 * epoch, 3 - epoch / 10, 0.5, **h.at(1)) for epoch in range(1, 11)]
     state = fold([h.started(1), step_event(0, 1, [1.0] * 290, **h.at(1)), *evaluations])
-    chart = build_chart(state, Look(), columns=120, rows=20)
+    chart = build_chart(state, ChartOptions(), columns=120, rows=20)
     line = chart.evaluation_line
     assert line is not None
     assert np.count_nonzero(~np.isnan(line.middle)) == len(chart.evaluations) == 10
     inks = rasterize(chart, 60, 20).inks
     assert (inks[:, 6:-3] == EVALUATION).any(axis=0).all(), "from the first to the last, in every column"
-    assert build_chart(state, Look(TEST_LOSS), **SIZE).evaluation_line is None, "that is the curve"
+    assert build_chart(state, ChartOptions(TEST_LOSS), **SIZE).evaluation_line is None, "that is the curve"
     # In one row of cells, a dot apart.
     marked = [
         "".join(text(replace(straight([0.0] * 20), evaluations=[(10.0, value)]), 10, 5)) for value in (0.50, 0.56, 0.62)
@@ -229,8 +231,8 @@ def test_lines_that_coincide_take_turns() -> None:
 
 def test_the_curve_before_smoothing_lies_dotted_under_the_smoothed_one() -> None:
     state = fold([h.started(1), step_event(0, 1, [0.0, 1.0] * 20, **h.at(1))])
-    assert build_chart(state, Look(), columns=40, rows=10).raw == []
-    chart = build_chart(state, Look(smoothing=0.9), columns=40, rows=10)
+    assert build_chart(state, ChartOptions(), columns=40, rows=10).raw == []
+    chart = build_chart(state, ChartOptions(smoothing=0.9), columns=40, rows=10)
     (raw,) = chart.raw
     assert raw.middle.tolist() == [0.0, 1.0] * 20
     assert chart.y_range == (0.0, 1.0), "all of it"
@@ -277,7 +279,7 @@ def test_lines_have_their_names_at_their_ends() -> None:
 def test_a_constant_is_a_straight_line(rows: int, weight: float) -> None:
     state = fold(h.running(1))
     for name in (LEARNING_RATE, STEP_TIME):
-        chart = build_chart(state, Look(name, smoothing=weight), columns=120, rows=rows)
+        chart = build_chart(state, ChartOptions(name, smoothing=weight), columns=120, rows=rows)
         drawn = "".join(text(chart, 60, rows)).split()
         assert len(set("".join(drawn)) - {"⢀", "⡀", "⠁", "⠈", "⠂", "⠐", "⠄", "⠠"}) == 1
 
@@ -287,11 +289,11 @@ def test_a_constant_is_a_straight_line(rows: int, weight: float) -> None:
 def test_a_constant_that_is_rounded_to_float32_at_times_is_a_straight_line(rows: int, log: bool) -> None:
     rates = [float(np.float32(3e-4)) if step % 7 else 3e-4 for step in range(400)]
     state = fold([h.started(1), step_event(0, 1, [1.0] * 400, rates=rates, **h.at(1))])
-    chart = build_chart(state, Look(LEARNING_RATE, smoothing=0.6, log=log), columns=120, rows=rows)
+    chart = build_chart(state, ChartOptions(LEARNING_RATE, smoothing=0.6, log=log), columns=120, rows=rows)
     assert sum(bool(row.strip()) for row in text(chart, 60, rows)) == 1
 
 
 def test_examples_have_no_marks_of_the_test_set() -> None:
-    chart = build_chart(fold(h.running(1)), Look(EXAMPLES), columns=120, rows=10)
+    chart = build_chart(fold(h.running(1)), ChartOptions(EXAMPLES), columns=120, rows=10)
     assert chart.evaluations == []
     assert chart.y_range == pytest.approx((21.6, 26.4))

@@ -23,8 +23,7 @@ from trainers.contract.metrics import (
 )
 from trainers.state.curves import ALL, AXES, MEAN_BUCKETS, Curves
 from trainers.state.known_metrics import KNOWN, UTILIZATION
-from tuiapp.view.chart import Look
-from tuiapp.view.comparison_chart import build_comparison
+from tuiapp.view.chart import ChartOptions, build_comparison
 from tuiapp.view.raster import rasterize
 
 
@@ -89,7 +88,7 @@ def test_damage_is_stepped_over() -> None:
     curves.fold([odd])
     assert curves[ALL, "loss"].last_step == 2
     assert len(curves[ALL, LEARNING_RATE]) == 0
-    chart = build_comparison([("a", 0, curves)], Look(), columns=80, rows=10)
+    chart = build_comparison([("a", 0, curves)], ChartOptions(), columns=80, rows=10)
     assert not chart.curves
 
 
@@ -102,7 +101,7 @@ def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log
         ("b", 1, curves_of(interrupted.failed())),
         ("c", 2, Curves(by_rank=False)),
     ]
-    look = Look(metric, axis, 0.6, log)  # type: ignore[arg-type]
+    look = ChartOptions(metric, axis, 0.6, log)  # type: ignore[arg-type]
     chart = build_comparison(runs, look, columns=160, rows=20)
     if metric in (GRADIENT_NORM, DATA_WAIT):
         assert not chart.curves
@@ -120,7 +119,7 @@ def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log
 @pytest.mark.parametrize(("window", "labels"), [(None, "2 4 6 8 10"), ((2.5, 3.0), "0.5 1.0 1.5 2.0 2.5 3.0")])
 def test_epochs_have_one_number_of_decimals(window: tuple[float, float] | None, labels: str) -> None:
     runs = [("a", 0, curves_of(h.completed()))]
-    chart = build_comparison(runs, Look(axis="epoch", window=window), columns=160, rows=20)
+    chart = build_comparison(runs, ChartOptions(axis="epoch", window=window), columns=160, rows=20)
     assert " ".join(label for _, label in chart.x_ticks) == labels
 
 
@@ -128,6 +127,6 @@ def test_one_step_is_enough() -> None:
     curves = Curves(by_rank=False)
     curves.fold([h.started(), h.steps(0, 1, 1, 2.0)])
     for axis in AXES:
-        chart = build_comparison([("a", 0, curves)], Look(axis=axis), columns=20, rows=5)
+        chart = build_comparison([("a", 0, curves)], ChartOptions(axis=axis), columns=20, rows=5)
         assert len(chart.curves) == 1
         rasterize(chart, 10, 5)

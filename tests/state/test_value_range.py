@@ -13,10 +13,9 @@ from tests.state.folding import fold
 from trainers.contract.metrics import TEST_ACCURACY
 from trainers.state.curves import Curves
 from trainers.state.run_state import RunState
-from tuiapp.view.chart import Chart, Look, build_chart
-from tuiapp.view.comparison_chart import build_comparison
+from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
 from tuiapp.view.raster import rasterize
-from tuiapp.widgets.chart_legend import beyond_words
+from tuiapp.widgets.chart_legend import clipped_words
 
 SIZE = {"columns": 200, "rows": 20}
 FALLING = [2.4 * 0.8**step + 0.02 for step in range(1000)]
@@ -43,28 +42,30 @@ def arrows(chart: Chart) -> tuple[int, int]:
 
 
 def test_a_late_rise_is_seen_and_what_is_left_out_is_named() -> None:
-    chart = build_chart(overfitted(), Look(smoothing=0.6), **SIZE)
+    chart = build_chart(overfitted(), ChartOptions(smoothing=0.6), **SIZE)
     assert chart.y_range == pytest.approx((0, 0.26), abs=0.03)
     assert arrows(chart) == (2, 0), "of the loss and of the test loss"
-    (words,) = beyond_words(chart, "loss", every=False)
+    (words,) = clipped_words(chart, ChartOptions())
     assert words.startswith("↑ ")
     assert words.endswith(" at first (0: all)")
 
 
-@pytest.mark.parametrize("wanted", [{"every": True}, {"log": True}, {"window": (300.0, 300.0)}])
+@pytest.mark.parametrize("wanted", [{"full_y_range": True}, {"log": True}, {"window": (300.0, 300.0)}])
 def test_all_values_on_request_on_a_logarithmic_axis_and_in_a_part_of_the_run(wanted: dict[str, object]) -> None:
-    chart = build_chart(overfitted(), replace(Look(), **wanted), **SIZE)  # type: ignore[arg-type]
+    chart = build_chart(overfitted(), replace(ChartOptions(), **wanted), **SIZE)  # type: ignore[arg-type]
     top = 10 ** chart.y_range[1] if chart.log else chart.y_range[1]
     assert top > 2.3
-    assert chart.beyond == (None, None)
+    assert chart.clipped == (None, None)
     assert arrows(chart) == (0, 0)
 
 
 def test_a_rise_from_below_has_an_arrow_down() -> None:
-    chart = build_chart(run([0.5] * 1000, [0.9, *[0.02 + 0.001 * n for n in range(20)]]), Look(TEST_ACCURACY), **SIZE)
+    chart = build_chart(
+        run([0.5] * 1000, [0.9, *[0.02 + 0.001 * n for n in range(20)]]), ChartOptions(TEST_ACCURACY), **SIZE
+    )
     assert chart.y_range[0] > 0.9
     assert arrows(chart) == (0, 1)
-    assert beyond_words(chart, TEST_ACCURACY, every=False) == ["↓ 10.0 % at first (0: all)"]
+    assert clipped_words(chart, ChartOptions(TEST_ACCURACY)) == ["↓ 10.0 % at first (0: all)"]
 
 
 @pytest.mark.parametrize(
@@ -77,9 +78,9 @@ def test_a_rise_from_below_has_an_arrow_down() -> None:
     ],
 )
 def test_no_later_value_and_none_of_a_few_is_left_out(losses: list[float]) -> None:
-    chart = build_chart(run(losses), Look(), **SIZE)
+    chart = build_chart(run(losses), ChartOptions(), **SIZE)
     assert chart.y_range[0] <= min(losses) < max(losses) <= chart.y_range[1] or len(set(losses)) == 1
-    assert chart.beyond == (None, None)
+    assert chart.clipped == (None, None)
 
 
 def test_of_a_short_run_beside_a_long_one_only_its_own_beginning_is_left_out() -> None:
@@ -88,4 +89,4 @@ def test_of_a_short_run_beside_a_long_one_only_its_own_beginning_is_left_out() -
         curves = Curves(by_rank=False)
         curves.fold([h.started(1), step_event(0, 1, losses[:5000], **h.at(1))])
         runs.append(("ab"[place], place, curves))
-    assert build_comparison(runs, Look(), **SIZE).y_range[1] >= 1.4
+    assert build_comparison(runs, ChartOptions(), **SIZE).y_range[1] >= 1.4

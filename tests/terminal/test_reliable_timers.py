@@ -14,8 +14,8 @@ from tests.screens.run_app import LARGE, RunApp, until
 from tests.shown import shown_lines
 from trainers.contract.events import LogLine
 from tuiapp.app import TuiApp
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.loss_chart import LossChart
 
 
 def _late() -> float:
@@ -37,7 +37,7 @@ async def test_a_run_is_followed_though_all_timers_are_late(monkeypatch: pytest.
             app.feed.events.append(LogLine(rank=0, stream="stdout", text=f"line {number}", **h.at(9 + number)))
             await until(pilot, lambda: not app.feed.events)
         await until(pilot, lambda: shown_lines(app.run_screen.query_one(LogView))[-1:] == ["line 2"])
-        assert app.run_screen.query_one("#loss", LossChart).drawings
+        assert app.run_screen.query_one("#loss", ChartPanel).drawings
 
 
 @pytest.mark.usefixtures("home")

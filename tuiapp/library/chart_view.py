@@ -14,7 +14,7 @@ MAX_FILE_BYTES = 4096
 
 
 class ChartView(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a chart, as in `Look`."""
+    """Settings of a chart, as in `ChartOptions`."""
 
     metric: str = ""
     """As in the journal; "" until the user chooses one. A run without it shows another."""

@@ -22,7 +22,7 @@ from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import MISSING, format_bytes, format_fact, sanitize
 from tuiapp.view.comparison import known_values, results, value_text
-from tuiapp.view.figure import Drawn, draw_figure
+from tuiapp.view.figure import draw_figure
 from tuiapp.view.run_list import state
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
@@ -106,9 +106,9 @@ def _read(place: int, run: RunDir) -> Reported:
 
 def figures(runs: Sequence[Reported], *, standalone: bool = False) -> list[tuple[str, str]]:
     """Returns metric and SVG of each figure, in the order in which metrics are offered."""
-    drawn = [Drawn(run.place, run.letter, run.curves) for run in runs]
+    drawn = [(run.letter, run.place, run.curves) for run in runs]
     names = ordered({name for run in runs for name in run.curves.names})
-    beside = {held_out_of(name, names) for name in names} | {TEST_EXAMPLES}
+    beside = {one for name in names if (one := held_out_of(name, names))} | {TEST_EXAMPLES}
     pictures = ((name, draw_figure(drawn, name, standalone=standalone)) for name in names if name not in beside)
     return [(name, picture) for name, picture in pictures if picture]
 

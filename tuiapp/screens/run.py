@@ -26,18 +26,19 @@ from trainers.state.text import join_words, sanitize
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, PANELS, WIDE, Arrangement, arrange
+from tuiapp.screens.chart_sources import RunSource
+from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.requests import CloneRun, CompareWith
-from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.terminal.patience import patiently
 from tuiapp.view.grid import Pages
 from tuiapp.widgets.alert_strip import AlertStrip
+from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.predictions_panel import PredictionsPanel
 from tuiapp.widgets.rank_table import RankTable
@@ -45,7 +46,6 @@ from tuiapp.widgets.replay_bar import ReplayBar
 from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.steady_footer import SteadyFooter
-from tuiapp.widgets.zoomable import view_keys
 
 if TYPE_CHECKING:
     from tuiapp.screens.metrics_grid import MetricsGrid
@@ -65,6 +65,19 @@ FIRST_PICTURE_S = 0.3
 MAX_DEFERRALS = 70
 """How often in a row a key may delay a tick."""
 
+View: TypeAlias = RunCharts | DevicePanel | ShardingMap | LogView | PredictionsPanel | AlertStrip | FailurePanel
+
+VIEWS: tuple[tuple[Topic, type[View]], ...] = (
+    ("curves", RunCharts),
+    ("devices", DevicePanel),
+    ("sharding", ShardingMap),
+    ("log", LogView),
+    ("predictions", PredictionsPanel),
+    ("alerts", AlertStrip),
+    ("alerts", FailurePanel),
+)
+"""What shows a part of the run's state: `show` is called when it has changed."""
+
 REPLAY_KEYS: list[BindingType] = [
     Binding("space", "replay('pause')", "Pause", id="run.pause", key_display="space"),
     Binding("comma", "replay('back')", "Back 5 %", id="run.back-5", key_display=",", show=False),
@@ -78,7 +91,7 @@ CHART_KEYS: list[BindingType] = [
     Binding("G", "grid", "Grid", tooltip="All metrics in a grid", id="run.grid"),
     Binding("M", "chart('second')", "Second chart", id="run.second-chart", show=False),
     Binding("y", "chart('log')", "Log y", id="run.log-y", show=False),
-    Binding("t", "chart('time')", "By time or step", id="run.by-time-or-step", show=False),
+    Binding("t", "chart('axis')", "By time or step", id="run.by-time-or-step", show=False),
     Binding(
         "left_square_bracket", "chart('rougher')", "Less smooth", id="run.less-smooth", key_display="[", show=False
     ),
@@ -142,7 +155,7 @@ class RunScreen(CoveredScreenFix[None]):
         """This attempt was asked to stop, whether or not it has confirmed."""
         self._asked_to_leave_at = -math.inf
         self._resuming = False
-        self._charts = RunCharts(self, self.arrange_panels)
+        self._source = RunSource(self._reader)
         self._grid: MetricsGrid | None = None
         self._pages = Pages()
         self._held: frozenset[Topic] = frozenset()
@@ -152,6 +165,10 @@ class RunScreen(CoveredScreenFix[None]):
         self._attempt = 0
         self._offered = (False, False, False)
         """Whether the run is live, whether it waits in a queue, and whether it can be resumed, as the footer has it."""
+
+    @property
+    def charts(self) -> RunCharts:
+        return self.query_one(RunCharts)
 
     @property
     def state(self) -> RunState:
@@ -179,9 +196,7 @@ class RunScreen(CoveredScreenFix[None]):
         with Container(id="body"):
             with Container(id="upper"):
                 with Vertical(id="left"):
-                    with Container(id="charts"):
-                        yield LossChart(id="loss", classes="panel")
-                        yield LossChart(id="second", classes="panel")
+                    yield RunCharts(self._source)
                     yield RankTable(id="ranks", classes="panel")
                 with Vertical(id="right"):
                     yield DevicePanel(id="devices", classes="panel")
@@ -195,14 +210,13 @@ class RunScreen(CoveredScreenFix[None]):
     async def on_mount(self) -> None:
         for number, name in enumerate(PANELS, start=1):
             self.query_one(f"#{name}").border_title = Content(f"{number} {name}")
-        self._charts.begin()
+        self.watch(self.charts, "asked", self.arrange_panels, init=False)
         self.arrange_panels()
         self.query_one(ReplayBar).display = self._reader.replay is not None
         self._reader.start()
         self.call_later(self._show, await self._reader.read_soon(FOLD_BUDGET_S, FIRST_PICTURE_S))
 
     def on_unmount(self) -> None:
-        self._charts.close()
         self._reader.close()
 
     def on_resize(self) -> None:
@@ -251,20 +265,10 @@ class RunScreen(CoveredScreenFix[None]):
             self.query_one(RunHeader).show(state, now)
         if "ranks" in topics:
             self.query_one(RankTable).show(state, now)
-        if "curves" in topics:
-            self._charts.show(state)
-        if "devices" in topics:
-            self.query_one(DevicePanel).show(state)
-        if "sharding" in topics:
-            self.query_one(ShardingMap).show(state)
-        if "log" in topics:
-            self.query_one(LogView).show(state)
-        if "predictions" in topics:
-            self.query_one(PredictionsPanel).show(state)
-            self.arrange_panels()
-        if "alerts" in topics:
-            self.query_one(AlertStrip).show(state)
-            self.query_one(FailurePanel).show(state)
+        for topic, view in VIEWS:
+            if topic in topics:
+                self.query_one(view).show(state)
+        if topics & {"alerts", "predictions"}:
             self.arrange_panels()
 
     def _notice_attempt(self) -> None:
@@ -286,7 +290,7 @@ class RunScreen(CoveredScreenFix[None]):
     def arrange_panels(self) -> None:
         if not self.query(PanelTabs):
             return
-        wide, second = self.size.width >= WIDE, self._charts.wants_second
+        wide, second = self.size.width >= WIDE, self.charts.wants_second
         names = tuple(name for name, panel in PANELS.items() if panel.exists(self.state))
         arranged = Arrangement(names, self.state.fault, self.chosen, self.single, second, wide)
         # Setting a screen's classes restyles all its widgets.
@@ -326,7 +330,7 @@ class RunScreen(CoveredScreenFix[None]):
     def action_back(self) -> None:
         """Closes the search, else the cursor, else the large panel; else leaves, a live run's screen when repeated."""
         log = self.query_one(LogView)
-        if (log.display and log.close_search()) or self._charts.close_cursor():
+        if (log.display and log.close_search()) or self.charts.close_cursor():
             return
         if self.chosen and not self.single:
             self.chosen = ""
@@ -338,19 +342,14 @@ class RunScreen(CoveredScreenFix[None]):
                 self.dismiss()
 
     def action_chart(self, what: str) -> None:
-        self._charts.do(what)
+        self.charts.do(what)
 
     def action_grid(self) -> None:
         # Imported here: its parts must not delay the screen's first picture.
-        from tuiapp.screens.grid_sources import RunSource
         from tuiapp.screens.metrics_grid import MetricsGrid
-        from tuiapp.view.chart import Look
 
-        chart = self._charts.main
-        look = Look(chart.metric, chart.axis, chart.smoothing, chart.log_scale)
         show_devices = partial(self.show_panel, "devices") if self.state.nodes else None
-        source = RunSource(lambda: self.state, lambda: self._reader.now, chart.rank)
-        self._grid = MetricsGrid(source, look, self._pages, show_devices=show_devices)
+        self._grid = MetricsGrid(self._source, self.charts.main.options, self._pages, show_devices=show_devices)
         self.app.clear_notifications()
         self.app.push_screen(self._grid)
 
@@ -362,7 +361,8 @@ class RunScreen(CoveredScreenFix[None]):
 
     def choose_rank(self, rank: int | None) -> None:
         self.query_one(LogView).rank = self.query_one(RankTable).chosen = rank
-        self._charts.choose_rank(rank)
+        self._source.rank = rank
+        self.charts.redraw()
 
     @on(RankTable.Chosen)
     def _choose_row(self, event: RankTable.Chosen) -> None:

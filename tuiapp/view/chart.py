@@ -1,14 +1,15 @@
-"""A chart's geometry: which curves to draw, their limits and ticks."""
+"""A chart's geometry: which curves are drawn, their limits and ticks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
 
 from trainers.contract.metrics import LOSS, held_out_of
-from trainers.state.curves import Axis
+from trainers.state.curves import ALL, Axis, Curves
 from trainers.state.known_metrics import UTILIZATION, metric
 from trainers.state.run_state import RunState
 from trainers.state.series import Floats, Reduced, Series, smooth
@@ -18,6 +19,7 @@ from tuiapp.view.axes import (
     in_sight,
     log_ticks,
     round_up,
+    short_duration,
     step_ticks,
     time_ticks,
     value_range,
@@ -26,6 +28,7 @@ from tuiapp.view.axes import (
 
 MAX_LINES = 4  # more ranks are drawn as their mean and a band from minimum to maximum
 MAX_EVALUATIONS = 400
+LETTERS_EVERY = 80  # dot columns between two letters of the same curve
 
 BAND = -1  # colour of curves that are not of one rank
 
@@ -34,14 +37,18 @@ LEAST_GAIN = 2.0  # how many times shorter the axis must be without them
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ChartOptions:
     metric: str = LOSS
     axis: Axis = "step"
     smoothing: float = 0.0  # weight of the past, from 0 to below 1; for curves with a value at each step
     log: bool = False  # logarithmic axis of values; values ≤ 0 are left out
     window: Window | None = None  # visible part of the lower axis; None for all
-    every: bool = False  # the axis of values covers the first ones, too
-    rank: int | None = None  # of a run's chart; None for all; beyond `MAX_LINES` ranks it is drawn over their band
+    full_y_range: bool = False  # the axis of values covers the first ones, too
+
+    @property
+    def weight(self) -> float:
+        """The smoothing of this metric's curves: values of evaluations are not smoothed."""
+        return 0.0 if metric(self.metric).held_out else self.smoothing
 
 
 @dataclass(slots=True)
@@ -73,13 +80,13 @@ class Chart:
     gaps: list[int] = field(default_factory=list)  # columns with a value that was not finite
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
-    beyond: tuple[float | None, float | None] = (None, None)
+    clipped: tuple[float | None, float | None] = (None, None)
     """The least and the greatest of the first values that are below and above `y_range`; None for none."""
     x_ticks: Ticks = field(default_factory=list)
     y_ticks: Ticks = field(default_factory=list)
     extent: tuple[float, float] = (0.0, 1.0)  # from the first to the last value, visible or not
     log: bool = False
-    by_time: bool = False
+    axis: Axis = "step"
 
     @property
     def is_empty(self) -> bool:
@@ -89,9 +96,21 @@ class Chart:
     def columns(self) -> int:
         return len(self.curves[0].middle) if self.curves else 0
 
+    @property
+    def share_in_sight(self) -> float:
+        """Visible fraction of the whole range, from 0 to 1."""
+        (left, right), (first, last) = self.x_range, self.extent
+        return (min(right, last) - left) / (last - first)
+
     def x_at(self, column: int) -> float:
         left, right = self.x_range
         return left + (right - left) * column / max(1, self.columns - 1)
+
+    def place_words(self, x: float) -> str:
+        """Formats a place on the lower axis."""
+        if self.axis == "time":
+            return short_duration(x)
+        return f"step {x:,.0f}" if self.axis == "step" else f"epoch {x:.2f}"
 
     def read(self, column: int) -> list[tuple[str, int, float | None]]:
         """Returns label, colour and value of each curve at a column; between two values of a curve, the earlier one."""
@@ -115,85 +134,111 @@ def _value_at(curve: Curve, column: int) -> float | None:
     return float(curve.middle[known[after - 1]])
 
 
-@dataclass(slots=True)
-class _Source:
-    label: str
-    color: int
-    series: Series
+class Line:
+    """Values of a metric that are to be drawn, with their places on the lower axis."""
+
+    def __init__(self, label: str, color: int, series: Series, curves: Curves, axis: Axis) -> None:
+        """`curves` knows the time and the epoch of each step."""
+        self.label, self.color, self.series = label, color, series
+        self.places = curves.places(series.middles(), axis)
+        first, last = curves.places(np.array([series.first_step, series.last_step], float), axis).tolist()
+        self.ends: tuple[float, float] = first, last
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are values, and their places are known: not every run has epochs."""
+        return len(self.places) > 0 and not np.isnan(self.places).any()
 
 
-def build_chart(state: RunState, look: Look, *, columns: int, rows: int) -> Chart:
-    """Reduces curves to `columns` values, two per cell since a braille cell is two dots wide, and `rows` cells."""
-    chart = Chart(log=look.log, by_time=look.axis == "time")
-    sources = [source for source in _sources(state, look) if len(source.series)]
-    _set_x_range(chart, sources, state, look)
-    reduced = [_reduce(source.series, chart, state, look.axis, columns) for source in sources]
-    weight = 0.0 if metric(look.metric).held_out else look.smoothing
-    if len(sources) > MAX_LINES:
-        chart.ranks = len(sources)
-        chosen = next((n for n, source in enumerate(sources) if source.label == str(look.rank)), None)
-        chart.band, mean = _band(reduced, weight, look.log)
-        lines = [] if chosen is None else [(sources[chosen], reduced[chosen])]
-        chart.curves = [] if lines else [mean]
-    else:
-        lines = list(zip(sources, reduced, strict=True))
-        lines = [line for line in lines if line[0].label == str(look.rank)] or lines
-    chart.curves += [_line(source, each, weight, look.log) for source, each in lines]
-    chart.raw = [raw_line(source.label, source.color, each, look.log) for source, each in lines if weight]
+def build_chart(state: RunState, options: ChartOptions, *, columns: int, rows: int, rank: int | None = None) -> Chart:
+    """Draws a curve per rank, or beyond `MAX_LINES` ranks their mean and a band; of a `rank` its curve, over the band.
+
+    Curves are reduced to `columns` values, two per cell since a braille cell is two dots wide. `rows` is in cells.
+    """
+    chart = Chart(log=options.log, axis=options.axis)
+    lines = _lines_of(state, options)
+    reduced = _reduce(chart, lines, options, columns, live=state.is_live)
+    chosen = [(line, each) for line, each in zip(lines, reduced, strict=True) if line.label == str(rank)]
+    drawn = chosen or list(zip(lines, reduced, strict=True))
+    if len(lines) > MAX_LINES:
+        chart.ranks = len(lines)
+        chart.band, mean = _band(reduced, options.weight, options.log)
+        drawn, chart.curves = chosen, [] if chosen else [mean]
+    chart.curves += [_curve(line, each, options.weight, options.log, extremes=True) for line, each in drawn]
+    chart.raw = [_curve(line, each, 0.0, options.log) for line, each in drawn if options.weight]
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
-    _mark_evaluations(chart, state, look, columns)
-    set_y_axis(chart, look, rows)
-    ticks = time_ticks if chart.by_time else step_ticks
-    chart.x_ticks = ticks(*chart.x_range, max(2, columns // 24))
+    _mark_evaluations(chart, state, options, columns)
+    _set_axes(chart, options, columns, rows)
     return chart
 
 
-def _sources(state: RunState, look: Look) -> list[_Source]:
-    if look.metric == UTILIZATION:
+def build_comparison(
+    runs: Sequence[tuple[str, int, Curves]], options: ChartOptions, *, columns: int, rows: int
+) -> Chart:
+    """Draws the mean over the ranks of each run, which is given by its letter, palette index and curves.
+
+    `columns` and `rows` are as in `build_chart`. Runs without the metric are left out.
+    """
+    lines = [Line(letter, color, curves[ALL, options.metric], curves, options.axis) for letter, color, curves in runs]
+    chart = build_lines(lines, options, columns=columns, rows=rows)
+    chart.marks = _letters(chart.curves)
+    return chart
+
+
+def build_lines(
+    lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int, extremes: bool = False
+) -> Chart:
+    """Draws those lines of which something is visible; with `extremes` the least and greatest values of each, too."""
+    chart = Chart(log=options.log, axis=options.axis)
+    lines = [line for line in lines if line.is_known]
+    for line, each in zip(lines, _reduce(chart, lines, options, columns), strict=True):
+        curve = _curve(line, each, options.weight, options.log, extremes=extremes)
+        if not np.isnan(curve.middle).all():
+            chart.curves.append(curve)
+            if options.weight and len(lines) <= MAX_LINES:
+                chart.raw.append(_curve(line, each, 0.0, options.log))
+    _set_axes(chart, options, columns, rows)
+    return chart
+
+
+def _lines_of(state: RunState, options: ChartOptions) -> list[Line]:
+    """Returns the ranks' values of a metric, or the GPUs'."""
+    if options.metric == UTILIZATION:
         gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
         known = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
         names = [f"n{one.node} GPU {one.index}" if state.nodes else f"GPU {one.index}" for one in known]
-        return [
-            _Source(name, place, state.utilization[one.uuid].series)
-            for place, (name, one) in enumerate(zip(names, known, strict=True))
-        ]
-    return [_Source(str(rank), rank, state.curves[rank, look.metric]) for rank in state.curves.ranks(look.metric)]
+        found = [(name, state.utilization[one.uuid].series) for name, one in zip(names, known, strict=True)]
+        each = [(name, place, series) for place, (name, series) in enumerate(found)]
+    else:
+        ranks = state.curves.ranks(options.metric)
+        each = [(str(rank), rank, state.curves[rank, options.metric]) for rank in ranks]
+    return [Line(*one, state.curves, options.axis) for one in each if len(one[-1])]
 
 
-def _set_x_range(chart: Chart, sources: list[_Source], state: RunState, look: Look) -> None:
-    if not sources:
-        return
-    ends = np.array([min(s.series.first_step for s in sources), max(s.series.last_step for s in sources)], float)
-    first, last = (float(x) for x in state.curves.places(ends, look.axis))
-    chart.extent = first, max(last, first + (1e-3 if chart.by_time else 1))
-    first, last = chart.extent
-    if look.window is None:
+def _reduce(
+    chart: Chart, lines: Sequence[Line], options: ChartOptions, columns: int, *, live: bool = False
+) -> list[Reduced]:
+    """Fits the lower axis to all lines, and reduces each to `columns` values."""
+    if not lines:
+        return []
+    first, last = min(line.ends[0] for line in lines), max(line.ends[1] for line in lines)
+    chart.extent = first, max(last, first + (1e-3 if options.axis == "time" else 1))
+    left, right = in_sight(options.window, chart.extent)
+    if live and (options.window is None or options.window[1] is None):
         # The axis of a live run ends at a round number, so that it does not move with each step.
-        chart.x_range = (first, round_up(last, last - first) if state.is_live else last)
-        return
-    left, right = in_sight(look.window, chart.extent)
-    if look.window[1] is None and state.is_live:
         span, right = right - left, round_up(right, right - left)
-        left = right - span
+        left = left if options.window is None else right - span
     chart.x_range = (left, right)
+    return [line.series.reduce(columns, left, right, line.places) for line in lines]
 
 
-def _reduce(series: Series, chart: Chart, state: RunState, axis: Axis, columns: int) -> Reduced:
-    return series.reduce(columns, *chart.x_range, state.curves.places(series.middles(), axis))
-
-
-def _line(source: _Source, reduced: Reduced, weight: float, log: bool) -> Curve:
-    middle = scaled(smooth(reduced.mean, weight), log)
+def _curve(line: Line, reduced: Reduced, weight: float, log: bool, *, extremes: bool = False) -> Curve:
+    low = high = middle = _scaled(smooth(reduced.mean, weight), log)
     # Without smoothing every extreme is drawn.
-    low, high = (middle, middle) if weight else (scaled(reduced.low, log), scaled(reduced.high, log))
-    return Curve(source.label, source.color, middle, low, high, reduced.gaps)
-
-
-def raw_line(label: str, color: int, reduced: Reduced, log: bool) -> Curve:
-    """Returns what smoothing begins with: the mean of each column, without its extremes."""
-    middle = scaled(reduced.mean, log)
-    return Curve(label, color, middle, middle, middle, reduced.gaps)
+    if extremes and not weight:
+        low, high = _scaled(reduced.low, log), _scaled(reduced.high, log)
+    return Curve(line.label, line.color, middle, low, high, reduced.gaps)
 
 
 def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curve]:
@@ -203,12 +248,12 @@ def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curv
     if some.any():
         known = means[:, some]
         bounds[:, some] = np.nanmin(known, axis=0), np.nanmax(known, axis=0), np.nanmean(known, axis=0)
-    low, high, mean = (scaled(smooth(each, weight), log) for each in bounds)
+    low, high, mean = (_scaled(smooth(each, weight), log) for each in bounds)
     breaks = np.sum([each.gaps for each in reduced], axis=0)
     return Curve("band", BAND, mean, low, high, breaks), Curve("mean", 0, mean, mean, mean, breaks)
 
 
-def scaled(values: Floats, log: bool) -> Floats:
+def _scaled(values: Floats, log: bool) -> Floats:
     """Returns values as they are drawn: on a logarithmic axis their decimal logarithms, NaN where there is none."""
     if not log:
         return values
@@ -217,30 +262,43 @@ def scaled(values: Floats, log: bool) -> Floats:
     return powers
 
 
-def _mark_evaluations(chart: Chart, state: RunState, look: Look, columns: int) -> None:
+def _mark_evaluations(chart: Chart, state: RunState, options: ChartOptions, columns: int) -> None:
     """Adds evaluations, marks on a line: the held-out counterpart of the metric, or all values of a held-out metric."""
-    shown = metric(look.metric)
-    name = look.metric if shown.held_out else held_out_of(look.metric, state.curves.names)
+    shown = metric(options.metric)
+    name = options.metric if shown.held_out else held_out_of(options.metric, state.curves.names)
     series = state.curves.first(name)
     if not len(series):
         return
+    line = Line(metric(name).group, BAND, series, state.curves, options.axis)
     stride = ceil(len(series) / MAX_EVALUATIONS)
-    steps, values = (each[::-1][::stride] for each in (series.middles(), series.means()))
-    places = state.curves.places(steps, look.axis)
-    left, right = chart.x_range if chart.curves else (float(places.min()), float(places.max()))
+    places, values = line.places[::-1][::stride], _scaled(series.means()[::-1][::stride], options.log)
     if not chart.curves:
+        left, right = float(places.min()), float(places.max())
         chart.x_range = chart.extent = (left, max(right, left + 1))
-    values = scaled(values, look.log)
+    left, right = chart.x_range
     inside = (places >= left) & (places <= right) & ~np.isnan(values)
-    chart.held_out = metric(name).group
+    chart.held_out = line.label
     chart.evaluations = list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))
     if not shown.held_out:
-        reduced = _reduce(series, chart, state, look.axis, columns)
-        chart.evaluation_line = _line(_Source(chart.held_out, BAND, series), reduced, 0.0, look.log)
+        reduced = series.reduce(columns, left, right, line.places)
+        chart.evaluation_line = _curve(line, reduced, 0.0, options.log, extremes=True)
 
 
-def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
-    """Fits the value axis to what is drawn, in `rows` cells.
+def _letters(curves: Sequence[Curve]) -> list[tuple[int, float, str, int]]:
+    marks = []
+    for place, curve in enumerate(curves):
+        known = np.flatnonzero(~np.isnan(curve.middle))
+        shift = LETTERS_EVERY * (place + 1) // (len(curves) + 1)
+        wanted = [*np.arange(known[0] + shift, known[-1] - 6, LETTERS_EVERY), known[-1]]
+        for column in wanted:
+            # For a curve with few values this interpolates between them.
+            y = float(np.interp(column, known, curve.middle[known]))
+            marks.append((int(column), y, curve.label, curve.color))
+    return marks
+
+
+def _set_axes(chart: Chart, options: ChartOptions, columns: int, rows: int) -> None:
+    """Fits the axis of values to what is drawn, and gives both axes their ticks.
 
     While a whole run is shown on a linear axis, the first 5 % of each curve's values are left out if the axis is at
     most half as long without them: a loss that falls from 2.4 to 0.05 at once would hide that it rises to 0.26 later.
@@ -252,14 +310,16 @@ def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
     if len(values):
         least, most = float(values.min()), float(values.max())
         chart.y_range = value_range(least, most, log=chart.log)
-        if not (look.log or look.every or look.window):
+        if not (options.log or options.full_y_range or options.window):
             later = np.concatenate([values[int(START * len(values)) :] for values in ends])
             low, high = value_range(float(later.min()), float(later.max()))
             if chart.y_range[1] - chart.y_range[0] >= LEAST_GAIN * (high - low):
                 chart.y_range = low, high
-                chart.beyond = least if least < low else None, most if most > high else None
-    unit = metric(look.metric).unit
+                chart.clipped = least if least < low else None, most if most > high else None
+    unit = metric(options.metric).unit
     if unit == "share" and not chart.log and values.size and values.max() <= 1:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if chart.log else value_ticks
     chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)
+    x_ticks = {"step": step_ticks, "time": time_ticks, "epoch": value_ticks}[options.axis]
+    chart.x_ticks = x_ticks(*chart.x_range, max(2, columns // 24))

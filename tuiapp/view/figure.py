@@ -3,79 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainers.contract.metrics import held_out_of
 from trainers.state.curves import ALL, Curves
 from trainers.state.known_metrics import metric
 from trainers.state.series import Floats
 from trainers.state.text import sanitize
-from tuiapp.view.axes import Ticks, step_ticks, value_range, value_ticks
+from tuiapp.view.axes import step_ticks
+from tuiapp.view.chart import Chart, ChartOptions, Curve, Line, build_lines
 from tuiapp.view.palette import series_color
 
 WIDTH, HEIGHT = 640, 270
 LEFT, RIGHT, TOP, BOTTOM = 64, 628, 40, 232  # of the axes
-COLUMNS = 282  # points of a curve at most: one for two units
+COLUMNS = 283  # points of a curve at most: one for two units
+ROWS = 15  # as a chart in cells: it decides how many numbers are beside the axis of values
+X_TICKS = 6
 MARKED = 60  # curves of no more points have each of them marked
 
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 4", "9 3 2 3 2 3", "1 5")
 """Beside its colour each curve has its own pattern."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A run in a figure, by its place in the list of runs."""
-
-    place: int
-    label: str
-    curves: Curves
-
-
-@dataclass(slots=True)
-class _Line:
-    run: Drawn
-    name: str  # the metric's
-    beside: bool  # it is an evaluation's, drawn beside that of the steps
-    x: Floats
-    y: Floats
-    low: Floats
-    high: Floats
-    breaks: Floats  # above 0 where a value was not finite
-
-
-def draw_figure(runs: Sequence[Drawn], name: str, *, standalone: bool = False) -> str:
+def draw_figure(runs: Sequence[tuple[str, int, Curves]], name: str, *, standalone: bool = False) -> str:
     """Returns the SVG of a metric over the steps; "" if no run has a value of it.
 
-    A curve is the mean over the ranks; of a single run the band shows the least and the greatest value. `standalone`
-    adds the colours, which a page otherwise has once for all figures (see `style`).
+    `runs` has the letter, the place in the list of runs, and the curves of each. A curve is the mean over the ranks; of
+    a single run the band shows the least and the greatest value. `standalone` adds the colours, which a page otherwise
+    has once for all figures (see `style`).
     """
-    lines = [line for run in runs for line in _lines(run, name, runs)]
-    if not lines:
+    alone, shown = len(runs) == 1, metric(name)
+    # Without a counterpart in evaluations it is drawn alone.
+    names = dict.fromkeys((name, held_out_of(name, [one for *_, curves in runs for one in curves.names]) or name))
+    lines = [Line(each, place, curves[ALL, each], curves, "step") for _, place, curves in runs for each in names]
+    chart = build_lines(lines, ChartOptions(name, full_y_range=True), columns=COLUMNS, rows=ROWS, extremes=alone)
+    if not chart.curves:
         return ""
-    alone = len(runs) == 1
-    shown = metric(name)
-    left, right = min(line.x[0] for line in lines), max(line.x[-1] for line in lines)
-    right = max(right, left + 1)
-    ends = [np.concatenate([line.y, line.low, line.high] if alone else [line.y]) for line in lines]
-    bottom, top = value_range(*_bounds(np.concatenate(ends)))
-    if shown.unit == "share" and max(np.nanmax(values) for values in ends) <= 1:
-        top = min(1.0, top)
-    place = _Scale(left, right, bottom, top)
     parts = [
         f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         f"<title>{_text(shown.label)}</title>",
         f"<style>{style()}</style>" if standalone else "",
         f'<text class="name" x="{LEFT}" y="20">{_text(shown.label)}</text>',
-        _axes(place, step_ticks(left, right, 6), value_ticks(bottom, top, 5, shown.unit)),
+        _axes(chart),
     ]
-    if alone:
-        parts += [_band(line, place) for line in lines if not line.beside]
-    parts += [_curve(line, place) for line in lines]
-    parts += [_legend(lines, alone), "</svg>"]
+    parts += [_band(curve, chart) for curve in chart.curves if alone and curve.label == name]
+    parts += [_path(curve, chart, thin=curve.label != name) for curve in chart.curves]
+    parts += [_legend(chart, name, runs), "</svg>"]
     return "\n".join(part for part in parts if part)
 
 
@@ -105,52 +81,20 @@ def _colors(*, dark: bool) -> str:
     return "".join(f".figure .c{place}{{stroke:{color}}}.figure .f{place}{{fill:{color}}}" for place, color in each)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    left: float
-    right: float
-    bottom: float
-    top: float
-
-    def x(self, values: Floats) -> Floats:
-        return LEFT + (values - self.left) / (self.right - self.left) * (RIGHT - LEFT)
-
-    def y(self, values: Floats) -> Floats:
-        return BOTTOM - (values - self.bottom) / (self.top - self.bottom) * (BOTTOM - TOP)
+def _heights(values: Floats, chart: Chart) -> Floats:
+    bottom, top = chart.y_range
+    return BOTTOM - (values - bottom) / (top - bottom) * (BOTTOM - TOP)
 
 
-def _lines(run: Drawn, name: str, runs: Sequence[Drawn]) -> list[_Line]:
-    names = [one for each in runs for one in each.curves.names]
-    found = []
-    for each in (name, held_out_of(name, names)):
-        series = run.curves[ALL, each]
-        if not len(series):
-            continue
-        steps = series.middles()
-        reduced = series.reduce(COLUMNS, float(steps[0]), float(max(steps[-1], steps[0] + 1)))
-        x = np.linspace(steps[0], max(steps[-1], steps[0] + 1), len(reduced.mean))
-        known = ~np.isnan(reduced.mean)
-        if known.any():
-            # A break belongs to the next point that there is.
-            behind = np.concatenate([[0.0], np.cumsum(reduced.gaps)])[1:][known]
-            breaks = np.diff(behind, prepend=0.0)
-            each_known = (x[known], reduced.mean[known], reduced.low[known], reduced.high[known], breaks)
-            found.append(_Line(run, each, each != name, *each_known))
-    return found
-
-
-def _bounds(values: Floats) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
-
-
-def _axes(place: _Scale, x_ticks: Ticks, y_ticks: Ticks) -> str:
+def _axes(chart: Chart) -> str:
     parts = []
-    for value, label in y_ticks:
-        y = place.y(np.array([value]))[0]
+    for value, label in chart.y_ticks:
+        y = _heights(np.array(value), chart)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_text(label)}</text>')
-    for value, label in x_ticks:
-        x = place.x(np.array([value]))[0]
+    left, right = chart.x_range
+    for value, label in step_ticks(left, right, X_TICKS):
+        x = LEFT + (value - left) / (right - left) * (RIGHT - LEFT)
         # A label at the edge must not be cut off.
         anchor = "middle" if x + 4 * len(label) < WIDTH else "end"
         parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 18}" text-anchor="{anchor}">{_text(label)}</text>')
@@ -158,41 +102,46 @@ def _axes(place: _Scale, x_ticks: Ticks, y_ticks: Ticks) -> str:
     return "\n".join(parts)
 
 
-def _points(x: Floats, y: Floats) -> list[str]:
+def _pieces(curve: Curve) -> list[NDArray[np.int64]]:
+    """Returns the columns with a value, in pieces between values that were not finite."""
+    known = np.flatnonzero(~np.isnan(curve.middle))
+    # A break belongs to the next point that there is.
+    broken = np.diff(np.cumsum(curve.breaks)[known]) > 0
+    return np.split(known, np.flatnonzero(broken) + 1)
+
+
+def _points(columns: NDArray[np.int64], values: Floats, chart: Chart) -> list[str]:
+    x, y = LEFT + columns / (COLUMNS - 1) * (RIGHT - LEFT), _heights(values[columns], chart)
     return [f"{one:.1f} {other:.1f}" for one, other in zip(x.tolist(), y.tolist(), strict=True)]
 
 
-def _curve(line: _Line, place: _Scale) -> str:
-    points = _points(place.x(line.x), place.y(line.y))
-    path = "".join(
-        ("M" if first or broken > 0 else "L") + point
-        for point, broken, first in zip(points, line.breaks, [True] + [False] * len(points), strict=False)
-    )
-    index = line.run.place
-    thin = " thin" if line.beside else ""
-    parts = [f'<path class="curve c{index}{thin}"{_dash(index)} d="{path}"/>']
-    if len(points) == 1 or (metric(line.name).held_out and len(points) <= MARKED):
-        dots = (point.split() for point in points)
-        parts += [f'<circle class="f{index}" cx="{x}" cy="{y}" r="2.6"/>' for x, y in dots]
+def _path(curve: Curve, chart: Chart, *, thin: bool) -> str:
+    pieces = [_points(piece, curve.middle, chart) for piece in _pieces(curve)]
+    points, index = [point.split() for piece in pieces for point in piece], curve.color
+    path = "".join("M" + "L".join(piece) for piece in pieces)
+    parts = [f'<path class="curve c{index}{" thin" * thin}"{_dash(index)} d="{path}"/>']
+    if len(points) == 1 or (metric(curve.label).held_out and len(points) <= MARKED):
+        parts += [f'<circle class="f{index}" cx="{x}" cy="{y}" r="2.6"/>' for x, y in points]
     return "\n".join(parts)
 
 
-def _band(line: _Line, place: _Scale) -> str:
-    x = place.x(line.x)
-    upper, lower = _points(x, place.y(line.high)), _points(x, place.y(line.low))
-    ends = [0, *(np.flatnonzero(line.breaks[1:] > 0) + 1).tolist(), len(x)]
-    areas = ("L".join([*upper[start:end], *reversed(lower[start:end])]) for start, end in pairwise(ends))
-    return f'<path class="band f{line.run.place}" d="{"".join(f"M{area}Z" for area in areas)}"/>'
+def _band(curve: Curve, chart: Chart) -> str:
+    areas = (
+        "L".join([*_points(piece, curve.high, chart), *reversed(_points(piece, curve.low, chart))])
+        for piece in _pieces(curve)
+    )
+    return f'<path class="band f{curve.color}" d="{"".join(f"M{area}Z" for area in areas)}"/>'
 
 
-def _legend(lines: Sequence[_Line], alone: bool) -> str:
+def _legend(chart: Chart, name: str, runs: Sequence[tuple[str, int, Curves]]) -> str:
     """The runs' labels, and which curve is the evaluation's, from right to left above the axes."""
     parts, x = [], float(RIGHT)
-    if beside := next((line.name for line in lines if line.beside), ""):
+    if beside := next((curve.label for curve in chart.curves if curve.label != name), ""):
         text = f"● {metric(beside).label}"
         parts.append(f'<text x="{x:.0f}" y="20" text-anchor="end">{_text(text)}</text>')
         x -= 6.5 * len(text) + 16
-    for index, label in [] if alone else reversed({line.run.place: line.run.label for line in lines}.items()):
+    drawn = {curve.color for curve in chart.curves} if len(runs) > 1 else ()
+    for label, index in [(label, index) for label, index, _ in reversed(runs) if index in drawn]:
         parts.append(f'<text x="{x:.0f}" y="20" text-anchor="end">{_text(label)}</text>')
         x -= 8 * len(label) + 4
         parts.append(f'<path class="curve c{index}"{_dash(index)} d="M{x - 24:.0f} 16H{x:.0f}"/>')

@@ -63,8 +63,8 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
         _label(characters, inks, chart)
     _mark(characters, inks, chart)
     for place, row in ((0, rows - 1), (1, 0)):
-        if chart.beyond[place] is not None:
-            _point_beyond(characters[row], inks[row], chart, above=bool(place))
+        if chart.clipped[place] is not None:
+            _mark_clipped(characters[row], inks[row], chart, above=bool(place))
     return Cells(characters, inks)
 
 
@@ -140,7 +140,7 @@ def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart)
             characters[0, place // 2], inks[0, place // 2] = ord("✕"), GAP
 
 
-def _point_beyond(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart, *, above: bool) -> None:
+def _mark_clipped(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart, *, above: bool) -> None:
     """Marks in the first or last row of cells where each curve comes from above or below the axis."""
     low, high = chart.y_range
     for curve, ink in _lines(chart):

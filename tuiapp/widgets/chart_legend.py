@@ -9,8 +9,7 @@ from textual.content import Content
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from trainers.state.known_metrics import UTILIZATION, metric
 from trainers.state.text import join_words
-from tuiapp.view.axes import short_duration
-from tuiapp.view.chart import BAND, Chart
+from tuiapp.view.chart import BAND, Chart, ChartOptions
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.colors import BAND_COLOR, MUTED
 
@@ -56,8 +55,7 @@ def _reading(chart: Chart, column: int, name: str, *, dark: bool, brief: bool = 
     def figure(y: float) -> str:
         return words(None if y != y else 10**y if chart.log else y)
 
-    at = short_duration(place) if chart.by_time else f"step {place:,.0f}"
-    parts = [Content.styled(at, "bold")]
+    parts = [Content.styled(chart.place_words(place), "bold")]
     for label, color, value in chart.read(column):
         if color == BAND and chart.band is not None:
             low, high = figure(float(chart.band.low[column])), figure(float(chart.band.high[column]))
@@ -83,12 +81,22 @@ def line_of(left: Content, settings: Sequence[str], width: int) -> Content:
     return Content.assemble(left, " " * (room + 2 - len(words)), (words, MUTED))
 
 
-def beyond_words(chart: Chart, name: str, *, every: bool) -> list[str]:
-    """Returns what the first values that are not on the axis reach, or that `every` one is on it, with the key."""
-    if every:
+def sight_words(chart: Chart, options: ChartOptions) -> str:
+    """Returns which share of the whole range is visible; "" for all."""
+    return f"showing {100 * chart.share_in_sight:.3g} %" if options.window else ""
+
+
+def clipped_words(chart: Chart, options: ChartOptions) -> list[str]:
+    """Returns what the first values that are not on the axis reach, or that all are on it, with the key."""
+    if options.full_y_range:
         return ["all values (0: back)"]
-    ends = zip("↓↑", chart.beyond, strict=True)
-    return [f"{arrow} {metric(name).format(end)} at first (0: all)" for arrow, end in ends if end is not None]
+    ends = zip("↓↑", chart.clipped, strict=True)
+    return [f"{arrow} {metric(options.metric).format(end)} at first (0: all)" for arrow, end in ends if end is not None]
+
+
+def smoothing_words(options: ChartOptions) -> str:
+    """Returns how much the curves are smoothed."""
+    return f"smoothing {options.smoothing:g}" if options.smoothing else "not smoothed"
 
 
 def why_empty(name: str, *, live: bool) -> str:

@@ -1,0 +1,153 @@
+"""Where charts' curves come from: one run, with a curve per rank, or several, with a curve each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from trainers.state.curves import AXES, Axis, Curves
+from trainers.state.known_metrics import UTILIZATION, metric
+from trainers.state.text import MISSING, plural
+from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
+from tuiapp.view.palette import series_color
+from tuiapp.view.run_list import brief
+from tuiapp.widgets.chart_legend import legend, why_empty
+from tuiapp.widgets.run_header import state_words
+
+if TYPE_CHECKING:
+    from tuiapp.feeds.compare_feed import CompareFeed
+    from tuiapp.screens.run_reader import RunReader
+
+
+class RunSource:
+    """The curves of a run's ranks. A replay that goes back replaces the reader's state."""
+
+    axes: Sequence[Axis] = ("step", "time")
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self.rank: int | None = None
+        """The rank whose curve is shown; None for all."""
+
+    @property
+    def step(self) -> int:
+        """The last one."""
+        return self._reader.state.step
+
+    @property
+    def version(self) -> object:
+        """Differs after an evaluation, at the end, and in another state."""
+        state = self._reader.state
+        return state.curves, state.curves.evaluated, state.is_live
+
+    def title(self) -> Content:
+        """Returns the state of the run."""
+        return state_words(self._reader.state, self._reader.now)[0]
+
+    def names(self) -> Sequence[str]:
+        """Returns all metrics."""
+        state = self._reader.state
+        return [*state.curves.names, *([UTILIZATION] if state.utilization else [])]
+
+    def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
+        """Draws a curve per rank, or their mean and a band, as `build_chart` does."""
+        return build_chart(self._reader.state, options, columns=columns, rows=rows, rank=self.rank)
+
+    def latest(self, name: str) -> str:
+        """Returns the metric's last value, the mean over the ranks."""
+        curves = self._reader.state.curves
+        ranks = curves.ranks(name) if self.rank is None else [self.rank]
+        values = [last for rank in ranks if (last := curves[rank, name].last) is not None]
+        return metric(name).format(sum(values) / len(values)) if values else ""
+
+    def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
+        """Names the ranks or, with a cursor, their values there."""
+        return legend(chart, options.metric, cursor, dark=dark, width=width)
+
+    def why_empty(self, options: ChartOptions) -> str:
+        """Says what is awaited, or why there is nothing."""
+        if options.window is not None:
+            return "no data in this range: 0 shows the whole run"
+        return why_empty(options.metric, live=self._reader.state.is_live)
+
+
+class ComparisonSource:
+    """The curves of several runs, which have no last step or value in common."""
+
+    axes: Sequence[Axis] = AXES
+    step = 0
+
+    def __init__(self, feed: CompareFeed) -> None:
+        self.feed = feed
+        self.hidden: set[int] = set()
+        """Places of the runs whose curves are not shown."""
+        self.is_patient = True
+        """Whether an empty chart is not explained yet while runs are read."""
+
+    @property
+    def version(self) -> object:
+        """The feed's, which differs whenever something was read."""
+        return self.feed.version
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether some run is not read to its end."""
+        return any(run.progress is not None for run in self.feed.runs)
+
+    @property
+    def _shown(self) -> list[tuple[str, int, Curves]]:
+        runs = enumerate(self.feed.runs)
+        return [(ascii_lowercase[place], place, run.curves) for place, run in runs if place not in self.hidden]
+
+    def title(self) -> Content:
+        """Returns how many runs there are."""
+        return Content.styled(f"Compare {plural(len(self.feed.runs), 'run')}", "bold $text-primary")
+
+    def names(self) -> Sequence[str]:
+        """Returns the metrics of the runs that are shown."""
+        with self.feed.lock:
+            return list({name: None for *_, curves in self._shown for name in curves.names})
+
+    def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
+        """Draws a curve per run, as `build_comparison` does."""
+        with self.feed.lock:
+            return build_comparison(self._shown, options, columns=columns, rows=rows)
+
+    def latest(self, name: str) -> str:
+        """Returns nothing: each run has a last value of its own."""
+        return ""
+
+    def values(self, chart: Chart, column: int, name: str) -> list[str]:
+        """Formats the value of each run at a dot column."""
+        words = metric(name).format
+        found = {color: words(value) if value is not None else MISSING for _, color, value in chart.read(column)}
+        return [found.get(place, MISSING) for place in range(len(self.feed.runs))]
+
+    def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
+        """Names the runs or, with a cursor, their values there."""
+        if cursor is None:
+            parts, said = [], [brief(run.info) for run in self.feed.runs]
+        else:
+            parts = [Content.styled(chart.place_words(chart.x_at(cursor)), "bold")]
+            said = self.values(chart, cursor, options.metric)
+        for letter, place, _ in self._shown:
+            parts.append(Content.assemble((f"{letter} ━ ", series_color(place, dark=dark)), said[place]))
+        return Content("  ").join(parts)
+
+    def why_empty(self, options: ChartOptions) -> str:
+        """Says why there is nothing; while runs are read nothing at first, since small journals are read at once."""
+        if self.is_reading:
+            return "" if self.is_patient else "reading …"
+        label = metric(options.metric).label
+        if len(self.hidden) == len(self.feed.runs):
+            return "all curves are hidden: the keys 1, 2, … show them"
+        if options.log:
+            return f"no {label} above 0 for a logarithmic axis: y makes it linear"
+        if options.window is not None:
+            return "no data in this range: 0 shows the whole runs"
+        if options.axis == "epoch":
+            return f"none of these runs has reported {label} by epoch: t chooses another axis"
+        return f"none of these runs has reported {label}: m chooses another metric"

@@ -1,0 +1,147 @@
+"""Charts side by side: drawn in turn, and moved by the same keys on every screen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from functools import cached_property, partial
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from trainers.state.series import SMOOTHINGS
+from tuiapp.widgets.chart_panel import ChartPanel
+from tuiapp.widgets.plot import Plot
+
+TICK_S = 1.0
+"""Interval at which charts are drawn that had news but were not due yet."""
+
+DRAW_BUDGET_S = 0.01
+"""Longest time for drawing before keys are served and the screen is painted, but for the last chart begun."""
+
+FAR_CELLS = 10
+"""Cells that shift moves the cursor by."""
+
+
+class ChartBoard(Container):
+    """Holds panels, at any depth."""
+
+    def __init__(
+        self, *children: Widget, shared: Collection[str] = ("axis", "smoothing", "window"), id: str | None = None
+    ) -> None:
+        """`shared` are the options that all panels have in common."""
+        super().__init__(*children, id=id)
+        self._shared = shared
+        self._waits = False
+        """Some are drawn after the next painting."""
+
+    def on_mount(self) -> None:
+        for panel in self.panels:
+            self.watch(panel, "options", partial(self._follow, panel), init=False)
+            self.watch(panel, "cursor", self._draw_due, init=False)
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.redraw())
+        self.set_interval(TICK_S, self._draw_due)
+
+    @cached_property
+    def panels(self) -> list[ChartPanel]:
+        # Kept: a query takes a millisecond.
+        return list(self.query(ChartPanel))
+
+    @property
+    def main(self) -> ChartPanel:
+        return self.panels[0]
+
+    @property
+    def active(self) -> ChartPanel:
+        """The panel that keys act on: the focused one, or else the first."""
+        return next((panel for panel in self.panels if panel.has_focus and panel.display), self.main)
+
+    def update(self) -> None:
+        """Draws what is new in the sources: at once where it can be seen, or else within two seconds."""
+        for panel in self.panels:
+            panel.has_news = True
+        self._draw_due()
+
+    def redraw(self) -> None:
+        """Draws all charts anew."""
+        for panel in self.panels:
+            panel.is_stale = True
+        self._draw_due()
+
+    @on(Plot.Resized)
+    def _draw_due(self) -> None:
+        if self._waits:
+            return
+        until = time.monotonic() + DRAW_BUDGET_S
+        due = [panel for panel in self.panels if panel.is_due]
+        for place, panel in enumerate(due, start=1):
+            panel.draw()
+            if time.monotonic() > until and place < len(due):
+                # In between, what is drawn is painted, and keys are served.
+                self._waits = True
+                self.call_after_refresh(self._draw_others)
+                return
+
+    def _draw_others(self) -> None:
+        self._waits = False
+        self._draw_due()
+
+    def _follow(self, changed: ChartPanel) -> None:
+        common = {name: getattr(changed.options, name) for name in self._shared}
+        for panel in self.panels:
+            panel.change(**common)
+        self._draw_due()
+
+    def close_cursor(self) -> bool:
+        """Ends reading values; returns whether a chart had a cursor."""
+        read = [panel for panel in self.panels if panel.cursor is not None]
+        for panel in read:
+            panel.cursor = None
+        return bool(read)
+
+    def do(self, what: str) -> None:
+        """Does what a key asks for."""
+        panel = self.active
+        options, axes = panel.options, panel.source.axes
+        match what:
+            case "cursor":
+                panel.toggle_cursor()
+            case "in" | "out":
+                panel.zoom(1 if what == "in" else -1)
+            case "whole":
+                panel.show_whole()
+            case "left" | "right":
+                panel.move(1 if what == "right" else -1)
+            case "far_left" | "far_right":
+                panel.move(FAR_CELLS if what == "far_right" else -FAR_CELLS)
+            case "axis":
+                panel.change(axis=axes[(axes.index(options.axis) + 1) % len(axes)], window=None)
+            case "log":
+                panel.change(log=not options.log)
+            case "smoother" | "rougher":
+                place = SMOOTHINGS.index(options.smoothing) + (1 if what == "smoother" else -1)
+                panel.change(smoothing=SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))])
+
+
+def view_keys(screen: str, *, show: bool) -> list[BindingType]:
+    """Returns bindings of the action `chart`; `screen` prefixes their ids, `show` puts the main ones in the footer."""
+    return [
+        Binding("v", "chart('cursor')", "Values", tooltip="Read values", id=f"{screen}.read-values", show=show),
+        Binding(
+            "plus,equals_sign",
+            "chart('in')",
+            "Zoom",
+            tooltip="Zoom in",
+            id=f"{screen}.zoom-in",
+            key_display="+",
+            show=show,
+        ),
+        Binding("minus", "chart('out')", "Zoom out", id=f"{screen}.zoom-out", key_display="-", show=False),
+        Binding("0", "chart('whole')", "Whole run, all values", id=f"{screen}.whole-run", show=False),
+        Binding("left", "chart('left')", "Earlier", id=f"{screen}.earlier", show=False),
+        Binding("right", "chart('right')", "Later", id=f"{screen}.later", show=False),
+        Binding("shift+left", "chart('far_left')", "Much earlier", id=f"{screen}.much-earlier", show=False),
+        Binding("shift+right", "chart('far_right')", "Much later", id=f"{screen}.much-later", show=False),
+    ]

@@ -1,0 +1,282 @@
+"""A chart with its legend: one metric of whatever its source has, which keys and mouse zoom, pan and read out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.events import Resize
+from textual.geometry import Size
+from textual.reactive import var
+from textual.widgets import Static
+
+from trainers.state.curves import Axis
+from tuiapp.view.axes import panned, zoomed
+from tuiapp.view.chart import Chart, ChartOptions
+from tuiapp.widgets.chart_legend import clipped_words, line_of, sight_words, smoothing_words
+from tuiapp.widgets.plot import BOTTOM_CELLS, LEFT_CELLS, Plot
+
+REDRAW_S = 1.0
+"""Between two drawings while the curves grow by less than a point."""
+
+MOST_SHARE = 0.03
+"""Of a core, for drawing a chart: with hundreds of ranks it is drawn less often."""
+
+PAN = 0.2
+"""Fraction of the visible range that a key pans by."""
+
+LEAST_SPAN: dict[Axis, float] = {"step": 4.0, "time": 0.5, "epoch": 0.05}
+"""Smallest visible range, in steps, seconds or epochs."""
+
+
+class ChartSource(Protocol):
+    """Where the curves of charts come from."""
+
+    @property
+    def axes(self) -> Sequence[Axis]:
+        """The lower axes to choose from."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """The last one; 0 if the curves have none in common: then they are drawn whenever they change."""
+        ...
+
+    @property
+    def version(self) -> object:
+        """Differs after a change that is shown at once, however little the curves have grown."""
+        ...
+
+    def title(self) -> Content:
+        """Returns whose curves these are."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """Returns all metrics that were reported, in that order."""
+        ...
+
+    def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
+        """Draws curves of `columns` values, two per cell, for an axis of values that is `rows` cells high."""
+        ...
+
+    def latest(self, name: str) -> str:
+        """Returns a metric's last value; "" if there is none in common."""
+        ...
+
+    def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
+        """Names the curves or, with a cursor, their values at that column of dots."""
+        ...
+
+    def why_empty(self, options: ChartOptions) -> str:
+        """Returns the text shown in place of an empty chart; "" for none."""
+        ...
+
+
+class ChartPanel(Vertical, can_focus=True):
+    """Shows one chart. A `ChartBoard` around it decides when it is drawn: `draw` does it at once."""
+
+    DEFAULT_CSS = """
+    ChartPanel {
+        background: $background;
+
+        #legend { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+        #instead { height: 1fr; display: none; content-align: center middle; color: $text-muted; }
+        &.-empty Plot { display: none; }
+        &.-empty #instead { display: block; }
+    }
+    """
+
+    options: var[ChartOptions] = var(ChartOptions(), init=False)
+    cursor: var[int | None] = var(None, init=False)
+    """The column of dots whose values are shown, which freezes the curves; None for no cursor."""
+
+    drawn: var[Chart] = var(Chart, init=False, always_update=True)
+
+    def __init__(
+        self,
+        source: ChartSource,
+        options: ChartOptions | None = None,
+        *,
+        says_settings: bool = True,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        """With the class `-empty` the source's text is shown until there is something to draw."""
+        super().__init__(id=id, classes=classes)
+        if options:
+            self.set_reactive(ChartPanel.options, options)
+        self.source = source
+        self.is_fixed = False
+        """The mouse neither zooms nor pans nor reads values."""
+        self.has_news = False
+        """The source has something new: it is drawn soon."""
+        self.is_stale = True
+        """The drawing is not what was asked for: it is replaced at once."""
+        self.drawings = 0
+        self._says_settings = says_settings
+        self._width = 0
+        self._fitted: Size | None = None
+        """The room for which it was drawn."""
+        self._drawn_at, self._drawn_step, self._took_s = 0.0, 0, 0.0
+        """When it was last drawn, the last step in it, and the processor time that it took."""
+        self._drawn_version: object = None
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="legend", markup=False)
+        yield Static(self.source.why_empty(self.options), id="instead", markup=False)
+        yield Plot()
+
+    @property
+    def plot(self) -> Plot:
+        return self.query_one(Plot)
+
+    def change(self, **options: Any) -> None:
+        """Changes some of the options."""
+        self.options = replace(self.options, **options)
+
+    def watch_options(self, old: ChartOptions, new: ChartOptions) -> None:
+        self.is_stale = True
+        if (old.metric, old.axis) != (new.metric, new.axis):
+            self.cursor = None
+
+    def watch_cursor(self, cursor: int | None) -> None:
+        if cursor is None:
+            # The curves catch up.
+            self.is_stale = True
+        elif not self.drawn.is_empty:
+            self.plot.show(self.drawn, cursor)
+            self._show_legend()
+
+    def on_resize(self, event: Resize) -> None:
+        if event.size.width != self._width:
+            self._width, self.cursor = event.size.width, None
+        self.post_message(Plot.Resized())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be drawn now: asked for, or visibly longer, or with news for a second."""
+        if not (self.is_mounted and self.display and self.region.area):
+            return False
+        if self.is_stale or self._room != self._fitted:
+            return True
+        since = time.monotonic() - self._drawn_at
+        if not self.has_news or self.cursor is not None or since < self._took_s / MOST_SHARE:
+            return False
+        step = self.source.step
+        grown = (step - self._drawn_step) * 2 * self.plot.columns >= step
+        return grown or since >= REDRAW_S or self.source.version != self._drawn_version
+
+    @property
+    def _room(self) -> Size:
+        """The plot's size, or that of the text in its place."""
+        return self.size if self.has_class("-empty") else self.plot.size
+
+    def draw(self) -> None:
+        """Draws it now."""
+        plot, source = self.plot, self.source
+        self.is_stale = self.has_news = False
+        self._drawn_at, self._drawn_step, self._drawn_version = time.monotonic(), source.step, source.version
+        # A hidden plot has no size: it gets the panel's, less the legend and the axes.
+        columns = plot.columns if plot.display else max(2, self.content_size.width - LEFT_CELLS)
+        rows = plot.rows if plot.display else max(2, self.content_size.height - 1 - BOTTOM_CELLS)
+        began = time.thread_time()
+        chart = source.build(self.options, columns=2 * columns, rows=rows)
+        self._took_s = time.thread_time() - began
+        if chart.is_empty:
+            self._explain(source.why_empty(self.options))
+        elif plot.display:
+            plot.show(chart, self.cursor)
+            self.drawings += 1
+        else:
+            self._explain("")
+            # The plot is drawn when it has been laid out.
+            self.is_stale = True
+        self._fitted = self._room
+        self.drawn = chart
+        self._show_legend()
+
+    def _explain(self, why: str) -> None:
+        """Shows a text in place of the curves, or with "" the curves."""
+        self.set_class(bool(why), "-empty")
+        if why:
+            self.query_one("#instead", Static).update(why)
+
+    def _show_legend(self) -> None:
+        line = self.query_one("#legend", Static)
+        if not line.display:
+            return
+        width, dark = self.content_size.width, self.app.current_theme.dark
+        left = self.source.legend(self.drawn, self.options, self.cursor, dark=dark, width=width)
+        settings = self._settings() if self._says_settings else []
+        line.update(line_of(left, settings, width), layout=False)
+
+    def _settings(self) -> list[str]:
+        if self.cursor is not None:
+            return ["paused", "v: resume"]
+        chart, options = self.drawn, self.options
+        words = [sight_words(chart, options), *clipped_words(chart, options)]
+        words += ["logarithmic" if options.log else "linear", f"by {options.axis}", smoothing_words(options)]
+        return [one for one in words if one]
+
+    def zoom(self, by: int, column: int | None = None) -> None:
+        """Zooms in (1) or out (-1) around a column of dots, by default the cursor's, or the newest."""
+        column, chart = self.cursor if column is None else column, self.drawn
+        window = zoomed(
+            self.options.window,
+            by,
+            x_range=chart.x_range,
+            extent=chart.extent,
+            place=None if column is None else chart.x_at(column),
+            least=LEAST_SPAN[self.options.axis],
+        )
+        self.change(window=window)
+
+    def pan(self, by: float) -> None:
+        """Pans by a fraction of the visible range; below 0 for earlier."""
+        self.change(window=panned(self.options.window, by, self.drawn.extent))
+
+    def show_whole(self) -> None:
+        """Shows the whole run, or if it is shown all values, or again not the first ones."""
+        options = self.options
+        self.change(window=None, full_y_range=options.full_y_range ^ (options.window is None))
+
+    def toggle_cursor(self) -> None:
+        """Shows the cursor at the newest point of any curve, or removes it."""
+        if self.cursor is not None:
+            self.cursor = None
+        elif self.drawn.curves:
+            known = [np.flatnonzero(~np.isnan(curve.middle)) for curve in self.drawn.curves]
+            self.cursor = max((int(places[-1]) for places in known if len(places)), default=self.drawn.columns - 1)
+
+    def move(self, by: int) -> None:
+        """Moves the cursor by cells, or pans without one; below 0 to the left."""
+        if self.cursor is None:
+            self.pan(PAN if by > 0 else -PAN)
+        else:
+            self.cursor = min(self.drawn.columns - 1, max(0, self.cursor + 2 * by))
+
+    @on(Plot.Picked)
+    def _pick(self, event: Plot.Picked) -> None:
+        event.stop()
+        if not self.is_fixed:
+            same = self.cursor is not None and self.cursor // 2 == event.column // 2
+            self.cursor = None if same else event.column
+
+    @on(Plot.Scrolled)
+    def _scroll(self, event: Plot.Scrolled) -> None:
+        event.stop()
+        if not self.is_fixed:
+            self.zoom(event.by, event.column)
+
+    @on(Plot.Dragged)
+    def _drag(self, event: Plot.Dragged) -> None:
+        event.stop()
+        if not self.is_fixed:
+            self.pan(-event.cells / self.plot.columns)
