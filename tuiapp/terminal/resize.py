@@ -31,6 +31,8 @@ class ResizeLoopFix(ReliableTimers, FocusWithin[T], NoticesOnTop[T]):
     def _post_register(self, app: App[object]) -> None:
         super()._post_register(app)
         self._set_breakpoints(app.size)
+        # Textual reads a screen's stylesheet after it has styled the screen, and styles that again when it is shown.
+        app._load_screen_css(self)
         # Of changes of the stylesheet: the styles that are computed now are those of the present one.
         self._css_update_count = app._css_update_count
 
