@@ -15,16 +15,16 @@ class FocusWithin(Screen[T]):
     """Restyles only widgets that a `:focus-within` rule selects when the focus moves.
 
     Textual 8.2.8 restyles the whole outermost widget with such a rule: for a border around the form, each of its fields
-    at every Tab. The widget that gains or loses the focus is restyled anyway.
+    at every Tab; and it misses what a rule selects beneath that widget. The widget that gains or loses the focus is
+    restyled anyway.
     """
 
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
     def _update_focus_styles(self, focused: Widget | None = None, blurred: Widget | None = None) -> None:
-        affected = set[Widget]()
-        for moved in filter(None, (focused, blurred)):
-            outermost = next((one for one in reversed(moved.ancestors_with_self) if one._has_focus_within), None)
-            if outermost is not None:
-                affected.update(one for one in outermost.walk_children(Widget, with_self=True) if one._has_focus_within)
+        around = {one for moved in filter(None, (focused, blurred)) for one in moved.ancestors_with_self}
+        flagged = [one for one in self.walk_children(Widget) if one._has_focus_within]
+        # What cannot have the focus in it has such a rule for the sake of a widget around it.
+        affected = [one for one in flagged if one in around or not (one.can_focus or one.children)]
         if affected:
             self.app.stylesheet.update_nodes(affected, animate=True)

@@ -50,7 +50,7 @@ def examine(options: Namespace) -> int:
         *_data(),
         *_places(runs_dir(options)),
         *_settings(),
-        *_strays(end=options.end_orphans),
+        *_strays(end=options.end_strays),
     ]
     statuses = {finding.status for finding in findings}
     if options.json:
