@@ -37,7 +37,10 @@ class Screen:
         self.stream = StringIO()
         self._feed = pyte.Stream(self.screen)
         self.live = LiveLines(self.stream)
-        monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((self.screen.columns, self.screen.lines)))
+        monkeypatch.setattr(os, "get_terminal_size", self._size)
+
+    def _size(self, *_: int) -> os.terminal_size:
+        return os.terminal_size((self.screen.columns, self.screen.lines))
 
     def draw(self, *lines: str) -> None:
         self.live.draw([Text(line) for line in lines])
