@@ -42,10 +42,10 @@ def history(**last: float | None) -> list[AnyEvent]:
 
 
 def summed(events: list[AnyEvent]) -> Summary:
-    tally = SummaryMeter(Plan(config=SCRIPT, facts=None, processes=1, steps_per_epoch=0, total_steps=0), 1)
+    meter = SummaryMeter(Plan(config=SCRIPT, facts=None, processes=1, steps_per_epoch=0, total_steps=0), 1)
     for event in events:
-        tally.add(event)
-    return tally.summary(60.0)
+        meter.add(event)
+    return meter.summary(60.0)
 
 
 @pytest.mark.parametrize(

@@ -96,4 +96,4 @@ elif os.environ.get("TUIAPP_TEST_SUPERVISOR") == "raise" and "trainers.run.super
     def _fail(*_: object) -> None:
         raise RuntimeError("the test's own failure of the supervisor")
 
-    setattr(Watchdog, "hear", _fail)  # noqa: B010
+    setattr(Watchdog, "on_heartbeat", _fail)  # noqa: B010

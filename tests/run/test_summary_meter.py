@@ -26,19 +26,19 @@ def steps(rank: int, first: int, last: int, *, seconds: float = 0.5, loss: float
 
 
 def test_nothing_yet() -> None:
-    tally = SummaryMeter(PLAN, 2)
-    assert tally.step == 0
-    assert tally.summary(3.0) == Summary(seconds=3.0)
+    meter = SummaryMeter(PLAN, 2)
+    assert meter.step == 0
+    assert meter.summary(3.0) == Summary(seconds=3.0)
 
 
 def test_a_step_counts_once_every_rank_has_reported_it() -> None:
-    tally = SummaryMeter(PLAN, 2)
-    tally.add(steps(0, 1, 10))
-    assert (tally.step, tally.last_step(0), tally.last_step(1)) == (0, 10, 0)
-    tally.add(steps(1, 1, 7))
-    assert tally.step == 7
-    assert tally.summary(1.0).steps == 7
-    assert tally.summary(1.0).epochs == 0.5
+    meter = SummaryMeter(PLAN, 2)
+    meter.add(steps(0, 1, 10))
+    assert (meter.step, meter.last_step(0), meter.last_step(1)) == (0, 10, 0)
+    meter.add(steps(1, 1, 7))
+    assert meter.step == 7
+    assert meter.summary(1.0).steps == 7
+    assert meter.summary(1.0).epochs == 0.5
 
 
 def test_a_rank_that_nobody_planned_and_that_has_reported_nothing_has_no_step() -> None:
@@ -47,22 +47,22 @@ def test_a_rank_that_nobody_planned_and_that_has_reported_nothing_has_no_step() 
 
 def test_an_evaluation_is_no_step() -> None:
     """The steps that lead to it may be lost: a checkpoint there is not covered."""
-    tally = SummaryMeter(PLAN, 1)
-    tally.add(steps(0, 1, 10))
-    tally.add(evaluation_event(14, 0.5, 0.9))
-    assert (tally.step, tally.summary(1.0).test_accuracy) == (10, 0.9)
-    tally.add(Metrics(rank=0, first_step=20, values={"train/ppl": [3.0]}))
-    assert tally.step == 20
+    meter = SummaryMeter(PLAN, 1)
+    meter.add(steps(0, 1, 10))
+    meter.add(evaluation_event(14, 0.5, 0.9))
+    assert (meter.step, meter.summary(1.0).test_accuracy) == (10, 0.9)
+    meter.add(Metrics(rank=0, first_step=20, values={"train/ppl": [3.0]}))
+    assert meter.step == 20
 
 
 def test_the_rate_leaves_out_the_first_epoch() -> None:
-    tally = SummaryMeter(PLAN, 2)
-    tally.add(steps(0, 1, 13, seconds=100))
-    assert tally.summary(1.0).examples_per_second is None
+    meter = SummaryMeter(PLAN, 2)
+    meter.add(steps(0, 1, 13, seconds=100))
+    assert meter.summary(1.0).examples_per_second is None
     # 14 is still of the first epoch; rank 1 goes the same way at the same time.
-    tally.add(steps(0, 14, 18, seconds=0.25))
-    tally.add(steps(1, 1, 18, seconds=77))
-    assert tally.summary(1.0).examples_per_second == pytest.approx(100 / 0.25)
+    meter.add(steps(0, 14, 18, seconds=0.25))
+    meter.add(steps(1, 1, 18, seconds=77))
+    assert meter.summary(1.0).examples_per_second == pytest.approx(100 / 0.25)
 
 
 @pytest.mark.parametrize(
@@ -70,63 +70,63 @@ def test_the_rate_leaves_out_the_first_epoch() -> None:
     [RunConfig(global_batch_size=100, epochs=1), RunConfig(global_batch_size=100, epochs=9, max_steps=14)],
 )
 def test_with_one_epoch_the_rate_leaves_out_the_first_tenth(config: RunConfig) -> None:
-    tally = SummaryMeter(make_plan(config), 1)
-    tally.add(steps(0, 1, 1, seconds=100))
-    tally.add(steps(0, 2, 14, seconds=0.5))
-    assert tally.summary(1.0).examples_per_second == pytest.approx(200)
+    meter = SummaryMeter(make_plan(config), 1)
+    meter.add(steps(0, 1, 1, seconds=100))
+    meter.add(steps(0, 2, 14, seconds=0.5))
+    assert meter.summary(1.0).examples_per_second == pytest.approx(200)
 
 
 def test_a_run_of_one_step_has_a_rate_too() -> None:
-    tally = SummaryMeter(make_plan(RunConfig(global_batch_size=100, max_steps=1)), 1)
-    tally.add(steps(0, 1, 1, seconds=0.5))
-    assert tally.summary(1.0).examples_per_second == pytest.approx(200)
+    meter = SummaryMeter(make_plan(RunConfig(global_batch_size=100, max_steps=1)), 1)
+    meter.add(steps(0, 1, 1, seconds=0.5))
+    assert meter.summary(1.0).examples_per_second == pytest.approx(200)
 
 
 def test_windows_count_all_their_steps() -> None:
-    tally = SummaryMeter(PLAN, 1)
-    tally.add(
+    meter = SummaryMeter(PLAN, 1)
+    meter.add(
         step_event(0, 1, [1.0, 2.0, 3.0], seconds=[100.0, 0.5, 0.25], examples=[700, 700, 400], counts=[14, 7, 4])
     )
-    assert tally.step == 25
-    assert tally.summary(1.0).examples_per_second == pytest.approx(11 * 100 / (7 * 0.5 + 4 * 0.25))
+    assert meter.step == 25
+    assert meter.summary(1.0).examples_per_second == pytest.approx(11 * 100 / (7 * 0.5 + 4 * 0.25))
 
 
 @pytest.mark.parametrize(
     ("losses", "expected"), [((1.0, 3.0), 2.0), ((1.0, None), None), ((None, None), None), ((1.0,), 1.0)]
 )
 def test_the_loss_is_the_mean_of_the_ranks_last(losses: tuple[float | None, ...], expected: float | None) -> None:
-    tally = SummaryMeter(PLAN, 2)
+    meter = SummaryMeter(PLAN, 2)
     for rank, loss in enumerate(losses):
-        tally.add(steps(rank, 1, 5, loss=loss))
-    assert tally.summary(1.0).loss == expected
+        meter.add(steps(rank, 1, 5, loss=loss))
+    assert meter.summary(1.0).loss == expected
 
 
 def test_the_last_evaluation_counts() -> None:
-    tally = SummaryMeter(PLAN, 1)
+    meter = SummaryMeter(PLAN, 1)
     for step, accuracy in ((1, 0.5), (2, 0.75)):
-        tally.add(evaluation_event(step, None, accuracy))
-    tally.add(LogLine(rank=0, stream="stdout", text="nothing to add up"))
-    summary = tally.summary(1.0)
+        meter.add(evaluation_event(step, None, accuracy))
+    meter.add(LogLine(rank=0, stream="stdout", text="nothing to add up"))
+    summary = meter.summary(1.0)
     assert (summary.test_loss, summary.test_accuracy) == (None, 0.75)
 
 
 @pytest.mark.parametrize("arrival", [(0, 1), (1, 0)])
 def test_of_ranks_that_evaluate_the_first_counts(arrival: tuple[int, int]) -> None:
-    tally = SummaryMeter(PLAN, 2)
+    meter = SummaryMeter(PLAN, 2)
     for step in (10, 20):
         for rank in arrival:
-            tally.add(evaluation_event(step, step + rank, step / 100 + rank / 10, rank=rank))
-    summary = tally.summary(1.0)
+            meter.add(evaluation_event(step, step + rank, step / 100 + rank / 10, rank=rank))
+    summary = meter.summary(1.0)
     assert (summary.test_loss, summary.test_accuracy) == (20, 0.2)
     assert (summary.best_loss, summary.best_accuracy) == (10, 0.2)
 
 
 def test_the_best_evaluation_is_kept_over_attempts() -> None:
     def evaluated(*accuracies: float, best: float | None = None) -> float | None:
-        tally = SummaryMeter(PLAN, 1, best=Evaluated(accuracy=best))
+        meter = SummaryMeter(PLAN, 1, best=Evaluated(accuracy=best))
         for accuracy in accuracies:
-            tally.add(evaluation_event(1, None, accuracy))
-        return tally.summary(1.0).best_accuracy
+            meter.add(evaluation_event(1, None, accuracy))
+        return meter.summary(1.0).best_accuracy
 
     assert evaluated() is None
     assert evaluated(0.5, 0.75, 0.6) == 0.75
@@ -138,10 +138,10 @@ def test_the_best_evaluation_is_kept_over_attempts() -> None:
 def test_the_best_loss_is_the_least_and_the_best_accuracy_the_greatest(by: str) -> None:
     earlier = Evaluated(0.6, 0.95)
     for best, expected in ((NEVER, (0.3, 0.9)), (earlier, (0.3, 0.95))):
-        tally = SummaryMeter(make_plan(RunConfig(platform="cpu", devices=2, best=by)), 2, best=best)
+        meter = SummaryMeter(make_plan(RunConfig(platform="cpu", devices=2, best=by)), 2, best=best)
         for step, (loss, accuracy) in enumerate([(0.5, 0.9), (None, 0.9), (0.3, 0.8), (0.35, None)], 1):
-            tally.add(evaluation_event(step, loss, accuracy))
-        summary = tally.summary(1.0)
+            meter.add(evaluation_event(step, loss, accuracy))
+        summary = meter.summary(1.0)
         assert (summary.best_loss, summary.best_accuracy) == expected
 
 
@@ -149,8 +149,8 @@ def test_the_best_loss_is_the_least_and_the_best_accuracy_the_greatest(by: str) 
 def test_recorded_runs_end_with_what_their_events_come_to(history: Callable[[], list[AnyEvent]]) -> None:
     *events, end = history()
     assert isinstance(end, RunEnded)
-    tally = SummaryMeter(make_plan(RunConfig(platform="cpu", devices=2)), 2)
+    meter = SummaryMeter(make_plan(RunConfig(platform="cpu", devices=2)), 2)
     for event in events:
-        tally.add(event)
+        meter.add(event)
     told = {name: pytest.approx(figure, abs=1e-3) for name, figure in asdict(end.summary).items()}
-    assert asdict(tally.summary(end.summary.seconds)) == told
+    assert asdict(meter.summary(end.summary.seconds)) == told
