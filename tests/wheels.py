@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuiapp.library.create_environment import RECIPES, Recipe
+from tuiapp.library.environments import RECIPES, Recipe
 
 
 def make_wheel(directory: Path, name: str, version: str) -> None:

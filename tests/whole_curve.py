@@ -1,4 +1,4 @@
-"""What a journal lacks of its run, found out without the program's own `trainers.state.gaps`."""
+"""What a journal lacks of its run, found out without the program's own `trainers.state.history`."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ class TuiApp(ReliableTimers, App[None]):
             self.push_screen(Palette(self.get_system_commands(self.screen)))
 
     def search_themes(self) -> None:
-        from tuiapp.screens.theme_list import ThemeList
+        from tuiapp.screens.pickers import ThemeList
 
         def save(name: str | None) -> None:
             if name:

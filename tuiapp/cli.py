@@ -59,7 +59,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         tell(f"the output could not be written: {error.strerror}")
         return 1
     except Exception as error:
-        from tuiapp.verbs.errors import FOR_THE_USER
+        from tuiapp.verbs.output import FOR_THE_USER
 
         if not isinstance(error, FOR_THE_USER):
             raise
@@ -357,7 +357,7 @@ def _add_environments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]
         description="Creates a virtual environment in which the framework's backends then run, with versions that are "
         "known to work together; with uv where it is installed.",
     )
-    frameworks = Names("tuiapp.library.create_environment", "RECIPES")
+    frameworks = Names("tuiapp.library.environments", "RECIPES")
     create.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help="%(choices)s")
     create.add_argument("--cuda", action="store_true", help="for NVIDIA's GPUs (not tested); default: for CPUs")
     create.set_defaults(does="env:create")

@@ -26,8 +26,7 @@ from trainers.contract.metrics import STEP_TIME, TEST_SECONDS, total
 from trainers.launch.directory import make_directory
 from trainers.launch.prepare import prepare
 from trainers.launch.processes import start_supervisor
-from trainers.state.efficiency import EfficiencyMeter
-from trainers.state.peaks import find_peak
+from trainers.state.efficiency import EfficiencyMeter, find_peak
 
 IMAGES, BATCH = 60_000, 256
 CPU_IMAGES = 2_000

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from tests.wheels import offline
 from trainers.config.catalog import NEWEST_TESTED, is_newer_than_tested
 from trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
-from tuiapp.library.create_environment import (
+from tuiapp.library.environments import (
     RECIPES,
     CancelledError,
     CreateError,
@@ -149,7 +149,7 @@ def test_a_killed_one_does_not_count_and_is_replaced(
 
 def test_a_framework_that_needs_another_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("tuiapp.library.create_environment.sys.version_info", (3, 13, 1))
+    monkeypatch.setattr("tuiapp.library.environments.sys.version_info", (3, 13, 1))
     with pytest.raises(CreateError, match=r"mxnet needs Python 3.11: numpy==1.23.5 does not install on the 3.13 that"):
         describe("mxnet", cuda=False)
     (tmp_path / "python3.11").touch(mode=0o700)

@@ -31,7 +31,7 @@ from trainers.contract.journal import JournalReader
 from trainers.state.curves import Curves
 from trainers.state.digest import read_digest
 from trainers.state.fold import apply
-from trainers.state.gaps import find_gaps
+from trainers.state.history import find_gaps
 from trainers.state.run_state import RunState
 from trainers.state.summary import summarise
 from tuiapp.library.exporters.tables import rows_of

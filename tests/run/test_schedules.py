@@ -8,7 +8,7 @@ import pytest
 
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.rank.schedules import rate_factor
+from trainers.rank.loop import rate_factor
 
 STEPS = 40
 

@@ -23,7 +23,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
 from trainers.state.text import MISSING
 from tuiapp.screens.compare import CompareScreen
-from tuiapp.screens.metric_list import MetricList
+from tuiapp.screens.pickers import MetricList
 from tuiapp.view.chart import ChartOptions
 from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.plot import LEFT_CELLS, Plot

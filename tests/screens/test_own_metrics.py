@@ -19,7 +19,7 @@ from trainers.contract.events import AnyEvent, Facts, RunEnded
 from trainers.state.known_metrics import first_choice, second_choice
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
-from tuiapp.screens.metric_list import MetricList
+from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel

@@ -19,7 +19,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.known_metrics import metric
 from tuiapp.screens.chart_sources import RunSource
-from tuiapp.screens.metric_list import MetricList
+from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.run_reader import RunReader
 from tuiapp.terminal.ascii_filter import AsciiFilter
 from tuiapp.view.chart import Chart, ChartOptions

@@ -18,9 +18,9 @@ from trainers.state.summary import summarise
 from tuiapp.app import TuiApp
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.palette import Palette
+from tuiapp.screens.pickers import ThemeList
 from tuiapp.screens.preferences import bindings, nodes
 from tuiapp.screens.run import RunScreen
-from tuiapp.screens.theme_list import ThemeList
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.facts import wants_ascii
 from tuiapp.terminal.key_names import key_problem

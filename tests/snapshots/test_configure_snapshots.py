@@ -27,8 +27,8 @@ from tuiapp.library.presets import presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.orphans import _question
 from tuiapp.screens.palette import Palette
+from tuiapp.screens.pickers import ThemeList
 from tuiapp.screens.preset_dialogs import SavePreset
-from tuiapp.screens.theme_list import ThemeList
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.option_field import OptionField
 

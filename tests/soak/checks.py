@@ -15,7 +15,7 @@ from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RankStarted,
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.orphans import TOKEN
 from trainers.contract.rundir import RunDir
-from trainers.state.gaps import find_gaps
+from trainers.state.history import find_gaps
 from trainers.state.summary import read_config, summarise
 
 GONE_S = 30.0

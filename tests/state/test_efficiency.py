@@ -10,8 +10,7 @@ import pytest
 from tests import histories as h
 from tests.reported import step_event, with_values
 from trainers.contract.events import AnyEvent, DeviceSample, RankStarted
-from trainers.state.efficiency import EfficiencyMeter
-from trainers.state.peaks import find_peak
+from trainers.state.efficiency import EfficiencyMeter, find_peak
 
 FLOPS = 15_396_864.0
 

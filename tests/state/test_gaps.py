@@ -6,7 +6,7 @@ import pytest
 
 from tests import histories as h
 from trainers.contract.events import AnyEvent, Metrics
-from trainers.state.gaps import Gaps, gaps_in
+from trainers.state.history import Gaps, gaps_in
 
 
 def gaps(*events: AnyEvent) -> Gaps:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests import histories as h
 from tests import node_histories as nodes
 from tests.state.folding import fold
-from trainers.state.node_state import NodeState
+from trainers.state.rank_state import NodeState
 from trainers.state.run_state import RunState
 from tuiapp.view.rank_list import RankRow, SortKey, node_rows, rank_rows
 from tuiapp.widgets.node_scroll import NodeGroups

@@ -27,7 +27,7 @@ from trainers.launch.directory import code_copies, directories, keep_code
 from trainers.launch.errors import LaunchError
 from trainers.launch.prepare import prepare
 from trainers.launch.processes import start_job, start_supervisor
-from trainers.state.gaps import find_gaps
+from trainers.state.history import find_gaps
 from trainers.state.resume_point import ResumePoint, first_usable, has_more, resume_points
 from trainers.state.summary import last_attempt, read_config, read_only_reason, summarise
 

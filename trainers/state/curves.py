@@ -24,8 +24,7 @@ from trainers.contract.metrics import (
     TEST_LOSS,
 )
 from trainers.state.digest import Digest
-from trainers.state.gaps import Gaps
-from trainers.state.history import Attempts
+from trainers.state.history import Attempts, Gaps
 from trainers.state.timeline import Earlier, Timeline, timed, warm_after
 from trainers.state.waiting import NAN, Queue
 

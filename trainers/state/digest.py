@@ -28,7 +28,7 @@ from trainers.contract.events import AnyEvent, Event, Metrics, decode
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS, evaluation_of
 from trainers.contract.rundir import RunDir
-from trainers.state.gaps import Gaps
+from trainers.state.history import Gaps
 from trainers.state.timeline import Timeline
 from trainers.state.totals import Totals
 

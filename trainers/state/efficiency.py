@@ -6,12 +6,13 @@
 - **Model FLOP/s**: FLOPs of the model's forward and backward pass per example (`RunStarted.flops_per_example`: matrix
   products and convolutions alone, nothing recomputed counted twice) times examples per second of training,
   evaluation and checkpoints excluded.
-- **MFU**, model FLOP/s utilization: that over the peak of the run's GPUs in its precision (`trainers.state.peaks`).
+- **MFU**, model FLOP/s utilization: that over the peak of the run's GPUs in its precision (`Peak`).
   Source: Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from copy import copy
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from math import isfinite
 
 from trainers.contract.events import DeviceSample, Event, Metrics, RankStarted, RunStarted
 from trainers.state.digest import Digest
-from trainers.state.peaks import find_peak
 from trainers.state.totals import Totals, TotalsMeter
 
 
@@ -103,3 +103,81 @@ class EfficiencyMeter:
         found = [find_peak(name) for name in self._names.values()]
         peaks = [peak.at(self._precision) if peak else None for peak in found]
         return None if None in peaks else sum(peak for peak in peaks if peak is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Peak of one GPU in FLOP/s by precision; None where it does not support it."""
+
+    float32: float
+    tf32: float | None
+    bfloat16: float | None
+    source: str
+
+    def at(self, precision: str) -> float | None:
+        return {"float32": self.float32, "tf32": self.tf32, "bfloat16": self.bfloat16}.get(precision)
+
+
+_NVIDIA = "https://www.nvidia.com/content"
+_IMAGES = "https://images.nvidia.com"
+_BLACKWELL = "NVIDIA Blackwell datasheet (HGX B200, GB200 NVL72), individual GPU; sparse figures halved"
+_HOPPER = "NVIDIA H100 and H200 datasheets, https://resources.nvidia.com/en-us-tensor-core; sparse figures halved"
+_A100 = f"{_NVIDIA}/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
+_A30 = "NVIDIA A30 datasheet"
+_A40 = f"{_IMAGES}/content/Solutions/data-center/a40/nvidia-a40-datasheet.pdf"
+_A10 = f"{_NVIDIA}/dam/en-zz/Solutions/Data-Center/a10/pdf/a10-datasheet.pdf"
+_A10G = "NVIDIA A10G datasheet, as Full Stack Deep Learning's table of cloud GPUs has it: not an A10's figures"
+_L40S = "NVIDIA L40S datasheet; sparse figures halved"
+_ADA = f"{_IMAGES}/aem-dam/Solutions/Data-Center/l4/nvidia-ada-gpu-architecture-whitepaper-v2.1.pdf"
+_RTX_6000 = "NVIDIA RTX 6000 Ada Generation datasheet; sparse figures halved"
+_GA102 = f"{_NVIDIA}/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"
+_GB202 = f"{_IMAGES}/aem-dam/Solutions/geforce/blackwell/nvidia-rtx-blackwell-gpu-architecture.pdf"
+_VOLTA = f"{_IMAGES}/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"
+_TURING = f"{_NVIDIA}/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf"
+
+_TABLE: tuple[tuple[str, float, float | None, float | None, str], ...] = (
+    # The driver's name without the maker; TFLOP/s in float32, tf32, bfloat16.
+    (r"GB200( .*)?", 80, 1250, 2500, _BLACKWELL),
+    (r"B200( .*)?", 75, 1100, 2250, _BLACKWELL),
+    (r"H[12]00 NVL( .*)?", 60, 417.5, 835.5, _HOPPER),
+    (r"H100 PCIe( .*)?", 51, 378, 756, _HOPPER),
+    (r"(GH200|H200|H[18]00 (SXM5 )?\d+GB HBM3|H[18]00 SXM5)( .*)?", 67, 494.5, 989.5, _HOPPER),
+    (r"A[18]00[- ].*", 19.5, 156, 312, _A100),
+    (r"A30", 10.3, 82, 165, _A30),
+    (r"A40", 37.4, 74.8, 149.7, _A40),
+    (r"A10", 31.2, 62.5, 125, _A10),
+    (r"A10G", 35, 35, 70, _A10G),
+    (r"L40S", 91.6, 183, 362, _L40S),
+    (r"L40", 90.5, 90.5, 181, _ADA),
+    (r"L4", 30.3, 60, 121, _ADA),
+    (r"RTX A6000", 38.7, 77.4, 154.8, _GA102),
+    (r"RTX 3090", 35.6, 35.6, 71, _GA102),
+    (r"RTX 3080( 10GB)?", 29.8, 29.8, 59.5, _GA102),
+    (r"RTX 3070", 20.3, 20.3, 40.6, _GA102),
+    (r"RTX 6000 Ada Generation", 91.1, 182.1, 364.2, _RTX_6000),
+    (r"RTX 4090", 82.6, 82.6, 165.2, _ADA),
+    (r"RTX 4080", 48.7, 48.7, 97.5, _ADA),
+    (r"RTX 4070 Ti", 40.1, 40.1, 80.2, _ADA),
+    (r"RTX 5090", 104.8, 104.8, 209.5, _GB202),
+    (r"RTX 5080", 56.3, 56.3, 112.6, _GB202),
+    (r"RTX 5070 Ti", 43.9, 43.9, 87.9, _GB202),
+    (r"V100-SXM[23]-.*", 15.7, None, None, _VOLTA),
+    (r"V100-PCIE-.*", 14, None, None, _VOLTA),
+    (r"V100S-PCIE-.*", 16.4, None, None, _VOLTA),
+    (r"T4", 8.1, None, None, _TURING),
+)
+
+
+def find_peak(device_name: str) -> Peak | None:
+    """Returns the peak of the GPU with that driver or framework name; None where it is not known."""
+    name = re.sub(r"^((NVIDIA|Tesla|GeForce) )+", "", device_name.strip())
+    if "MIG" in name or "Laptop" in name:
+        return None
+    for pattern, float32, tf32, bfloat16, source in _TABLE:
+        if re.fullmatch(pattern, name):
+            return Peak(float32 * 1e12, _tera(tf32), _tera(bfloat16), source)
+    return None
+
+
+def _tera(value: float | None) -> float | None:
+    return None if value is None else value * 1e12

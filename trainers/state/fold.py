@@ -17,8 +17,7 @@ from trainers.state.messages import (
     describe_queued,
     describe_start,
 )
-from trainers.state.node_state import MAX_NODES, NodeState
-from trainers.state.rank_state import RankState
+from trainers.state.rank_state import MAX_NODES, NodeState, RankState
 from trainers.state.readings import MOST_GPUS, new_gpu
 from trainers.state.run_state import EFFICIENCY_WINDOW_S, LogEntry, RunState, Stream
 from trainers.state.text import join_words, sanitize

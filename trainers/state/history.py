@@ -1,4 +1,4 @@
-"""Which steps of a run's earlier attempts still count: the only place that decides it.
+"""Which steps of a run count, and which its journal lacks: the only place that decides it.
 
 What an attempt did after the step from which a later one continues does not count: that one does it again. A built-in
 trainer names this step as it starts. A script resumes from a checkpoint of its own: its first metrics of training show
@@ -10,9 +10,11 @@ it, and as long as there are none, all that earlier attempts did counts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from trainers.contract.events import AnyEvent, Event, Metrics, RunStarted
-from trainers.contract.metrics import MAX_STEP
+from trainers.contract.journal import JournalReader
+from trainers.contract.metrics import MAX_RANKS, MAX_STEP, STEP_TIME
 
 
 class Attempts:
@@ -47,3 +49,94 @@ def counted_steps(events: Iterable[AnyEvent]) -> dict[int, int]:
             earlier = range(1, attempts.present.attempt)
             counted |= {attempt: min(step, counted.get(attempt, step)) for attempt in earlier}
     return counted
+
+
+MAX_GAPS = 1000
+"""Per journal; beyond that it is damaged throughout."""
+
+NAMED = 3
+
+
+class Gaps:
+    """Finds the steps that no rank's record covers, in the history in force.
+
+    A rank that reports `step_time` reports every step, in order; one that does not may skip some. Steps are missing if
+    an event begins later than the previous one ended, or if an attempt resumes from a later step than the attempt
+    before has on record. What an attempt did after the step from which a later one resumes does not count.
+    """
+
+    def __init__(self) -> None:
+        self.last: dict[int, int] = {}
+        """Each rank's last step; empty before the first attempt."""
+        self.found: list[tuple[int, int]] = []
+        """First and last step of each gap of each rank."""
+
+    def add(self, event: Metrics) -> None:
+        if STEP_TIME in event.values:
+            before = self.last.get(event.rank)
+            self.last[event.rank] = max(event.last_step, before or 0)
+            if before is not None:
+                self._note(before + 1, event.first_step - 1)
+
+    def begin(self, step: int, world_size: int, *, seen: bool = False) -> None:
+        """Begins an attempt after `step`, 0 for the beginning, with `world_size` ranks (or devices).
+
+        `seen`: the attempt's first metrics show the step, not its start: what is missing before is not known from it.
+        """
+        self.found = [(first, min(last, step)) for first, last in self.found if first <= step]
+        if seen:
+            self.last = {rank: min(last, step) for rank, last in self.last.items() if last and rank < world_size}
+            return
+        for rank, last in self.last.items():
+            if rank < world_size:
+                self._note(last + 1, step)
+        self.last = dict.fromkeys(range(min(world_size, MAX_RANKS)), step)
+
+    def _note(self, first: int, last: int) -> None:
+        if first <= last and len(self.found) < MAX_GAPS:
+            self.found.append((first, last))
+
+    @property
+    def count(self) -> int:
+        return len(self.found)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last step of each gap, ascending, merged over all ranks."""
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted(self.found):
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+            else:
+                joined.append((first, last))
+        return joined
+
+    @property
+    def short(self) -> str:
+        """What is missing in a few words; "" for nothing."""
+        spans = self.spans
+        named = [f"{first:,} to {last:,}" if first < last else f"{first:,}" for first, last in spans[:NAMED]]
+        more = f" and {len(spans) - NAMED} more" if len(spans) > NAMED else ""
+        return f"steps {', '.join(named)}{more} missing" if spans else ""
+
+    @property
+    def words(self) -> str:
+        """What is missing, in more words; "" for nothing."""
+        short = self.short
+        return f"{short} from the journal, with their evaluations and checkpoints" if short else ""
+
+
+def gaps_in(events: Iterable[AnyEvent]) -> Gaps:
+    """Returns the steps that a run's events, from its first on, lack."""
+    gaps, attempts = Gaps(), Attempts()
+    for event in events:
+        if (step := attempts.add(event)) is not None and (begun := attempts.present) is not None:
+            gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
+        if isinstance(event, Metrics):
+            gaps.add(event)
+    return gaps
+
+
+def find_gaps(journal: Path) -> Gaps:
+    """Searches a whole journal for missing steps."""
+    return gaps_in(JournalReader(journal).rest())

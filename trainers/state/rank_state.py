@@ -1,14 +1,14 @@
-"""The state of one rank."""
+"""The state of one rank, and of one node."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from trainers.contract.events import FrameworkMemory, Metrics, PhaseName, RankFailed, RankSample
+from trainers.contract.events import FrameworkMemory, HostSample, Metrics, PhaseName, RankFailed, RankSample
 from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, loss_of, total
-from trainers.state.readings import HISTORY
+from trainers.state.readings import HISTORY, HostHistory
 
 PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
 SILENT_AFTER_S = 5.0  # a rank in training is silent after this long, unless its steps are longer
@@ -155,3 +155,17 @@ class RankState:
         if now - self.last_time > self.silent_after_s:
             return max(0, leader.step - self.step)
         return max(0, int(leader.pace.step_at(self.last_time)) - self.step)
+
+
+NodeStatus: TypeAlias = Literal["awaited", "joined", "silent", "lost"]
+
+MAX_NODES = 1024
+
+
+@dataclass(slots=True)
+class NodeState:
+    number: int
+    host: str = ""  # its name; "" before it has joined
+    status: NodeStatus = "awaited"
+    sample: HostSample | None = None  # the latest
+    history: HostHistory = field(default_factory=HostHistory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
@@ -19,10 +19,9 @@ from trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
 from trainers.state.array_state import ArrayState, Device
 from trainers.state.curves import Curves, SampledCurve
 from trainers.state.efficiency import EfficiencyMeter
-from trainers.state.gaps import Gaps
+from trainers.state.history import Gaps
 from trainers.state.known_metrics import UTILIZATION, ordered
-from trainers.state.node_state import NodeState
-from trainers.state.rank_state import RankState
+from trainers.state.rank_state import NodeState, RankState
 from trainers.state.readings import GpuState, HostHistory
 from trainers.state.resume_point import has_more
 from trainers.state.text import sanitize, without_directories
@@ -392,3 +391,31 @@ class RunState:
         changed = frozenset(self.changed)
         self.changed.clear()
         return changed
+
+
+TOLERATED_S = 5.0
+"""Events take this long to arrive: a smaller difference counts as none."""
+
+
+class RunClock:
+    """`clock` returns this machine's time, in seconds since the epoch.
+
+    An event that arrives while the run is watched has just happened: its time shows what the supervisor's clock says.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._newest = 0.0
+        self._watched = False
+        self._ahead_s = 0.0
+
+    def now(self) -> float:
+        return self._clock() + self._ahead_s
+
+    def hear(self, newest: float, *, more: bool) -> None:
+        """Takes the time of a run's newest event; `more` if there are older ones still to be read."""
+        if newest > self._newest and self._watched:
+            ahead = newest - self._clock()
+            self._ahead_s = ahead if abs(ahead) > TOLERATED_S else 0.0
+        self._newest = newest
+        self._watched |= not more

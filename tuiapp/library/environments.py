@@ -1,14 +1,306 @@
-"""The environments that the backends' ranks run in."""
+"""The environments that the backends' ranks run in; `tuiapp env create` makes a virtual one for a framework."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.files import make_private, write_atomically
 from trainers.config.installed import Installed
-from trainers.config.interpreters import Interpreter, find_interpreters, why_not
+from trainers.config.interpreters import COMPLETE, Interpreter, environments_dir, find_interpreters, why_not
 from trainers.config.machine import Machine
+from trainers.contract.lock import take
+from trainers.contract.rundir import RUN_ID
+
+CPU_TORCH = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's own index: what PyPI has for x86 is built for CUDA."""
+
+MEASURE_S = 2.0
+POLL_S = 0.1
+LAST_BYTES = 4000
+END_S = 5.0
+"""From SIGTERM to SIGKILL for an installer."""
+
+# The last ones for Python 3.11 are older than those for Python of today.
+_NUMPY, _JAX, _FLAX = ("2.5.5", "0.12.0.1", "0.12.12") if sys.version_info >= (3, 12) else ("2.4.6", "0.10.2", "0.12.8")
+_COMMON = (f"numpy=={_NUMPY}", "msgspec==0.22.0")
+_TORCH, _KERAS, _FILELOCK = "torch==2.15.0", "keras==3.15.1", "filelock==4.2.12"
+_WITH_JAX = (f"flax=={_FLAX}", "optax==0.2.8", _FILELOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Versions that work together."""
+
+    requirements: tuple[str, ...]
+    megabytes: tuple[int, int]
+    """About what they download, and take on the disk, for x86-64."""
+    cuda: tuple[str, ...] = ()
+    """The same for NVIDIA's GPUs; empty if there are none for those of today."""
+    cuda_megabytes: tuple[int, int] = (0, 0)
+    index: str = ""
+    """Searched besides the usual one for what runs on CPUs."""
+    python: str = ""
+    """The only version of Python that it runs on; "" for that of tuiapp."""
+
+
+RECIPES = {
+    "torch": Recipe(
+        (_TORCH, *_COMMON), (210, 950),
+        cuda=(_TORCH, *_COMMON), cuda_megabytes=(2500, 5600), index=CPU_TORCH,
+    ),
+    "jax": Recipe(
+        (f"jax=={_JAX}", *_WITH_JAX, *_COMMON), (170, 760),
+        cuda=(f"jax[cuda13]=={_JAX}", *_WITH_JAX, *_COMMON), cuda_megabytes=(2500, 4300),
+    ),
+    "keras": Recipe(
+        (_KERAS, f"jax=={_JAX}", _TORCH, _FILELOCK, *_COMMON), (340, 1600),
+        cuda=(_KERAS, f"jax[cuda13]=={_JAX}", _TORCH, _FILELOCK, *_COMMON),
+        cuda_megabytes=(3500, 6400), index=CPU_TORCH,
+    ),
+    # It imports pkg_resources, which later versions of setuptools warn of, or do not have.
+    "mxnet": Recipe(
+        ("mxnet==1.9.1", "numpy==1.23.5", "setuptools==78.1.1", "msgspec==0.22.0"), (70, 300), python="3.11",
+    ),
+}  # fmt: skip
+"""Framework → what its environment is made of."""
+
+Tell: TypeAlias = Callable[[str, int], None]
+"""Takes a line of the installer's, or "" and the bytes that are on the disk by now."""
+
+
+class CreateError(Exception):
+    """An environment was not made or not removed; the message gives the reason and what to do."""
+
+
+class CancelledError(Exception):
+    """The making of an environment was cancelled; nothing is left of it."""
+
+
+def describe(name: str, *, cuda: bool) -> str:
+    """What would be made, what it downloads and takes on the disk; raises CreateError if it cannot be made here."""
+    recipe = _recipe(name, cuda=cuda)
+    _find_python(name, recipe)
+    megabytes = recipe.cuda_megabytes if cuda else recipe.megabytes
+    packages = ", ".join(recipe.cuda if cuda else recipe.requirements)
+    download, disk = (f"{size / 1000:.1f} GB" if size >= 1000 else f"{size} MB" for size in megabytes)
+    return f"{environments_dir() / name}: {packages}. Downloads about {download}, and takes about {disk} on the disk."
+
+
+def create(name: str, tell: Tell, *, cuda: bool = False, again: bool = False, cancelled: Event | None = None) -> Path:
+    """Makes the environment of a framework, in place of the one that there is if `again`; returns its directory.
+
+    Raises CreateError, or CancelledError once `cancelled` is set; nothing is left but the log.
+    """
+    recipe, cancelled = _recipe(name, cuda=cuda), cancelled or Event()
+    python, directory = _find_python(name, recipe), environments_dir() / name
+    with _alone(name) as lock:
+        if (directory / COMPLETE).exists():
+            if not again:
+                raise CreateError(f"{directory} is there already. To make it anew: tuiapp env remove {name}")
+            _check_not_used(directory)
+        _remove(directory)
+        try:
+            directory.mkdir(mode=0o700)
+            with log_path(name).open("wb", buffering=0) as log:
+                for command in _commands(recipe, directory, python, cuda=cuda):
+                    _run(command, directory, log, lock, tell, cancelled)
+            _check(name, directory)
+            shutil.rmtree(directory / "tmp", ignore_errors=True)
+            write_atomically(directory / COMPLETE, b"")
+        except BaseException as error:
+            # Ctrl-C, too.
+            shutil.rmtree(directory, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise CreateError(f"{directory} cannot be made: {error.strerror or error}.") from error
+            raise
+    return directory
+
+
+def remove(name: str) -> Path:
+    """Removes an environment; returns its directory. Raises CreateError if there is none, or if it is used."""
+    directory = environments_dir() / name
+    if name not in RECIPES or not directory.exists():
+        there = ", ".join(one for one in RECIPES if (environments_dir() / one / COMPLETE).exists()) or "none"
+        raise CreateError(f"There is no environment {name!r} in {environments_dir()}; there are: {there}.")
+    with _alone(name):
+        _check_not_used(directory)
+        try:
+            _remove(directory)
+        except OSError as error:
+            raise CreateError(f"{directory} cannot be removed: {error.strerror or error}.") from error
+    return directory
+
+
+def log_path(name: str) -> Path:
+    """What the installer said when an environment was made for the last time."""
+    return environments_dir() / f"{name}.log"
+
+
+def _recipe(name: str, *, cuda: bool) -> Recipe:
+    recipe = RECIPES[name]
+    if cuda and not recipe.cuda:
+        raise CreateError(f"There is no build of {recipe.requirements[0]} for today's GPUs; leave out --cuda.")
+    return recipe
+
+
+def _find_python(name: str, recipe: Recipe) -> str:
+    """The interpreter that the environment is made with; for uv also a version, which it finds or downloads."""
+    own = "{}.{}".format(*sys.version_info)
+    if recipe.python in ("", own):
+        return sys.executable
+    if shutil.which("uv"):
+        return recipe.python
+    if found := shutil.which(f"python{recipe.python}"):
+        return found
+    raise CreateError(
+        f"{name} needs Python {recipe.python}: {recipe.requirements[1]} does not install on the {own} that runs "
+        f"tuiapp. Install python{recipe.python}, with its venv, or uv, which downloads one."
+    )
+
+
+def _commands(recipe: Recipe, directory: Path, python: str, *, cuda: bool) -> Iterator[list[str]]:
+    there = str(directory / "bin" / "python")
+    requirements = recipe.cuda if cuda else recipe.requirements
+    index = ["--extra-index-url", recipe.index] if recipe.index and not cuda else []
+    if uv := shutil.which("uv"):
+        # Of all indices the best version, as pip does.
+        best = ["--index-strategy", "unsafe-best-match"] if index else []
+        yield [uv, "venv", "--seed", "--no-project", "--allow-existing", "--python", python, str(directory)]
+        yield [uv, "pip", "install", "--python", there, *index, *best, *requirements]
+    else:
+        yield [python, "-m", "venv", str(directory)]
+        yield [there, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *index, *requirements]
+
+
+def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Tell, cancelled: Event) -> None:
+    """Runs an installer to its end; raises CreateError with its last words if it fails."""
+    temporary = directory / "tmp"
+    temporary.mkdir(exist_ok=True)
+    # PYTHONPATH: what is there would count as installed.
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    with _started(command, {**environment, "TMPDIR": str(temporary)}, lock) as process:
+        said, measured, out = b"", 0.0, process.stdout
+        assert out is not None
+        while True:
+            if cancelled.is_set():
+                raise CancelledError
+            if select.select([out], [], [], POLL_S)[0]:
+                part = os.read(out.fileno(), 1 << 16)
+                if not part:
+                    break
+                log.write(part)
+                *lines, _ = (said.rpartition(b"\n")[2] + part).decode(errors="replace").split("\n")
+                said = (said + part)[-LAST_BYTES:]
+                for line in lines:
+                    tell(line.strip(), 0)
+            if time.monotonic() - measured > MEASURE_S:
+                tell("", _size(directory))
+                measured = time.monotonic()
+        code = process.wait()
+    if code:
+        last = [line for line in said.decode(errors="replace").splitlines() if line.strip()][-3:]
+        raise CreateError("\n".join([*last, f"{command[0]} failed. All that it said: {log.name}"]))
+
+
+@contextmanager
+def _started(command: list[str], environment: dict[str, str], lock: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts an installer; ends it if the block is left before it has ended."""
+    # Ctrl-C before `Popen` returns would leave a process that nobody ends.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with ExitStack() as ended:
+        ended.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
+            # An installer that outlives us holds the lock: nobody makes the same environment beside it.
+            pass_fds=(lock,),
+            start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        ended.callback(process.stdout.close)
+        ended.callback(_end, process)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _check(name: str, directory: Path) -> None:
+    """Asks the new interpreter whether it has all that the backends of its framework want."""
+    interpreter = Interpreter(str(directory / "bin" / "python"), "created", f"see {log_path(name)}")
+    for backend in BACKENDS.values():
+        if backend.framework == name:
+            interpreter.inspect()
+            if reason := why_not(backend.name, interpreter):
+                raise CreateError(reason)
+
+
+def _check_not_used(directory: Path) -> None:
+    import psutil
+
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or [""]
+        if command[0].startswith(f"{directory}{os.sep}"):
+            runs = [word for word in command if RUN_ID.fullmatch(os.path.basename(word))]
+            what = f"run {os.path.basename(runs[0])}" if runs else f"process {process.pid} ({' '.join(command)[:60]})"
+            raise CreateError(f"{directory} is in use by {what}; stop it first.")
+
+
+def _remove(directory: Path) -> None:
+    # First, so that what is left of it if this is interrupted does not count.
+    (directory / COMPLETE).unlink(missing_ok=True)
+    if directory.exists():
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[int]:
+    """Holds the lock of an environment; raises CreateError if somebody else does."""
+    try:
+        make_private(environments_dir())
+        lock = take(environments_dir() / f".{name}.lock", 0.0)
+    except BlockingIOError:
+        raise CreateError(f"Another tuiapp, or what it started, makes or removes the environment {name}.") from None
+    except OSError as error:
+        raise CreateError(f"{environments_dir()} cannot be written: {error.strerror}.") from error
+    try:
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the files below a directory, from which others may vanish meanwhile."""
+    total = 0
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total
 
 
 class Environment(NamedTuple):

@@ -17,7 +17,7 @@ from trainers.state.run_state import RunState
 from trainers.state.text import sanitize
 from tuiapp.library.chart_view import change_view, read_view, view_path
 from tuiapp.screens.arrangement import LEAST_HEIGHT, WIDE
-from tuiapp.screens.metric_list import NOTHING, MetricList
+from tuiapp.screens.pickers import NOTHING, MetricList
 from tuiapp.view.chart import ChartOptions
 from tuiapp.widgets.chart_board import ChartBoard
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Button, Static
 
 from trainers.state.text import format_bytes, sanitize, sanitize_lines
-from tuiapp.library.create_environment import CancelledError, CreateError, create, describe
+from tuiapp.library.environments import CancelledError, CreateError, create, describe
 from tuiapp.screens.dialog import Dialog
 
 

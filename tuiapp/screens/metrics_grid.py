@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from trainers.state.known_metrics import grouped, metric
 from trainers.state.text import plural
-from tuiapp.screens.metric_list import MAX_NAME
+from tuiapp.screens.pickers import MAX_NAME
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.chart import ChartOptions
 from tuiapp.view.grid import MOST, Pages

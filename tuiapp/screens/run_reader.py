@@ -10,8 +10,7 @@ from typing import NamedTuple, get_args
 
 from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
-from trainers.state.run_clock import RunClock
-from trainers.state.run_state import RunState, Topic
+from trainers.state.run_state import RunClock, RunState, Topic
 from tuiapp.feeds.feed import Feed, MetadataFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 

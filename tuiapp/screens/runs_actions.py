@@ -9,7 +9,7 @@ from typing import Any
 from textual.app import App
 
 from trainers.contract.rundir import RunDir
-from trainers.state.gaps import find_gaps
+from trainers.state.history import find_gaps
 from trainers.state.summary import RunInfo
 from trainers.state.text import plural
 from tuiapp.library.export import ExportError, export_to

@@ -8,7 +8,7 @@ from argparse import Namespace
 
 from trainers.config.machine import Machine, inspect_machine
 from trainers.state.text import format_bytes, sanitize
-from tuiapp.library import create_environment
+from tuiapp.library import environments
 from tuiapp.library.environments import Environment, look_at_environments
 from tuiapp.verbs.output import aligned
 
@@ -55,7 +55,7 @@ def _cells(one: Environment, machine: Machine) -> tuple[str, ...]:
 
 def create(options: Namespace) -> int:
     """Makes an environment for a framework; says before how much it downloads and takes, and how far it is."""
-    words = create_environment.describe(options.name, cuda=options.cuda)
+    words = environments.describe(options.name, cuda=options.cuda)
     print(sanitize(words), file=sys.stderr)
     done = 0
 
@@ -65,12 +65,12 @@ def create(options: Namespace) -> int:
         if line.startswith(SHOWN):
             print(sanitize(f"{format_bytes(done):>10}  {line}"), file=sys.stderr)
 
-    directory = create_environment.create(options.name, tell, cuda=options.cuda)
-    print(f"made {sanitize(str(directory))}; log: {create_environment.log_path(options.name)}", file=sys.stderr)
+    directory = environments.create(options.name, tell, cuda=options.cuda)
+    print(f"made {sanitize(str(directory))}; log: {environments.log_path(options.name)}", file=sys.stderr)
     return 0
 
 
 def remove(options: Namespace) -> int:
     """Removes an environment that `create` has made."""
-    print(f"removed {sanitize(str(create_environment.remove(options.name)))}", file=sys.stderr)
+    print(f"removed {sanitize(str(environments.remove(options.name)))}", file=sys.stderr)
     return 0

@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.state.gaps import find_gaps
+from trainers.state.history import find_gaps
 from trainers.state.summary import summarise
 from trainers.state.text import plural, sanitize
 from tuiapp.library.export import ExportError, export_to

@@ -32,8 +32,7 @@ from trainers.state.digest import is_logged
 from trainers.state.known_metrics import format_accuracy, metric
 from trainers.state.messages import describe_checkpoint, describe_queued, describe_result, failure_lines
 from trainers.state.rank_state import RankState
-from trainers.state.run_clock import RunClock
-from trainers.state.run_state import RunState, names
+from trainers.state.run_state import RunClock, RunState, names
 from trainers.state.text import (
     format_clock,
     format_duration,

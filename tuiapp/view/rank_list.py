@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias
 from trainers.contract.metrics import LOSS, STEP_TIME
 from trainers.state.condition import rank_condition
 from trainers.state.curves import ALL
-from trainers.state.node_state import NodeStatus
-from trainers.state.rank_state import Pace, RankState
+from trainers.state.rank_state import NodeStatus, Pace, RankState
 from trainers.state.run_state import RunState
 from trainers.state.signs import Condition, Severity
 from trainers.state.text import (

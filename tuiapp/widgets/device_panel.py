@@ -13,7 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from trainers.state.node_state import NodeState
+from trainers.state.rank_state import NodeState
 from trainers.state.run_state import RunState
 from trainers.state.signs import SYMBOLS
 from trainers.state.text import format_clock

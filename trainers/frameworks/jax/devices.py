@@ -25,9 +25,8 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.rank.evaluation import WORST, Sums, columns
-from trainers.rank.loop import STEPS_IN_FLIGHT
+from trainers.rank.loop import STEPS_IN_FLIGHT, learning_rate
 from trainers.rank.reporter import Reporter
-from trainers.rank.schedules import learning_rate
 from trainers.sources import datasets
 from trainers.sources.arrays import prefetch
 

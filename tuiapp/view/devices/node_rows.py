@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from trainers.contract.events import DeviceSample, HostSample
-from trainers.state.node_state import NodeState
+from trainers.state.rank_state import NodeState
 from trainers.state.readings import memory_percent
 from trainers.state.run_state import RunState
 from trainers.state.signs import SYMBOLS

@@ -1,4 +1,4 @@
-"""Chooses the metric to draw from those that a run has reported."""
+"""Lists to choose from: the metric to draw, and the theme, which is shown while the cursor is on it."""
 
 from __future__ import annotations
 
@@ -61,3 +61,30 @@ class MetricList(Picker[str | None]):
         mark = "✓ " if name == self._drawn else "  "
         # Not fainter than the label: unreadable on the cursor's background in some themes.
         return Content(f"{mark}{label}" if label == own else f"{mark}{label}  ({own})")
+
+
+class ThemeList(Picker[str | None]):
+    """Returns the chosen theme, or None on escape, which shows the former one again."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel", id="dialog.cancel")]
+
+    def __init__(self) -> None:
+        super().__init__("Theme")
+        self._before = self.app.theme
+
+    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+        names = sorted(self.app.available_themes)
+        options = [Option(f"{'✓' if name == self._before else ' '} {name}", id=name) for name in names]
+        return options, names.index(self._before)
+
+    @on(OptionList.OptionHighlighted)
+    def _preview(self, event: OptionList.OptionHighlighted) -> None:
+        self.app.theme = event.option_id or self._before
+
+    @on(OptionList.OptionSelected)
+    def _choose(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_id)
+
+    def action_cancel(self) -> None:
+        self.app.theme = self._before
+        self.dismiss(None)
