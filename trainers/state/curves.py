@@ -206,8 +206,11 @@ class Curves:
         if (resumed := self.attempts.add(event)) is not None:
             self._go_back(resumed)
         self.gaps.add(event)
-        if admitted := self._admit(event):
-            self._of(event.rank).add(admitted)
+        own = self._of(event.rank)
+        if event.values.keys() <= own.names:
+            own.add(event)
+        elif (admitted := self._admit(event, own)) is not None:
+            own.add(admitted)
         last_step = event.last_step
         if not self.resuming:
             leads = event.rank == 0 and STEP_TIME in event.values
@@ -244,7 +247,7 @@ class Curves:
                 self._go_back(step)
         self.timeline, self.gaps = digest.timeline, digest.gaps
         for (rank, name), series in digest.curves.items():
-            if len(series) and self._knows(rank, name):
+            if len(series) and self._knows(self._of(rank), name):
                 self._of(rank).merge(name, series)
                 if name in (TEST_LOSS, TEST_ACCURACY):
                     self.evaluated = max(self.evaluated, series.last_step)
@@ -285,19 +288,16 @@ class Curves:
     def _capacity(self, rank: int) -> int:
         return _share(self._closest, CLOSE_RANKS, max(0, rank))
 
-    def _admit(self, event: Metrics) -> Metrics | None:
-        if event.values.keys() <= self._of(event.rank).names:
-            return event
-        known = {name: column for name, column in event.values.items() if self._knows(event.rank, name)}
+    def _admit(self, event: Metrics, own: RankCurves) -> Metrics | None:
+        """Returns an event with those of its metrics that have a curve, or may have a new one."""
+        known = {name: column for name, column in event.values.items() if self._knows(own, name)}
         if EXAMPLES in known and STEP_TIME in known:
-            self._knows(event.rank, RATE)
+            self._knows(own, RATE)
         if len(known) == len(event.values):
             return event
         return replace(event, values=known) if known else None
 
-    def _knows(self, rank: int, name: str) -> bool:
-        """Whether a rank has a curve of that name, or may have a new one."""
-        own = self._of(rank)
+    def _knows(self, own: RankCurves, name: str) -> bool:
         if name in own.names:
             return True
         if name not in self.names:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trainers.contract.evaluations import NEVER, Evaluated
 from trainers.contract.events import Metrics
-from trainers.contract.metrics import STEP_TIME
+from trainers.contract.metrics import STEP_TIME, total
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,8 @@ def timed(event: Metrics, after: int) -> tuple[int, float]:
     """Returns how many steps beyond `after` one event reports the time of, and the seconds that they took."""
     step, steps, seconds = event.first_step, 0, 0.0
     column = event.values[STEP_TIME]
+    if step > after and None not in column:
+        return event.last_step - step + 1, total(column, event.counts)
     for each, count in zip(column, event.counts or repeat(1), strict=False):
         if step > after and each is not None:
             steps += count
