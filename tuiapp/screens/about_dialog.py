@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
+from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Label, Static, TextArea
@@ -35,6 +36,10 @@ class AboutDialog(Form[Change | None]):
         yield Label("Note")
         yield TextArea(self._about.note, id="note", soft_wrap=True)
         yield Static(id="verdict", markup=False)
+
+    @on(TextArea.Changed)
+    def _judge_note(self) -> None:
+        self.judge()
 
     def result(self) -> Change:
         """Only what differs from what was shown: somebody else may have changed the rest meanwhile."""

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, OptionList, Static, TextArea
+from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from trainers.state.text import sanitize
@@ -67,7 +67,6 @@ class Form(Dialog[T]):
         self.judge()
 
     @on(Input.Changed)
-    @on(TextArea.Changed)
     def judge(self) -> None:
         fault, verdict = self.fault(), self.query_one("#verdict", Static)
         words, kind = self.verdict(fault)
