@@ -352,11 +352,15 @@ async def test_any_number_of_charts_of_any_sources_share_what_they_are_told_to()
         panels[0].change(metric="loss")
         panels[1].focus()
         await until(pilot, lambda: board.active is panels[1] and not any(panel.is_due for panel in panels))
+        # As after a drawing that took long: the others wait for the next painting.
+        board._waits = True
         board.do("log")
         board.do("axis")
         assert [panel.options.log for panel in panels] == [False, True, False]
         assert [panel.options.axis for panel in panels] == ["time"] * 3
         panels[0].zoom(1)
         assert panels[0].options.window == panels[1].options.window == panels[2].options.window is not None
+        board._draw_others()
+        await until(pilot, lambda: not any(panel.is_due for panel in panels))
         assert panels[0].drawn.x_range == pytest.approx((8.325, 16.5))
         assert panels[2].drawn.is_empty

@@ -225,9 +225,15 @@ class ChartPanel(Vertical, can_focus=True):
         words += ["logarithmic" if options.log else "linear", f"by {options.axis}", smoothing_words(options)]
         return [one for one in words if one]
 
+    def _up_to_date(self) -> Chart:
+        """Returns the chart that the options ask for: its axis may have changed while it waits for its turn."""
+        if self.is_stale:
+            self.draw()
+        return self.drawn
+
     def zoom(self, by: int, column: int | None = None) -> None:
         """Zooms in (1) or out (-1) around a column of dots, by default the cursor's, or the newest."""
-        column, chart = self.cursor if column is None else column, self.drawn
+        column, chart = self.cursor if column is None else column, self._up_to_date()
         window = zoomed(
             self.options.window,
             by,
@@ -240,7 +246,7 @@ class ChartPanel(Vertical, can_focus=True):
 
     def pan(self, by: float) -> None:
         """Pans by a fraction of the visible range; below 0 for earlier."""
-        self.change(window=panned(self.options.window, by, self.drawn.extent))
+        self.change(window=panned(self.options.window, by, self._up_to_date().extent))
 
     def show_whole(self) -> None:
         """Shows the whole run, or if it is shown all values, or again not the first ones."""
