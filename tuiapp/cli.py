@@ -59,7 +59,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         tell(f"the output could not be written: {error.strerror}")
         return 1
     except Exception as error:
-        from tuiapp.verbs.output import FOR_THE_USER
+        from tuiapp.verbs.errors import FOR_THE_USER
 
         if not isinstance(error, FOR_THE_USER):
             raise

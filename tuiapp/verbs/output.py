@@ -1,4 +1,4 @@
-"""What verbs print: data on stdout, narration and errors on stderr."""
+"""What verbs print: data on stdout, narration on stderr."""
 
 from __future__ import annotations
 
@@ -8,17 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from trainers.config.options import ConfigError
-from trainers.contract.about import AboutError
-from trainers.launch import LaunchError
 from trainers.state.text import sanitize
-from tuiapp.library.environments import CreateError
-from tuiapp.library.export import ExportError
-from tuiapp.library.find import UnknownRunError
-from tuiapp.library.manual import TopicError
-from tuiapp.library.presets import PresetError
-from tuiapp.library.removal import RemovalError
-from tuiapp.verbs.facts import UsageError
 
 
 def tell(text: str) -> None:
@@ -39,17 +29,3 @@ def redirect_to_devnull(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-
-
-FOR_THE_USER = (
-    AboutError,
-    ConfigError,
-    CreateError,
-    PresetError,
-    UnknownRunError,
-    LaunchError,
-    RemovalError,
-    ExportError,
-    TopicError,
-    UsageError,
-)

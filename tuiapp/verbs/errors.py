@@ -1,0 +1,27 @@
+"""Errors of the verbs that are shown to the user; imported when there is one, as it loads what the verbs do."""
+
+from __future__ import annotations
+
+from trainers.config.options import ConfigError
+from trainers.contract.about import AboutError
+from trainers.launch import LaunchError
+from tuiapp.library.environments import CreateError
+from tuiapp.library.export import ExportError
+from tuiapp.library.find import UnknownRunError
+from tuiapp.library.manual import TopicError
+from tuiapp.library.presets import PresetError
+from tuiapp.library.removal import RemovalError
+from tuiapp.verbs.facts import UsageError
+
+FOR_THE_USER = (
+    AboutError,
+    ConfigError,
+    CreateError,
+    PresetError,
+    UnknownRunError,
+    LaunchError,
+    RemovalError,
+    ExportError,
+    TopicError,
+    UsageError,
+)
