@@ -21,7 +21,7 @@ from trainers.config.machine import inspect_machine
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import RunEnded
 from trainers.contract.rundir import RunDir
-from tuiapp.library.environments import look_at_environments
+from tuiapp.library.environments import inspect_environments
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -69,7 +69,7 @@ class Box:
     def able(self, *backends: str) -> Iterator[str]:
         """Those of the backends that can train here; of the others the reason is noted."""
         machine = inspect_machine()
-        found = {one.backend: one for one in look_at_environments()}
+        found = {one.backend: one for one in inspect_environments()}
         for backend in backends:
             one = found[backend]
             if reason := one.unavailable or ("" if self.on_cpu else one.without_gpus(machine)):

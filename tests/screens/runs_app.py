@@ -53,7 +53,7 @@ class ListLister(RunsFeed):
         fresh, self.fresh = self.fresh, None
         return fresh
 
-    def look_now(self) -> None:
+    def poll_now(self) -> None:
         self.calls.append("look")
 
     def close(self) -> None:

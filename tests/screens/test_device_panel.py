@@ -161,9 +161,9 @@ async def test_the_processes_of_this_machine_are_listed_only_while_they_are_on_s
         assert panel._reader is None
         await pilot.press("2")
         await until(pilot, lambda: os.getpid() in panel._seen)
-        looked = panel._looked
+        looked = panel._read_at
         panel.show(app.run_screen.state)
-        assert panel._looked == looked
+        assert panel._read_at == looked
 
 
 @pytest.mark.parametrize("key", ["2", "4"])

@@ -19,7 +19,7 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, Queued, encode
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
-from tuiapp.screens.leave import _look
+from tuiapp.screens.leave import _ask
 
 REQUEUED = Queued(job="12", reason="BeginTime", start="2026-11-20T11:30:00", **h.at(20.0))
 
@@ -112,7 +112,7 @@ def test_lists_say_why_it_waits(tmp_path: Path) -> None:
         assert info.status == "queued"
         assert info.summary.seconds >= 0
         assert info.reason == "Slurm job 12 is queued · Resources · expected to start 2026-11-20 11:30:00"
-        question = _look([run])
+        question = _ask([run])
         assert question
         assert question.title == "A run is queued"
     finally:

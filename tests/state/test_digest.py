@@ -69,7 +69,7 @@ def test_a_digest_carried_on_is_that_of_the_whole_journal(run: RunDir, seed: int
     assert carried_on is not None
     assert_same_curves(carried_on, whole)
     assert (carried_on.timeline.steps, carried_on.timeline.times) == (whole.timeline.steps, whole.timeline.times)
-    assert carried_on.effort == whole.effort
+    assert carried_on.totals == whole.totals
     assert (carried_on.forgotten, log_of(carried_on)) == (whole.forgotten, log_of(whole))
 
 

@@ -191,7 +191,7 @@ def test_the_efficiency_of_the_whole_run(run: RunDir) -> None:
     found = read_through(summarise(run))[0]
     for name in whole.__dataclass_fields__:
         assert getattr(found, name) == pytest.approx(getattr(whole, name)), name
-    assert digest.effort.examples > 0
+    assert digest.totals.examples > 0
 
 
 def test_of_runs_side_by_side(run: RunDir) -> None:

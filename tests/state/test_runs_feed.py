@@ -29,7 +29,7 @@ def test_new_runs_are_told_of_at_once_when_asked(tmp_path: Path) -> None:
     feed.start()
     assert taken(feed) == Listing([])
     run = record(tmp_path / "runs", "20261120T101500-torch-ddp-net-3fa1", h.completed())
-    feed.look_now()
+    feed.poll_now()
     assert [info.directory for info in taken(feed).infos] == [run]
     assert feed.take() is None
     feed.close()

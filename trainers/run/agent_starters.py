@@ -39,7 +39,7 @@ class SshAgent:
             self._ssh.stdin.write(secret.encode() + b"\n")
             self._ssh.stdin.close()
         except BrokenPipeError:
-            pass  # it has ended already, and said why
+            pass  # it has ended already, and says why
 
     def refusal(self) -> str:
         """Why it has ended, and what to do about it; "" while it runs."""
@@ -47,14 +47,14 @@ class SshAgent:
         if not code:
             return ""
         lines = read_end(self._log, 0, MAX_SAID_BYTES).split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {code}")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {code}")
         if code == SSH_FAILED:
             cure = f"; `ssh -o BatchMode=yes {self._host} true` must work on this machine"
-        elif said.startswith("tuiapp: "):
-            said, cure = said.removeprefix("tuiapp: "), ""
+        elif last.startswith("tuiapp: "):
+            last, cure = last.removeprefix("tuiapp: "), ""
         else:
             cure = f"; tuiapp {VERSION} must be installed there for {sys.executable}"
-        return f"the agent on {self._host} could not be started: {said}{cure}; see {self._log.name}"
+        return f"the agent on {self._host} could not be started: {last}{cure}; see {self._log.name}"
 
     def end(self) -> None:
         self._ssh.terminate()

@@ -71,7 +71,7 @@ class Channel:
         """The number of the last message read."""
         self.confirmed = 0
         """The number up to which messages are safe on this side: set it once what was read needs no second sending."""
-        self._told = 0
+        self._acked = 0
         self._out = bytearray()
         self._rest = bytearray()
         self.last_seen = 0.0
@@ -127,7 +127,7 @@ class Channel:
         if now - self._pinged >= PING_S:
             self._pinged = now
             self._out += self._encode(0, msgspec.json.encode(Ping(monotonic())))
-        elif self.confirmed - self._told > 200:
+        elif self.confirmed - self._acked > 200:
             self._out += self._encode(0, msgspec.json.encode(Ping(monotonic())))
         self.flush()
 
@@ -193,7 +193,7 @@ class Channel:
             self.ahead_s = message.mono - (message.sent + self.last_seen) / 2
 
     def _encode(self, number: int, body: bytes) -> bytes:
-        self._told = self.confirmed
+        self._acked = self.confirmed
         return b"[%d,%d,%b]\n" % (number, self.confirmed, body)
 
     def _forget(self, confirmed: int) -> None:

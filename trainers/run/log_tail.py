@@ -33,7 +33,7 @@ class LogTail:
         self._cut = False
         self.on_texts: Callable[[list[str]], None] | None = None
         """Called with all lines, of which `poll` returns the first ones, and with each state of a progress bar."""
-        self._unheard: list[bytes] = []
+        self._unmatched: list[bytes] = []
 
     def poll(self, *, final: bool = False) -> list[LogLine]:
         """Returns the lines since the last call; `final`, with the writer gone, also an unfinished last line."""
@@ -49,15 +49,15 @@ class LogTail:
         if final:
             if self._rest and not self._cut:
                 lines.append(self._rest)
-                self._unheard.append(self._rest)
+                self._unmatched.append(self._rest)
             self._rest = b""
         texts = [text for line in lines if (text := _decode(line))]
         self.last_lines.extend(texts)
         if self.on_texts is not None:
-            states = [state for line in self._unheard for state in line.split(b"\r")]
-            if heard := [text for state in states if (text := _decode(state))]:
-                self.on_texts(heard)
-        self._unheard = []
+            states = [state for line in self._unmatched for state in line.split(b"\r")]
+            if written := [text for state in states if (text := _decode(state))]:
+                self.on_texts(written)
+        self._unmatched = []
         kept = texts[:LINES_PER_POLL]
         if passed or len(texts) > len(kept):
             more = f"{passed >> 20:,} MiB more" if passed >> 20 else f"{len(texts) - len(kept):,} more lines"
@@ -96,7 +96,7 @@ class LogTail:
         newest = rest.rstrip(b"\r").rfind(b"\r") + 1
         passed, rest = rest[:newest], rest[newest:]
         if self.on_texts is not None:
-            self._unheard += lines if self._cut else [*lines, passed]
+            self._unmatched += lines if self._cut else [*lines, passed]
         if len(rest) > MAX_LINE_BYTES:
             if not self._cut:
                 lines.append(rest[:MAX_LINE_BYTES])

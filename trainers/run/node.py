@@ -139,13 +139,13 @@ class Agent:
         self._grace_s, self._refused_since = welcome.grace_s, None
         self._interface = interface_of(connection.getsockname()[0])
         self._channel.attach(connection, welcome.received)
-        self._reactor.watch(self._channel.fileno(), self._hear)
+        self._reactor.watch(self._channel.fileno(), self._on_messages)
 
     def _give_up(self, why: str) -> None:
         print(f"tuiapp: {why}", file=sys.stderr)
         self._code = 1
 
-    def _hear(self) -> None:
+    def _on_messages(self) -> None:
         for message in self._channel.read():
             match message:
                 case Begin():

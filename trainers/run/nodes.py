@@ -121,7 +121,7 @@ class _Link:
         self.numbers: set[int] = set()
         """The ranks that it may speak for: by the plan, and those of processes that no agent has started."""
         self.refused = False
-        """It has said what no node may, which was noted."""
+        """It has reported what no node may, which was noted."""
 
     @property
     def name(self) -> str:
@@ -186,7 +186,7 @@ class Nodes:
         number = rank * self._plan.config.nodes // self._plan.world_size
         return f"node {number}, {self._links[number].host if number else socket.gethostname()}"
 
-    def away(self) -> dict[int, str]:
+    def unreachable(self) -> dict[int, str]:
         """The ranks whose node is silent, each with the node's name."""
         return {
             rank: link.name for link in self._links.values() if link.silent_since is not None for rank in link.ranks
@@ -292,21 +292,21 @@ class Nodes:
             self._answer(connection, Challenge(nonce))
 
     def _read_handshake(self, fd: int) -> None:
-        connection, nonce, _, said = self._unauthenticated[fd]
+        connection, nonce, _, received = self._unauthenticated[fd]
         try:
             data = connection.recv(node_wire.MAX_GREETING_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        said += data
-        if not data or len(said) > node_wire.MAX_GREETING_BYTES:
+        received += data
+        if not data or len(received) > node_wire.MAX_GREETING_BYTES:
             self._dismiss(fd)
             return
-        if not said.endswith(b"\n"):
+        if not received.endswith(b"\n"):
             return
         try:
-            greeting = msgspec.json.decode(said, type=Greeting)
+            greeting = msgspec.json.decode(received, type=Greeting)
             proved = is_proved(self._secret, greeting.proof, "agent", nonce, greeting.nonce)
         except (ValueError, RecursionError):
             # No JSON, no UTF-8: whoever that is has not proved anything yet.
@@ -342,11 +342,11 @@ class Nodes:
             connection, Welcome(proof=proof, node=link.number, received=link.channel.received, grace_s=grace_s)
         )
         link.channel.attach(connection, greeting.received)
-        self._reactor.watch(link.channel.fileno(), partial(self._hear, link))
+        self._reactor.watch(link.channel.fileno(), partial(self._on_messages, link))
         if first:
             self._note(link, "joined")
 
-    def _hear(self, link: _Link) -> None:
+    def _on_messages(self, link: _Link) -> None:
         for message in link.channel.read():
             if why := self._fault(link, message):
                 if not link.refused:
@@ -414,13 +414,13 @@ class Nodes:
 
     def _lose(self, lost: list[_Link], now: float) -> None:
         # A switch that fails takes several nodes: all are named, whichever is given up first.
-        away = [link.name for link in self._links.values() if link.silent_since is not None]
-        have = "has" if len(away) == 1 else "have"
+        unreachable = [link.name for link in self._links.values() if link.silent_since is not None]
+        have = "has" if len(unreachable) == 1 else "have"
         for link in lost:
             link.channel.detach()
             self._note(link, "lost")
             since = link.silent_since or now
-            self._fail(link, f"{listed(away)} {have} been out of reach for {now - since:.0f} s", since)
+            self._fail(link, f"{listed(unreachable)} {have} been out of reach for {now - since:.0f} s", since)
 
     def _fail(self, link: _Link, why: str, since: float) -> None:
         link.silent_since = None

@@ -67,10 +67,10 @@ class ScriptMetrics:
         for tail in process.tails:
             lines = MatchedLines(self._pattern)
 
-            def hear(texts: list[str], rank: int = process.rank, lines: MatchedLines = lines) -> None:
-                self._hear(rank, lines, texts)
+            def on_texts(texts: list[str], rank: int = process.rank, lines: MatchedLines = lines) -> None:
+                self._on_texts(rank, lines, texts)
 
-            tail.on_texts = hear
+            tail.on_texts = on_texts
 
     def take(self, now: float) -> list[Metrics | Alert | LogLine]:
         """What was found since the last call; `now` is monotonic."""
@@ -95,7 +95,7 @@ class ScriptMetrics:
         """Another node has found metrics."""
         self._idle.clear()
 
-    def _hear(self, rank: int, lines: MatchedLines, texts: list[str]) -> None:
+    def _on_texts(self, rank: int, lines: MatchedLines, texts: list[str]) -> None:
         for start in range(0, len(texts), LINES_AT_ONCE):
             if self._pattern is None:
                 return

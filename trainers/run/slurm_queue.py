@@ -63,7 +63,7 @@ class Queue:
             if now >= beat_at:
                 beat_at = now + BEAT_S
                 beat(self._lock)
-            if now >= look_at and (job := self._look_and_say()):
+            if now >= look_at and (job := self._query_job()):
                 if job.state in slurm.GONE:
                     self._end_waiting(job.state)
                     return False
@@ -103,7 +103,7 @@ class Queue:
                     self._let_go()
                 return False
 
-    def _look_and_say(self) -> slurm.JobState | None:
+    def _query_job(self) -> slurm.JobState | None:
         try:
             job = slurm.look_up(self._job)
         except slurm.SlurmError as error:

@@ -99,8 +99,8 @@ class StackDump:
         self._pids = {number: rank.pid for number, rank in ranks.items()}
         self._paths = {number: rank.directory / FILE for number, rank in ranks.items() if rank.directory is not None}
         self._before = {rank: _size(path) for rank, path in self._paths.items()}
-        self._told = {rank: path.with_name(COLLECTIVES_FILE) for rank, path in self._paths.items()}
-        self._told_before = {rank: _size(path) for rank, path in self._told.items()}
+        self._reported = {rank: path.with_name(COLLECTIVES_FILE) for rank, path in self._paths.items()}
+        self._told_before = {rank: _size(path) for rank, path in self._reported.items()}
         self._sizes = dict(self._before)
         self._began = self._grown = now
         # Without the file, the handler is the script's own.
@@ -125,8 +125,8 @@ class StackDump:
         own = []
         for rank, path in self._paths.items():
             if text := _read(path, self._before[rank]):
-                told = _read(self._told[rank], self._told_before[rank])
-                own.append(Stacks(rank=rank, pid=self._pids[rank], text=f"{told}\n\n{text}" if told else text))
+                reported = _read(self._reported[rank], self._told_before[rank])
+                own.append(Stacks(rank=rank, pid=self._pids[rank], text=f"{reported}\n\n{text}" if reported else text))
         return [one for one in (*own, *self._heard) if one.text]
 
 
@@ -158,20 +158,20 @@ def suspect(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: 
 
 def suspect_collective(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: "") -> Suspicion | None:
     """Finds the ranks that have not begun a collective in which others wait; None if nobody is known to wait in one."""
-    told = {one.rank: Collectives(int(match[1]), int(match[2]), match[3] or "") for one, match in _told(stacks)}
-    waiting = {rank: own for rank, own in told.items() if own.begun > own.done}
+    reported = {one.rank: Collectives(int(match[1]), int(match[2]), match[3] or "") for one, match in _reported(stacks)}
+    waiting = {rank: own for rank, own in reported.items() if own.begun > own.done}
     if not waiting:
         return None
     number = min(own.done for own in waiting.values()) + 1
     first = next(own.waits_for for own in waiting.values() if own.done + 1 == number)
     what = f"collective {number:,}" + (f", {first}" if first else "")
-    if apart := [rank for rank, own in told.items() if own.begun < number]:
+    if apart := [rank for rank, own in reported.items() if own.begun < number]:
         verb = "has" if len(apart) == 1 else "have"
         return Suspicion(apart, f"{describe_ranks(apart, place_of)} {verb} not begun {what}, in which others wait")
     return Suspicion([], f"all have begun {what}, and none has done it") if len(waiting) == len(stacks) > 1 else None
 
 
-def _told(stacks: list[Stacks]) -> list[tuple[Stacks, re.Match[str]]]:
+def _reported(stacks: list[Stacks]) -> list[tuple[Stacks, re.Match[str]]]:
     found = [(one, _COLLECTIVES.search(one.text)) for one in stacks]
     return [(one, match) for one, match in found if match is not None]
 

@@ -204,7 +204,7 @@ class Supervisor:
 
     def _unreachable(self) -> dict[int, str]:
         """The ranks whose node does not answer, each with the node's name."""
-        return self._nodes.away() if self._nodes is not None else {}
+        return self._nodes.unreachable() if self._nodes is not None else {}
 
     def _advance_nodes(self, now: float) -> None:
         if self._nodes is None:

@@ -117,10 +117,10 @@ def _write_images(path: Path, what: str, count: int, size: int, pictures: Iterab
             number, picture = numbered
             _write_fully(fd, decode(picture, size).tobytes(), begin + number * each)
 
-        done, told = 0, time.monotonic()
+        done, printed_at = 0, time.monotonic()
         for done, _ in enumerate(_in_parallel(write, pictures), start=1):
-            if time.monotonic() - told >= 1:
-                told = time.monotonic()
+            if time.monotonic() - printed_at >= 1:
+                printed_at = time.monotonic()
                 print(f"decoding {what}: {done:,} of {count:,} images", flush=True)
         if done != count:
             raise DatasetError(f"{what} was changed while the run was starting; start it again.")

@@ -59,7 +59,7 @@ class Digest:
     utilization: dict[str, Series] = field(default_factory=dict)
     """GPU UUID → utilization by the step that the run had reached."""
     timeline: Timeline = field(default_factory=Timeline)
-    effort: Totals = field(default_factory=Totals)
+    totals: Totals = field(default_factory=Totals)
     gaps: Gaps = field(default_factory=Gaps)
     forgotten: int = 0
     """Number of events shown in the log that are no longer in `events`."""
@@ -92,7 +92,7 @@ class _Stored(msgspec.Struct, array_like=True):
     start: float | None
     base: float
     end: float
-    effort: Totals
+    totals: Totals
     gaps: list[tuple[int, int]]
     """Spans of steps that some rank lacks."""
     reached: dict[int, int]
@@ -112,7 +112,7 @@ def is_logged(event: AnyEvent | Event) -> bool:
 
 
 def write_digest(
-    run: RunDir, offset: int, curves: Curves, effort: Totals, lines: Sequence[bytes], logged: int, last_line: bytes
+    run: RunDir, offset: int, curves: Curves, totals: Totals, lines: Sequence[bytes], logged: int, last_line: bytes
 ) -> None:
     """Replaces a run's digest by that of `curves` and `lines`, kept events, up to the journal's `last_line`.
 
@@ -135,7 +135,7 @@ def write_digest(
             start=timeline.start,
             base=timeline.base,
             end=timeline.end,
-            effort=effort,
+            totals=totals,
             gaps=curves.gaps.found,
             reached=curves.gaps.last,
             logged=logged,
@@ -192,7 +192,7 @@ def _parse(run: RunDir, data: memoryview) -> Digest | None:
         curves={(one.rank, one.name): _load(one) for one in stored.curves},
         utilization={one.name: _load(one) for one in stored.utilization},
         timeline=timeline,
-        effort=stored.effort,
+        totals=stored.totals,
         gaps=gaps,
         forgotten=max(0, stored.logged - sum(map(is_logged, events))),
     )

@@ -142,14 +142,14 @@ class DigestKeeper:
                 if each.number not in lines:
                     lines[each.number] = ev.encode(_batch_event(rank, each))
         kept = [line for _, line in sorted(lines.items())]
-        write_digest(run, offset, self.curves, self._meter.effort, kept, self._logged, self._last_line)
+        write_digest(run, offset, self.curves, self._meter.totals, kept, self._logged, self._last_line)
 
     def _restore(self, digest: Digest) -> None:
         for event in digest.events:
             self.add(event, ev.encode(event))
         self.curves = Curves(closest=BUCKETS, most=ALL_BUCKETS)
         self.curves.load(digest)
-        self._meter.effort = digest.effort
+        self._meter.totals = digest.totals
         self._logged += digest.forgotten
 
     def _keep(self, line: bytes, most: int, *key: Hashable) -> None:

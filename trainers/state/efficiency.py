@@ -51,7 +51,7 @@ class EfficiencyMeter:
         if isinstance(event, Digest):
             for kept in event.events:
                 self.add(kept)
-            self._meter.effort = copy(event.effort)
+            self._meter.totals = copy(event.totals)
             return
         self._meter.add(event)
         match event:
@@ -70,12 +70,12 @@ class EfficiencyMeter:
         if self.window_s is None:
             return
         if not self._marks or mono - self._marks[-1][0] >= 1:
-            self._marks.append((mono, copy(self._meter.effort)))
+            self._marks.append((mono, copy(self._meter.totals)))
         while len(self._marks) > 1 and self._marks[1][0] <= mono - self.window_s:
             self._marks.popleft()
 
     def efficiency(self) -> Efficiency:
-        totals = self._meter.effort
+        totals = self._meter.totals
         if self._marks:
             totals = totals.since(self._marks[0][1])
         flops = self._flops(totals)

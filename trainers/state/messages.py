@@ -59,16 +59,16 @@ def _how_it_ended(failure: RankFailed) -> str:
         return f"{who} was killed by {failure.signal}{where}{hint}"
     if failure.lost:
         return f"{failure.error}; its ranks had come to step {failure.step:,}" if failure.step else failure.error
-    if said := _what_it_said(failure.error):
-        advice = " — a smaller global_batch_size needs less memory" if _NO_MEMORY.search(said) else ""
-        return f"{who} failed{where}: {said}{advice}"
+    if error := _error_line(failure.error):
+        advice = " — a smaller global_batch_size needs less memory" if _NO_MEMORY.search(error) else ""
+        return f"{who} failed{where}: {error}{advice}"
     left = f"{who} exited with code {failure.exit_code}{where}"
     # As of argparse, or of sys.exit with a text.
     last = sanitize(failure.last_lines[-1], MAX_ERROR_CHARACTERS).strip() if failure.last_lines else ""
     return f"{left}; the last line of its stderr: {last}" if last else f"{left}, {failure.hint or 'without saying why'}"
 
 
-def _what_it_said(error: str) -> str:
+def _error_line(error: str) -> str:
     # A SyntaxError's own line comes after the place it points at.
     lines = [line for line in error.splitlines() if line.strip() and not line.startswith((" ", "File "))]
     return lines[0][:MAX_ERROR_CHARACTERS] if lines else ""
@@ -76,8 +76,8 @@ def _what_it_said(error: str) -> str:
 
 def failure_lines(failure: RankFailed) -> list[str]:
     """A rank's traceback or, without one, the last lines of its stderr."""
-    said = failure.traceback or "\n".join(failure.last_lines)
-    return sanitize_lines(said) if said else []
+    text = failure.traceback or "\n".join(failure.last_lines)
+    return sanitize_lines(text) if text else []
 
 
 def describe_queued(queued: Queued) -> str:

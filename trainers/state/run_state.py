@@ -412,7 +412,7 @@ class RunClock:
     def now(self) -> float:
         return self._clock() + self._ahead_s
 
-    def hear(self, newest: float, *, more: bool) -> None:
+    def sync(self, newest: float, *, more: bool) -> None:
         """Takes the time of a run's newest event; `more` if there are older ones still to be read."""
         if newest > self._newest and self._watched:
             ahead = newest - self._clock()

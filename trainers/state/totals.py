@@ -48,7 +48,7 @@ class Totals(msgspec.Struct):
 
 class TotalsMeter:
     def __init__(self) -> None:
-        self.effort = Totals()
+        self.totals = Totals()
         self._sampled: dict[str, float] = {}
         self._energy: dict[str, tuple[float, float]] = {}
         """GPU → time and value of its last energy figure."""
@@ -68,25 +68,25 @@ class TotalsMeter:
             self._energy.clear()
 
     def add_steps(self, batch: StepTotals) -> None:
-        effort = self.effort
-        effort.examples += batch.examples
-        effort.rank_seconds += batch.seconds
-        effort.waited_seconds += batch.waited
-        effort.reported_seconds += batch.reported_seconds
+        totals = self.totals
+        totals.examples += batch.examples
+        totals.rank_seconds += batch.seconds
+        totals.waited_seconds += batch.waited
+        totals.reported_seconds += batch.reported_seconds
 
     def _sample(self, sample: DeviceSample) -> None:
-        effort = self.effort
+        totals = self.totals
         last = self._sampled.get(sample.uuid)
         self._sampled[sample.uuid] = sample.mono
         passed = sample.mono - last if last is not None else 0.0
         if sample.utilization_percent is not None and 0 < passed <= GAP_S:
-            effort.busy_gpu_seconds += passed * sample.utilization_percent / 100
-            effort.sampled_gpu_seconds += passed
+            totals.busy_gpu_seconds += passed * sample.utilization_percent / 100
+            totals.sampled_gpu_seconds += passed
         if sample.energy_j is not None:
             mono, energy = self._energy.get(sample.uuid, (sample.mono, sample.energy_j))
             gained, passed = max(0.0, sample.energy_j - energy), max(0.0, sample.mono - mono)
             # Its figure continues over a gap, and so does the total, unless it was a sampler that was missing.
             if gained or passed <= GAP_S:
-                effort.energy_j += gained
-                effort.energy_gpu_seconds += passed
+                totals.energy_j += gained
+                totals.energy_gpu_seconds += passed
             self._energy[sample.uuid] = sample.mono, sample.energy_j

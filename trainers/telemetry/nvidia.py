@@ -32,7 +32,7 @@ class NvmlSource:
             pynvml.nvmlShutdown()
         try:
             pynvml.nvmlInit()
-            looked_up = [self._look_up(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+            looked_up = [self._find(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             raise SourceError(nvml_words(error)) from error
         # A control group's rules, as Slurm's, may hide some: CUDA does not count those.
@@ -43,12 +43,12 @@ class NvmlSource:
         parts = {one.uuid: _parts(pynvml, one.handle) for one in present}
         chosen = {*choose(",".join(word for word in words if word not in missing), parts)}
         return [
-            *(self._look_at(pynvml, one) for one in present if chosen & {one.uuid, *parts[one.uuid]}),
+            *(self._open(pynvml, one) for one in present if chosen & {one.uuid, *parts[one.uuid]}),
             # A lost GPU does not even report its UUID; its problem may be reported by its place.
             *(DeadGpu(*self._explain(present, word, words.index(word))) for word in missing),
         ]
 
-    def _look_up(self, nvml: Any, index: int) -> _Found | None:
+    def _find(self, nvml: Any, index: int) -> _Found | None:
         """A GPU; None if this process may not use it. One that does not answer has no handle, its place, and why."""
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -58,7 +58,7 @@ class NvmlSource:
                 return None
             return _Found(index, None, place_name(index), str(error))
 
-    def _look_at(self, nvml: Any, one: _Found) -> NvmlGpu | DeadGpu:
+    def _open(self, nvml: Any, one: _Found) -> NvmlGpu | DeadGpu:
         """Opens one GPU; a failing one does not keep the others from being sampled."""
         if one.handle is None:
             return DeadGpu(one.index, one.uuid, one.problem)

@@ -39,7 +39,7 @@ class EndWatch(PollingThread):
     def add(self, run: RunDir) -> None:
         self.ended.discard(run)
         self._new.append(run)
-        self.look_now()
+        self.poll_now()
 
     def _poll(self) -> Generator[float, None, None]:
         while True:

@@ -22,7 +22,7 @@ class PollingThread:
     def start(self) -> None:
         self._thread.start()
 
-    def look_now(self) -> None:
+    def poll_now(self) -> None:
         self._wake.set()
 
     def close(self) -> None:

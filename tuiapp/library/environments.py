@@ -146,7 +146,7 @@ def remove(name: str) -> Path:
 
 
 def log_path(name: str) -> Path:
-    """What the installer said when an environment was made for the last time."""
+    """What the installer printed when an environment was made for the last time."""
     return environments_dir() / f"{name}.log"
 
 
@@ -193,7 +193,7 @@ def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Te
     # PYTHONPATH: what is there would count as installed.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     with _started(command, {**environment, "TMPDIR": str(temporary)}, lock) as process:
-        said, measured, out = b"", 0.0, process.stdout
+        output, measured, out = b"", 0.0, process.stdout
         assert out is not None
         while True:
             if cancelled.is_set():
@@ -203,8 +203,8 @@ def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Te
                 if not part:
                     break
                 log.write(part)
-                *lines, _ = (said.rpartition(b"\n")[2] + part).decode(errors="replace").split("\n")
-                said = (said + part)[-LAST_BYTES:]
+                *lines, _ = (output.rpartition(b"\n")[2] + part).decode(errors="replace").split("\n")
+                output = (output + part)[-LAST_BYTES:]
                 for line in lines:
                     tell(line.strip(), 0)
             if time.monotonic() - measured > MEASURE_S:
@@ -212,7 +212,7 @@ def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Te
                 measured = time.monotonic()
         code = process.wait()
     if code:
-        last = [line for line in said.decode(errors="replace").splitlines() if line.strip()][-3:]
+        last = [line for line in output.decode(errors="replace").splitlines() if line.strip()][-3:]
         raise CreateError("\n".join([*last, f"{command[0]} failed. All that it said: {log.name}"]))
 
 
@@ -344,7 +344,7 @@ def find_environments() -> list[Environment]:
     return [Environment(backend, one, one.known, why_not(backend, one)) for backend, one in found]
 
 
-def look_at_environments() -> Sequence[Environment]:
+def inspect_environments() -> Sequence[Environment]:
     """All backends' environments; asks the interpreters that are not known, which takes a while."""
     for backend, interpreter in find_interpreters().items():
         if BACKENDS[backend].builtin and not why_not(backend, interpreter):

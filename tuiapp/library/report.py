@@ -140,25 +140,25 @@ def environment_rows(runs: Sequence[Reported]) -> Rows:
 
 def _environment(run: RunDir) -> dict[str, str]:
     try:
-        said = json.loads(read_limited(run.environment, MAX_ENVIRONMENT_BYTES))
+        environment = json.loads(read_limited(run.environment, MAX_ENVIRONMENT_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(said, dict):
+    if not isinstance(environment, dict):
         return {}
-    memory, gpus, words = (said.get(key) for key in ("memory_total_bytes", "gpus", "command_line"))
+    memory, gpus, words = (environment.get(key) for key in ("memory_total_bytes", "gpus", "command_line"))
     names = [str(gpu.get("name")) for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
-    versions = said.get("versions")
+    versions = environment.get("versions")
     texts = {
-        "host": said.get("host"),
-        "platform": said.get("platform"),
-        "CPU cores": said.get("cpu_cores"),
+        "host": environment.get("host"),
+        "platform": environment.get("platform"),
+        "CPU cores": environment.get("cpu_cores"),
         "memory": format_bytes(memory) if isinstance(memory, int | float) else None,
         "GPUs": ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)),
-        "driver": said.get("driver"),
-        "Python": said.get("python"),
+        "driver": environment.get("driver"),
+        "Python": environment.get("python"),
         **(versions if isinstance(versions, dict) else {}),
         "command line": shlex.join(mask_words(map(str, words))) if isinstance(words, list) else None,
-        "working directory": said.get("working_directory"),
-        "git commit": said.get("git_commit"),
+        "working directory": environment.get("working_directory"),
+        "git commit": environment.get("git_commit"),
     }
     return {sanitize(str(key), 60): sanitize(str(text), 300) for key, text in texts.items() if text not in (None, "")}

@@ -129,12 +129,12 @@ class ComparisonSource:
     def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
         """Names the runs or, with a cursor, their values there."""
         if cursor is None:
-            parts, said = [], [brief(run.info) for run in self.feed.runs]
+            parts, texts = [], [brief(run.info) for run in self.feed.runs]
         else:
             parts = [Content.styled(chart.place_words(chart.x_at(cursor)), "bold")]
-            said = self.values(chart, cursor, options.metric)
+            texts = self.values(chart, cursor, options.metric)
         for letter, place, _ in self._shown:
-            parts.append(Content.assemble((f"{letter} ━ ", series_color(place, dark=dark)), said[place]))
+            parts.append(Content.assemble((f"{letter} ━ ", series_color(place, dark=dark)), texts[place]))
         return Content("  ").join(parts)
 
     def why_empty(self, options: ChartOptions) -> str:

@@ -23,7 +23,7 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.about import About
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.state.text import plural, sanitize
-from tuiapp.library.environments import find_environments, look_at_environments
+from tuiapp.library.environments import find_environments, inspect_environments
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
@@ -329,5 +329,5 @@ def inspect_for(screen: ConfigureScreen) -> None:
     with contextlib.suppress(RuntimeError):
         screen.call_later(screen.take_machine, machine, problem)
         if any(one.installed is None for one in find_environments()):
-            look_at_environments()
+            inspect_environments()
             screen.call_later(screen.take_environments)

@@ -58,7 +58,7 @@ class Choice(Dialog[str | None]):
         super().__init__()
         self._question = Question(title, text, choices)
         self._now = now
-        self._looking = False
+        self._asking = False
 
     def compose(self) -> ComposeResult:
         title, text, choices = self._question
@@ -77,20 +77,21 @@ class Choice(Dialog[str | None]):
             self.set_interval(RENEW_S, self._renew)
 
     def _renew(self) -> None:
-        if not self._looking:
-            self._looking = True
-            self.run_worker(self._look())
+        if not self._asking:
+            self._asking = True
+            self.run_worker(self._ask_again())
 
-    async def _look(self) -> None:
+    async def _ask_again(self) -> None:
         assert self._now is not None
         question = await asyncio.wrap_future(in_thread(self._now))
-        self._looking = False
+        self._asking = False
         if question != self._question and self.is_attached:
             self._question = question
             chosen = self.focused.id if self.focused else None
             await self.recompose()
-            answers = self.query(Button)
-            next((answer for answer in answers if answer.id == chosen), answers.first()).focus()
+            # Meanwhile the question may have been answered, and the dialog closed.
+            if answers := self.query(Button):
+                next((answer for answer in answers if answer.id == chosen), answers.first()).focus()
 
     @on(Button.Pressed)
     def _answer(self, event: Button.Pressed) -> None:

@@ -30,14 +30,14 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence
     `going_on` are those that did a moment ago: the question is about them until a slow disk answers.
     """
     known = _question([run.run_id for run in going_on]) if going_on else None
-    look = await soon(in_thread(_look, runs))
-    question = look.result() if look.done() else known
+    asked = await soon(in_thread(_ask, runs))
+    question = asked.result() if asked.done() else known
     if question is None:
         return "leave"
     if isinstance(app.screen, ModalScreen):
         # Asked twice.
         return "stay"
-    answer = await app.push_screen_wait(Choice(*question, now=lambda: _look(runs) or _ended(runs)))
+    answer = await app.push_screen_wait(Choice(*question, now=lambda: _ask(runs) or _ended(runs)))
     if answer == "leave":
         return "leave"
     if answer not in COMMANDS:
@@ -68,7 +68,7 @@ def _stop(runs: Iterable[RunDir], command: Command) -> str:
     return ""
 
 
-def _look(runs: Sequence[RunDir]) -> Question | None:
+def _ask(runs: Sequence[RunDir]) -> Question | None:
     """Returns the question about those that are live; None if none is."""
     live = [run for run in runs if run.is_live()]
     if not live:

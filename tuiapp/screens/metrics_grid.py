@@ -171,12 +171,12 @@ class MetricsGrid(CoveredScreenFix[None]):
         parts = [self._source.title()]
         for group, names in groups.items():
             if names:
-                said = f"{group or 'metrics'} {len(names)}"
-                parts.append(Content.styled(said, "bold" if group == mine else MUTED))
+                label = f"{group or 'metrics'} {len(names)}"
+                parts.append(Content.styled(label, "bold" if group == mine else MUTED))
         room = max(1, width - PAGE_CELLS)
         if sum(part.cell_length + 2 for part in parts) > room:
-            said = f"{mine or 'metrics'} {len(groups[mine])}"
-            parts[1:] = [Content.styled(said, "bold"), Content.styled(plural(len(groups), "group"), MUTED)]
+            label = f"{mine or 'metrics'} {len(groups[mine])}"
+            parts[1:] = [Content.styled(label, "bold"), Content.styled(plural(len(groups), "group"), MUTED)]
         left = Content("  ").join(parts).truncate(room, ellipsis=True)
         place = f"{pages.place + 1} of {len(pages.names)}" if self.large else f"page {pages.page + 1} of {pages.count}"
         chart, options = self.panel.drawn, self.panel.options

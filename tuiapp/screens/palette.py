@@ -71,13 +71,13 @@ class Palette(Picker[None]):
 
 def system_commands(app: App[Any], screen: Screen[Any], textuals: Iterable[SystemCommand]) -> Iterator[SystemCommand]:
     """Yields all that has a key on the screen, the footer's first, and Textual's commands."""
-    said = {"command_palette"}
+    listed = {"command_palette"}
     # Stable: what the footer does not have keeps its order, the program's own before the screen's.
     for node, binding in sorted(own_bindings(screen), key=lambda one: (not one[1].show, not isinstance(one[0], App))):
         # Widgets' keys only move a cursor or the focus unless they have a name; two keys may do the same.
         named, action = isinstance(node, App | Screen) or binding.id, binding.action.removeprefix("app.")
-        if named and action not in said:
-            said.add(action)
+        if named and action not in listed:
+            listed.add(action)
             title = binding.tooltip or binding.description
             yield SystemCommand(title, app.get_key_display(binding), partial(app.run_action, binding.action, node))
     for title, _, command, _ in textuals:

@@ -423,7 +423,7 @@ class RunScreen(CoveredScreenFix[None]):
         from tuiapp.screens.about_dialog import ask_about
 
         if await ask_about(self.app, self.run, self.state.facts.name):
-            self._reader.look_at_about()
+            self._reader.refresh_about()
 
     @work(exclusive=True, group="control")
     async def action_checkpoint(self) -> None:

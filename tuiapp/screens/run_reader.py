@@ -52,7 +52,7 @@ class RunReader:
         """Changed parts that are not shown yet."""
         self._shown_at = time.monotonic()
         self._figures_at = 0.0
-        self._told_at = self._shown_at
+        self._progress_at = self._shown_at
 
     @property
     def now(self) -> float:
@@ -60,7 +60,7 @@ class RunReader:
         return self.replay.now if self.replay else self._clock.now()
 
     def start(self) -> None:
-        self._shown_at = self._told_at = time.monotonic()
+        self._shown_at = self._progress_at = time.monotonic()
         self._about.start()
         self._feed.start()
 
@@ -88,12 +88,12 @@ class RunReader:
                 apply(self.state, event)
             more = len(events) == TAKE
         if not more:
-            self._look_for_life()
+            self._check_lost()
         self.state.note_trouble(self._feed.trouble)
         self._take_about()
         self.state.note_reading(None if (share := self._feed.reading) is None else floor(100 * share) / 100)
         more = more or share is not None
-        self._clock.hear(self.state.last_time, more=more)
+        self._clock.sync(self.state.last_time, more=more)
         if begun_anew:
             self._held |= ALL_TOPICS
         self._held |= self.state.take_changes()
@@ -104,9 +104,9 @@ class RunReader:
             self._held |= {"run", "ranks"} if self.state.is_live else set()
         return Reading(self._due(more), more)
 
-    def look_at_about(self) -> None:
+    def refresh_about(self) -> None:
         """Reads name, tags and note again, which any process may have changed."""
-        self._about.look_now()
+        self._about.poll_now()
 
     def _take_about(self) -> None:
         found, state = self._about.found, self.state
@@ -114,7 +114,7 @@ class RunReader:
             state.about, state.newer, state.planned = found
             self._held |= {"run", "alerts"}
 
-    def _look_for_life(self) -> None:
+    def _check_lost(self) -> None:
         """Updates whether the run is lost."""
         if self._feed.lost:
             self.state.mark_lost(removed=self._feed.removed)
@@ -131,9 +131,9 @@ class RunReader:
         calm = self.state.is_live and "alerts" not in self._held and now - self._figures_at < FIGURES_S
         if more and now - self._shown_at < CATCH_UP_S:
             # How far it has come stands in the header alone, which costs little.
-            if self.state.reading is None or "run" not in self._held or now - self._told_at < FIGURES_S:
+            if self.state.reading is None or "run" not in self._held or now - self._progress_at < FIGURES_S:
                 return frozenset()
-            self._told_at = now
+            self._progress_at = now
             self._held.discard("run")
             return frozenset({"run"})
         due = frozenset(self._held - FIGURES if calm else self._held)

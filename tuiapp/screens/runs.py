@@ -130,7 +130,7 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def on_screen_resume(self) -> None:
         """Shows at once what changed while another screen was on top."""
-        self._lister.look_now()
+        self._lister.poll_now()
 
     def _take(self) -> None:
         if (listing := self._lister.take()) is not None:
@@ -281,12 +281,12 @@ class RunsScreen(CoveredScreenFix[None]):
         """Deletes the marked runs, or else the one under the cursor, after asking."""
         chosen = self._chosen
         if chosen and await confirm_delete(self.app, chosen):
-            self._lister.look_now()
+            self._lister.poll_now()
 
     @work(exclusive=True, group="ask")
     async def action_about(self) -> None:
         if (info := self.current) and await ask_about(self.app, info.directory, info.facts.name):
-            self._lister.look_now()
+            self._lister.poll_now()
 
     def action_copy_path(self) -> None:
         if info := self.current:

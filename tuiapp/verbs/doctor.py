@@ -22,7 +22,7 @@ from trainers.config.settings import is_open_to_others, settings_path
 from trainers.contract.orphans import describe_orphans, end_orphans, find_orphans
 from trainers.state.text import format_bytes, sanitize
 from tuiapp import __version__
-from tuiapp.library.environments import Environment, look_at_environments
+from tuiapp.library.environments import Environment, inspect_environments
 from tuiapp.library.presets import list_presets, presets_dir
 from tuiapp.verbs.settings import read_all
 from tuiapp.verbs.sources import runs_dir
@@ -41,7 +41,7 @@ class Finding:
 
 def examine(options: Namespace) -> int:
     """Prints the findings; returns 0 when all is well, 1 with warnings, 2 when nothing can run or be saved."""
-    environments = look_at_environments()
+    environments = inspect_environments()
     findings = [
         *_programs(),
         *_backends(environments),

@@ -9,7 +9,7 @@ from argparse import Namespace
 from trainers.config.machine import Machine, inspect_machine
 from trainers.state.text import format_bytes, sanitize
 from tuiapp.library import environments
-from tuiapp.library.environments import Environment, look_at_environments
+from tuiapp.library.environments import Environment, inspect_environments
 from tuiapp.verbs.output import aligned
 
 SHOWN = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "ERROR")
@@ -20,7 +20,7 @@ COLUMNS = ("BACKEND", "ENVIRONMENT", "PYTHON", "VERSIONS", "GPUS")
 
 def list_all(options: Namespace) -> int:
     """Prints a line per backend, and beneath it why it cannot run there."""
-    machine, found = inspect_machine(), look_at_environments()
+    machine, found = inspect_machine(), inspect_environments()
     if options.json:
         facts = [
             {

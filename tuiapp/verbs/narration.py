@@ -66,7 +66,7 @@ def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bo
 class PlainNarrator:
     def __init__(self, stream: TextIO, run: RunDir) -> None:
         self._stream, self._run = stream, run
-        self._said_at = time.monotonic()
+        self._printed_at = time.monotonic()
         self._in_trouble = False
 
     def event(self, event: AnyEvent, state: RunState) -> None:
@@ -77,7 +77,7 @@ class PlainNarrator:
     def tick(self, state: RunState) -> None:
         """Called once all available events are folded."""
         self._report_trouble(state)
-        if state.step and state.status != "queued" and time.monotonic() - self._said_at >= LINE_EVERY_S:
+        if state.step and state.status != "queued" and time.monotonic() - self._printed_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
@@ -96,7 +96,7 @@ class PlainNarrator:
 
     def say(self, text: str) -> None:
         """Prints a line."""
-        self._said_at = time.monotonic()
+        self._printed_at = time.monotonic()
         self._try(lambda: self._print(text))
 
     def _try(self, write: Callable[[], None]) -> None:
@@ -125,7 +125,7 @@ class LiveNarrator(PlainNarrator):
 
     def tick(self, state: RunState) -> None:
         self._report_trouble(state)
-        self._clock.hear(state.last_time, more=False)
+        self._clock.sync(state.last_time, more=False)
         if time.monotonic() - self._drawn_at >= FRAME_S:
             self._draw(state)
 

@@ -49,7 +49,7 @@ class DevicePanel(TextPanel, NodeScroll):
         super().__init__(id=id, classes=classes)
         self._reader: ProcessReader | None = None
         self._seen: dict[int, Seen] = {}
-        self._looked = -LOOK_S
+        self._read_at = -LOOK_S
         self._keys: list[ProcessKey] = []
         self._lists_all = False
         """Whether a large panel lists all nodes, and shows none."""
@@ -161,7 +161,7 @@ class DevicePanel(TextPanel, NodeScroll):
         from tuiapp.view.devices.processes import process_rows_of, sort_keys
 
         if self._is_here(state, node):
-            self._look()
+            self._refresh_processes()
             seen = self._seen
         else:
             seen = {}
@@ -179,12 +179,12 @@ class DevicePanel(TextPanel, NodeScroll):
         host = state.nodes[node].host if state.nodes else state.started.host if state.started else ""
         return state.is_live and not state.replayed and host == gethostname()
 
-    def _look(self) -> None:
+    def _refresh_processes(self) -> None:
         """Reads the processes, now and then, and only while they are on screen."""
         now = monotonic()
-        if now - self._looked < LOOK_S or not (self.display and self.screen.is_current):
+        if now - self._read_at < LOOK_S or not (self.display and self.screen.is_current):
             return
-        self._looked = now
+        self._read_at = now
         self.run_worker(self._read_processes(), exclusive=True)
 
     async def _read_processes(self) -> None:

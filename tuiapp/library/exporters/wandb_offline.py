@@ -52,8 +52,8 @@ def write(path: Path, run: RunDir, what: What) -> int:
         )
         found = list(Path(own, "wandb").glob("offline-run-*"))
         if done.returncode or len(found) != 1:
-            said = done.stderr.strip().splitlines() or ["it wrote nothing"]
-            raise OSError(f"wandb failed: {said[-1]}")
+            stderr = done.stderr.strip().splitlines() or ["it wrote nothing"]
+            raise OSError(f"wandb failed: {stderr[-1]}")
         shutil.rmtree(found[0] / "tmp", ignore_errors=True)
         found[0].rename(path / found[0].name)
         return int(done.stdout.split()[-1])

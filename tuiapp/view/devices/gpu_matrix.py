@@ -134,7 +134,7 @@ def _state(view: GpuView, room: int) -> Cell:
     return [Span("● in use" if used else "○ free", "muted")]
 
 
-def _told(view: GpuView, text: str) -> Cell:
+def _figure(view: GpuView, text: str) -> Cell:
     hot = view.condition is not None and view.condition.severity == "error"
     return [Span(text, "muted" if hot else "bold")] if text else []
 
@@ -233,7 +233,7 @@ def _meter_rows(meter: _Meter, views: Sequence[GpuView], room: int, graph_rows: 
     for view in views:
         percent = meter.share(view.gpu.sample)
         severity = meter.level(percent)
-        told = _told(view, tell(view.gpu.sample))
+        told = _figure(view, tell(view.gpu.sample))
         if told and severity != "good":
             told += [Span(" "), sign(severity)]
         bar = bar_span(percent, beside or room, severity)
