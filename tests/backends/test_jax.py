@@ -12,6 +12,7 @@ import optax
 import pytest
 
 from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, check_predictions, train
+from tests.slow import mostly_slow
 from trainers.config.catalog import BACKENDS
 from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
@@ -25,7 +26,7 @@ MLP = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"
 )
 
-pytestmark = pytest.mark.parametrize("backend", JAX_BACKENDS)
+pytestmark = pytest.mark.parametrize("backend", mostly_slow(JAX_BACKENDS, "jax-sharding"))
 
 
 def _train(backend: str, devices: int, base: RunConfig = MLP, *, stop_at: int = 0, **changes: object) -> Recorder:

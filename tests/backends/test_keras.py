@@ -49,6 +49,7 @@ def test_what_is_saved_and_what_is_exported() -> None:
     assert (logits.argmax(1) == arrays.y_test).mean() == pytest.approx(told.evaluations[-1].accuracy)
 
 
+@pytest.mark.slow
 def test_what_was_trained_on_floats_takes_floats_as_they_are(tmp_path: Path) -> None:
     shelf = Exports()
     stored = make_arrays((28, 28), train=300, test=91)

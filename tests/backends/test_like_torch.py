@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.frameworks.weights import from_torch
+from tests.slow import mostly_slow
 from trainers.backends.jax_sharding import make_step
 from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
@@ -26,7 +27,7 @@ STEPS = 20
 
 
 @pytest.mark.parametrize(("model", "flattened"), [("mlp", (28, 28, 1)), ("net", (5, 5, 64))])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", mostly_slow(["sgd", "adam"], "adam"))
 def test_twenty_steps(model: str, flattened: tuple[int, int, int], optimizer: str) -> None:
     config = RunConfig(model=model, optimizer=optimizer, learning_rate=0.002, weight_decay=1e-3, schedule="linear")
     torch.manual_seed(0)

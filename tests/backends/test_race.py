@@ -19,6 +19,7 @@ from tests.backends.recorder import Recorder
 from tests.benchmarks import race
 from tests.benchmarks.bare import on_torch
 from tests.benchmarks.bare.common import Race
+from tests.slow import mostly_slow
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
@@ -118,7 +119,7 @@ bare.main()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("backend", ["jax-sharding", "jax-pmap", "keras-jax"])
+@pytest.mark.parametrize("backend", mostly_slow(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding"))
 def test_on_jax_both_compute_in_the_same_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, precision: str
 ) -> None:

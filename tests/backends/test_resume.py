@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.backends.recorder import ONE_PROCESS, Recorder, Shelf, train
+from tests.slow import mostly_slow
 from trainers.config.run_config import RunConfig
 
 CONFIG = RunConfig(
@@ -19,7 +20,7 @@ def _losses(told: Recorder) -> dict[int, list[float]]:
     return dict(zip((step.step for step in told.steps), told.losses(), strict=True))
 
 
-@pytest.mark.parametrize("backend", ONE_PROCESS)
+@pytest.mark.parametrize("backend", mostly_slow(ONE_PROCESS, "jax-sharding"))
 @pytest.mark.parametrize(
     ("optimizer", "save_at"),
     [
@@ -41,7 +42,7 @@ def test_the_curve_goes_on_as_if_nothing_had_happened(backend: str, optimizer: s
     assert rest.evaluations == [one for one in whole.evaluations if one.step > save_at]
 
 
-@pytest.mark.parametrize("backend", ONE_PROCESS)
+@pytest.mark.parametrize("backend", mostly_slow(ONE_PROCESS, "jax-sharding"))
 def test_on_other_devices_it_goes_on_nearly_the_same(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model="mlp", optimizer="sgd")
     shelf = Shelf()
@@ -51,7 +52,7 @@ def test_on_other_devices_it_goes_on_nearly_the_same(backend: str) -> None:
     assert [sum(losses) / 4 for losses in rest.losses()] == pytest.approx(means, abs=1e-5)
 
 
-@pytest.mark.parametrize("backend", ONE_PROCESS)
+@pytest.mark.parametrize("backend", mostly_slow(ONE_PROCESS, "mxnet-gluon"))
 def test_a_checkpoint_that_does_not_fit_is_refused(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model="mlp", max_steps=3)
     shelf = Shelf()

@@ -14,6 +14,7 @@ from tests.backends.recorder import ONE_PROCESS, Shelf, check_predictions, train
 from tests.frameworks.weights import from_torch, gluon_arrays, into_keras
 from tests.processes.harness import launched
 from tests.reported import Evaluation, values
+from tests.slow import mostly_slow
 from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
@@ -79,7 +80,7 @@ def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
     return shelf.saved[0]._replace(model=named_leaves(from_torch(module, like, flattened)))
 
 
-@pytest.mark.parametrize("backend", ONE_PROCESS)
+@pytest.mark.parametrize("backend", mostly_slow(ONE_PROCESS, "jax-sharding", "mxnet-gluon"))
 def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
     config = msgspec.structs.replace(by_torch.config, backend=backend)
     told = train(config, shelf=Shelf(carried(config, by_torch.flattened)))

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.backends.recorder import Shelf, train_plan
+from tests.slow import mostly_slow
 from tests.user_files import write_data
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
@@ -26,7 +27,7 @@ from trainers.sources import user_data
         ("mxnet-gluon", 3),
     ],
 )
-@pytest.mark.parametrize("name", ["arrays", "mapped"])
+@pytest.mark.parametrize("name", mostly_slow(["arrays", "mapped"], "mapped"))
 def test_streamed_is_resident(tmp_path: Path, backend: str, devices: int, name: str) -> None:
     value = write_data(tmp_path, name)
     config = RunConfig(

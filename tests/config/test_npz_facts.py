@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
+import struct
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.npz import NpzArrays, make_arrays, write_npz
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import find_dataset
 from trainers.config.files import absolute
 from trainers.config.npz import read_facts
+
+DESCRIPTIONS = st.sampled_from(["'<f8'", "'|u1'", "'|O'", "'<U1'", "3", "[('a', '<f8')]", "'<f9'", "(", "'" + "f" * 90])
+FLAGS = st.sampled_from(["False", "True", "None", "0"])
+SHAPES = st.one_of(
+    st.just("(9, 4, 4)"),
+    st.lists(st.integers(-2, 10) | st.integers(), max_size=5).map(lambda sizes: str(tuple(sizes))),
+    st.sampled_from(["9", "None", "('a',)", "(1.5,)", "(9, 4, 4", "[9, 4, 4]", "(True, 9)", "(" * 300]),
+)
 
 
 @pytest.fixture
@@ -166,6 +178,34 @@ def test_a_header_that_promises_more_than_is_there(file: Path) -> None:
         for name, data in members.items():
             archive.writestr(name, data.replace(b"(120, 13, 11, 3)", b"(999999999, 9,9)"))
     assert "bytes, but the file holds 411,840" in refusal(file)
+
+
+@given(
+    st.sampled_from([1, 2, 3]),
+    st.text(max_size=40)
+    | st.builds("{{'descr': {}, 'fortran_order': {}, 'shape': {}, }}".format, DESCRIPTIONS, FLAGS, SHAPES),
+)
+def test_a_header_may_say_anything(version: int, text: str) -> None:
+    """It is refused in a sentence, if it is not that of the array."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "my data.npz")
+        arrays = make_arrays((4, 4), train=9, test=6)
+        size, encoding = ("<H", "latin1") if version == 1 else ("<I", "utf-8")
+        header = text.encode(encoding, "replace") + b"\n"
+        np.savez(file, **without("x_train")(arrays))
+        with zipfile.ZipFile(file, "a") as archive:
+            magic = b"\x93NUMPY" + bytes((version, 0)) + struct.pack(size, len(header))
+            archive.writestr("x_train.npy", magic + header + arrays["x_train"].tobytes())
+        try:
+            facts = read_facts(file)
+        except DatasetError as error:
+            message = str(error)
+        else:
+            assert (facts.train_examples, facts.input_shape) == (9, (4, 4, 1))
+            return
+    assert str(file) in message
+    assert message.isprintable()
+    assert len(message) < 600
 
 
 def test_a_file_that_was_cut_off_or_has_a_flipped_bit(file: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import add
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trainers.config.options import ConfigError, Option, Value, format_value, shown, suggest
 from trainers.config.run_config import OPTIONS
@@ -129,6 +132,72 @@ class TestEveryKey:
                 option.parse(text)
             assert len(str(caught.value)) < 400
             assert str(caught.value).isprintable()
+
+
+def allowed_values(option: Option) -> st.SearchStrategy[Value]:
+    """All that a key may be set to."""
+    if option.kind == "bool":
+        return st.booleans()
+    if option.kind == "int":
+        return st.integers(
+            None if option.minimum is None else int(option.minimum),
+            None if option.maximum is None else int(option.maximum),
+        )
+    if option.kind == "float":
+        least, most = (
+            option.above if option.minimum is None else option.minimum,
+            option.below if option.maximum is None else option.maximum,
+        )
+        return st.floats(
+            least,
+            most,
+            exclude_min=option.above is not None,
+            exclude_max=option.below is not None,
+            allow_nan=False,
+            allow_infinity=False,
+        )
+    if option.kind == "list":
+        return st.lists(WORDS).map(tuple)
+    if option.choices:
+        return st.sampled_from(option.choices) | st.builds(
+            add, st.sampled_from(option.prefixes or option.choices), WORDS
+        )
+    return WORDS
+
+
+WORDS = st.from_regex(r"[A-Za-z0-9_/~.=-]+", fullmatch=True)
+
+
+@given(st.data(), st.sampled_from(list(OPTIONS)))
+@settings(max_examples=300)
+def test_whatever_is_allowed_is_typed_as_it_is_written_out(data: st.DataObject, key: str) -> None:
+    option = OPTIONS[key]
+    value = data.draw(allowed_values(option).filter(lambda one: takes(option, one)))
+    assert option.parse(format_value(value)) == value
+
+
+def takes(option: Option, value: Value) -> bool:
+    try:
+        return option.check(value) == value
+    except ConfigError:
+        return False
+
+
+@given(st.sampled_from(list(OPTIONS)), st.text() | st.from_regex(r"[+-]?[0-9][0-9.,_eE+-]*", fullmatch=True))
+@settings(max_examples=300)
+def test_whatever_is_typed_is_taken_or_refused_in_a_sentence(key: str, text: str) -> None:
+    option = OPTIONS[key]
+    try:
+        value = option.parse(text)
+    except ConfigError as error:
+        refused = str(error)
+    else:
+        assert option.check(value) == value
+        assert option.parse(format_value(value)) == value
+        return
+    assert option.allowed() in refused
+    assert refused.isprintable()
+    assert len(refused) < 400
 
 
 def test_whole_numbers_may_be_typed_with_separators() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.contract.specimens import specimens
 from trainers.contract.events import AnyEvent, LogLine, Phase, encode
@@ -119,6 +123,41 @@ def test_cut_off_at_every_byte_of_its_last_three_records(journal: Path) -> None:
         assert texts(after) == ["after the crash"]
         assert read_all(JournalReader(journal)) == numbered(events)[:complete] + after
         assert after[0].seq == complete + 1
+
+
+DAMAGE = st.tuples(st.just("damage"), st.binary(max_size=60).map(lambda data: data.replace(b'{"type"', b"")))
+STEPS = st.one_of(
+    st.tuples(st.just("write"), st.integers(1, 5)),
+    st.tuples(st.just("tear"), st.integers(1, 400)),
+    st.tuples(st.just("read")),
+    DAMAGE,
+)
+
+
+@given(st.lists(STEPS, max_size=25), st.sampled_from([48, 4096]))
+def test_whatever_happens_to_it_between_its_writers(steps: list[tuple[Any, ...]], chunk_bytes: int) -> None:
+    """Torn after its last whole record, or with damage between records: nobody loses or doubles another record."""
+    with tempfile.TemporaryDirectory() as directory:
+        journal = Path(directory, "events.jsonl")
+        reader, came, written = JournalReader(journal, chunk_bytes=chunk_bytes), [], 0
+        for what, *how in steps:
+            match what, *how:
+                case "write", count:
+                    write(journal, *[line(f"{written + number}") for number in range(count)])
+                    written += count
+                case "tear", size:
+                    # Half of a record, as of a writer that dies: it never was whole.
+                    with journal.open("ab") as file:
+                        file.write(encode(line("torn " * 100))[:size])
+                case "damage", data:
+                    with journal.open("ab") as file:
+                        file.write(b"\n" + data + b"\n")
+                case "read", *_:
+                    came += read_all(reader)
+        came += read_all(reader)
+        events = read_all(JournalReader(journal))
+        assert texts(came) == texts(events) == [f"{number}" for number in range(written)]
+        assert [event.seq for event in events] == sorted({event.seq for event in events})
 
 
 def test_a_line_is_taken_once_it_is_whole(journal: Path) -> None:

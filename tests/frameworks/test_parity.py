@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.frameworks.weights import from_torch, into_keras
+from tests.slow import mostly_slow
 from trainers.config.catalog import MODELS
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.keras import models as keras_models
@@ -76,8 +77,8 @@ Forward = Callable[[str, Shape, torch.nn.Module, Any, bool], Result]
 
 
 @FRAMEWORKS
-@pytest.mark.parametrize("shape", SHAPES, ids=["28x28x1", "19x25x3"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("shape", mostly_slow(SHAPES, SHAPES[1]), ids=["28x28x1", "19x25x3"])
+@pytest.mark.parametrize("name", mostly_slow(MODELS, "net", "resnet18"))
 def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
     model = random_torch(name, shape).eval()
     x = np.random.default_rng(0).random((4, *shape), np.float32)

@@ -180,6 +180,7 @@ def test_the_list_and_the_page_name_every_check(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.timeout(500)
+@pytest.mark.slow
 def test_on_the_cpu(tmp_path: Path) -> None:
     """What needs no GPU, for real: a few of the checks, as a user runs them."""
     names = ["devices", "memory", "clock", "energy"]

@@ -192,6 +192,7 @@ def _index_has(requirement: str) -> bool:
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="NumPy 1.23.5 installs on Python 3.11 alone")
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_mxnet_for_real() -> None:
     if not _index_has(RECIPES["mxnet"].requirements[0]):
         pytest.skip("pip's index cannot be reached, or has no such mxnet")

@@ -16,6 +16,7 @@ import pytest
 
 from tests.processes.harness import MLP, Watched, launched
 from tests.processes.nodes import agent
+from tests.slow import mostly_slow
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, Stacks
@@ -93,7 +94,7 @@ def test_of_torch_the_collective_is_named_that_a_rank_has_not_begun(
         assert int(begun[0][1]) > int(begun[0][2]) == int(begun[1][1]) == int(begun[1][2])
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "not shared"])
+@pytest.mark.parametrize("shared", mostly_slow([True, False], False), ids=["shared", "not shared"])
 def test_on_several_nodes_it_is_named_with_its_node_and_all_stacks(
     tmp_path: Path, runs_dir: Path, fake: Callable[..., None], shared: bool
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_rank_that_never_gets_from_its_step_to_the_collective(
         assert "rank 1 is not where the others wait in a collective: sitecustomize.py" in alert.text
 
 
+@pytest.mark.slow
 def test_real_torch_ranks_in_an_all_reduce(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("hang:1:30")
     with launched(MLP, runs_dir) as run:

@@ -73,6 +73,7 @@ def test_images_are_decoded_where_pillow_is(torch_alone: str, tmp_path: Path, ru
         run.wait_gone()
 
 
+@pytest.mark.slow
 def test_jax_alone(tmp_path: Path, runs_dir: Path) -> None:
     set_environment("jax", isolated(tmp_path / "jax", "jax", "flax", "optax", "numpy", "msgspec"))
     with launched(RunConfig(backend="jax-pmap", model="mlp", platform="cpu", epochs=1), runs_dir) as run:

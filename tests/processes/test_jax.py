@@ -122,6 +122,7 @@ def test_twenty_runs_in_a_row_none_of_which_hangs(runs_dir: Path, backend: str, 
 
 
 @ONE_AT_LEAST
+@pytest.mark.slow
 def test_a_step_s_time_is_its_own(runs_dir: Path, backend: str) -> None:
     """Devices may compute several steps in one call: told after it, one would be long and the others take no time."""
     config = _on(backend, model="net", global_batch_size=180, epochs=3)

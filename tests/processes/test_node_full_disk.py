@@ -15,6 +15,7 @@ from tests.processes.harness import Gate, Watched, launched
 from tests.processes.nodes import address_of, agent
 from tests.processes.test_full_disk import check_complete, goes_on
 from tests.processes.test_nodes import NAMED_S, ON_TWO
+from tests.slow import mostly_slow
 from tests.waiting import wait_until
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Checkpoint, RankFailed
@@ -86,7 +87,7 @@ def test_what_a_rank_raises_arrives_from_a_node_whose_disk_is_full(
         run.wait_gone()
 
 
-@pytest.mark.parametrize("ends", ["stopped", "room again"])
+@pytest.mark.parametrize("ends", mostly_slow(["stopped", "room again"], "room again"))
 def test_the_shared_runs_directory_fills_up(disk: Disk, ends: str) -> None:
     with launched(CONFIG, disk.path / "runs") as run, agent(run) as other:
         run.at_step(5)

@@ -18,6 +18,7 @@ from tests.processes.harness import Watched, launched, watching
 from tests.processes.nodes import address_of, agent, without
 from tests.processes.own_scripts import curve
 from tests.processes.test_script import of_script
+from tests.slow import mostly_slow
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
@@ -41,7 +42,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "not shared"])
+@pytest.mark.parametrize("shared", mostly_slow([True, False], False), ids=["shared", "not shared"])
 def test_what_a_script_logs_on_every_node_arrives(tmp_path: Path, runs_dir: Path, shared: bool) -> None:
     script = tmp_path / "train.py"
     script.write_text(ALL_REDUCE)

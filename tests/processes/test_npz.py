@@ -39,6 +39,7 @@ def test_colour_images_of_floats_with_torch_ddp(
         assert summarise(run.run).status == "completed"
 
 
+@pytest.mark.slow
 def test_grey_images_of_bytes_with_jax_sharding(runs_dir: Path, tmp_path: Path) -> None:
     name = write_npz(tmp_path / "grey.npz", make_arrays((12, 14), dtype="uint8", train=300, test=91))
     config = RunConfig(

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.processes.harness import launched, resumed
+from tests.slow import mostly_slow
 from tests.user_files import write_data, write_images, write_model
 from trainers.config import memory
 from trainers.config.options import ConfigError
@@ -165,6 +166,7 @@ def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path)
     assert failed.error.endswith("All ranks must get the same: seed your random numbers.")
 
 
+@pytest.mark.slow
 def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) -> None:
     net = write_model(tmp_path, "keras")
     data = write_data(tmp_path)
@@ -191,7 +193,7 @@ def test_a_batch_larger_than_the_data_is_refused(runs_dir: Path, tmp_path: Path)
         launch(config, runs_dir)
 
 
-@pytest.mark.parametrize("backend", ["torch-ddp", "keras-jax"])
+@pytest.mark.parametrize("backend", mostly_slow(["torch-ddp", "keras-jax"], "torch-ddp"))
 def test_a_run_on_a_folder_of_images(
     runs_dir: Path, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ BACKENDS = [
     pytest.param("jax-pmap", "flax", 2, marks=pytest.mark.slow),
     ("keras-jax", "keras", 2),
     pytest.param("keras-torch", "keras", 2, marks=pytest.mark.slow),
-    ("mxnet-gluon", "mxnet", 2),
+    pytest.param("mxnet-gluon", "mxnet", 2, marks=pytest.mark.slow),
 ]
 
 
@@ -45,7 +45,9 @@ def test_a_run(runs_dir: Path, tmp_path: Path, backend: str, framework: str, dev
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize(("backend", "framework", "devices"), [BACKENDS[0], BACKENDS[4]])
+@pytest.mark.parametrize(
+    ("backend", "framework", "devices"), [BACKENDS[0], pytest.param("keras-jax", "keras", 2, marks=pytest.mark.slow)]
+)
 def test_a_resumed_run_says_that_the_file_has_changed(
     runs_dir: Path, tmp_path: Path, backend: str, framework: str, devices: int
 ) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tuiapp.terminal.escape_sequences import LONGEST, EscapeSequences
 
@@ -53,15 +54,12 @@ def test_what_is_passed_on(data: bytes, expected: bytes) -> None:
     assert passed(data[:200], range(200)) == passed(data[:200])
 
 
-def test_however_it_is_cut() -> None:
-    draw = random.Random(39)
-    for _ in range(3000):
-        data = b"".join(draw.choices(PIECES, k=draw.randrange(1, 14)))
-        whole = passed(data)
-        assert passed(data, range(len(data))) == whole, data
-        for _ in range(3):
-            cuts = [draw.randrange(len(data) + 1) for _ in range(draw.randrange(1, 6))]
-            assert passed(data, cuts) == whole, (data, cuts)
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map(b"".join), st.lists(st.integers(0, 200), max_size=6))
+@settings(max_examples=500)
+def test_however_it_is_cut(data: bytes, cuts: list[int]) -> None:
+    whole = passed(data)
+    assert passed(data, range(len(data))) == whole
+    assert passed(data, [min(cut, len(data)) for cut in cuts]) == whole
 
 
 def test_after_a_string_without_an_end_keys_count_again() -> None:

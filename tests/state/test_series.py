@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.state.folding import extend
 from trainers.state.series import COUNT, LAST, TOTAL, Reduced, Series, smooth
@@ -41,36 +44,59 @@ def test_memory_is_bounded_and_every_extreme_survives() -> None:
     assert series._table[TOTAL].sum() == pytest.approx(99_998)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_whatever_comes_in_whatever_pieces_is_all_there(seed: int) -> None:
-    """Extremes, sums, ends and gaps of random values, given in random pieces, partly out of order."""
-    chance = random.Random(seed)
-    size = chance.choice([1, 7, 300, 5000])
-    values = [None if chance.random() < 0.05 else chance.uniform(-5, 5) for _ in range(size)]
-    pieces = []
-    start = 0
-    while start < size:
-        stop = min(size, start + chance.randint(1, 200))
-        pieces.append((start, stop))
-        start = stop
-    for place in range(0, len(pieces) - 1, 3):
-        pieces[place], pieces[place + 1] = pieces[place + 1], pieces[place]
-    series = Series(capacity=chance.choice([2, 16, 257, 4096]))
-    for start, stop in pieces:
-        extend(series, start + 1, values[start:stop])
+VALUES = st.lists(st.none() | st.floats(-5, 5), min_size=1, max_size=400)
+CAPACITIES = st.sampled_from([2, 16, 257, 4096])
+
+
+@given(VALUES, st.lists(st.integers(1, 60), min_size=1), CAPACITIES, st.integers(1, 220), st.randoms())
+def test_whatever_comes_in_whatever_pieces_is_all_there(
+    values: list[float | None], lengths: list[int], capacity: int, columns: int, order: random.Random
+) -> None:
+    """Extremes, sums, ends and gaps, though the pieces come out of order."""
+    pieces, start = [], 0
+    for length in itertools.cycle(lengths):
+        pieces.append((start, values[start : start + length]))
+        if (start := start + length) >= len(values):
+            break
+    order.shuffle(pieces)
+    series = Series(capacity)
+    for start, piece in pieces:
+        extend(series, start + 1, piece)
     finite = [value for value in values if value is not None]
-    reduced = series.reduce(chance.choice([1, 3, 40, 220]), 1, max(2, size))
+    reduced = series.reduce(columns, 1, max(2, len(values)))
+    assert len(series) <= capacity
     assert series._table[COUNT].sum() == len(finite)
-    assert reduced.gaps.sum() == size - len(finite)
+    assert reduced.gaps.sum() == len(values) - len(finite)
     if finite:
-        assert np.nanmin(reduced.low) == min(finite)
-        assert np.nanmax(reduced.high) == max(finite)
+        assert (np.nanmin(reduced.low), np.nanmax(reduced.high)) == (min(finite), max(finite))
         assert series._table[TOTAL].sum() == pytest.approx(sum(finite), abs=1e-6)
-    if finite and len(series) == size:
+    if finite and len(series) == len(values):
         # In a wider bucket the order in which values came stands for their order.
-        known = series._table[:, series._table[COUNT] > 0]
-        assert known[LAST, -1] == finite[-1]
-    assert series.last_step == size
+        assert series._table[LAST, series._table[COUNT] > 0][-1] == finite[-1]
+    assert (series.first_step, series.last_step) == (1, len(values))
+
+
+@given(VALUES, VALUES, st.integers(0, 1000), CAPACITIES, CAPACITIES, st.sampled_from([1.0, 4.0]))
+def test_two_that_are_merged_are_as_one(
+    ours: list[float | None],
+    theirs: list[float | None],
+    after: int,
+    capacity: int,
+    other_capacity: int,
+    scale: float,
+) -> None:
+    series, other = Series(capacity), Series(other_capacity)
+    extend(series, 1, ours)
+    extend(other, 1 + after, theirs)
+    series.merge(other, scale)
+    finite = [value for value in ours if value is not None]
+    finite += [value * scale for value in theirs if value is not None]
+    assert len(series) <= capacity
+    assert (series.first_step, series.last_step) == (1, max(len(ours), after + len(theirs)))
+    assert series._table[COUNT].sum() == len(finite)
+    assert series._table[TOTAL].sum() == pytest.approx(sum(finite), abs=1e-6)
+    assert series.bounds == ((min(finite), max(finite)) if finite else None)
+    assert Series.of(*series.parts).parts == series.parts
 
 
 def test_drawing_costs_the_same_after_ten_million_steps() -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainers.state import text
 
@@ -39,6 +42,30 @@ from trainers.state import text
 )
 def test_sanitize(hostile: str, harmless: str) -> None:
     assert text.sanitize(hostile) == harmless
+
+
+HOSTILE = st.text(
+    st.characters(exclude_categories=["Cn"]) | st.sampled_from("\x1b\x9b\x9d[]P;m\\\x07\r\n\t\u202e\ufe0f\udc9b"),
+    max_size=80,
+)
+
+
+@given(HOSTILE, st.integers(1, 60))
+def test_nothing_that_is_sanitized_affects_a_terminal(hostile: str, limit: int) -> None:
+    harmless = text.sanitize(hostile, limit)
+    assert len(harmless) <= limit
+    assert not {unicodedata.category(character) for character in harmless} & {"Cc", "Cs", "Zl", "Zp"}
+    assert not set(harmless) & set("\u200b\u200e\u202a\u202e\u2066\ufe0f\ufeff\U000e0041")
+    assert text.sanitize(harmless, limit) == harmless
+    if hostile.isascii() and hostile.isprintable() and len(hostile) <= limit:
+        assert harmless == hostile
+
+
+@given(st.lists(HOSTILE).map("\n".join), st.integers(3, 20))
+def test_many_lines_are_as_many_harmless_ones(hostile: str, limit: int) -> None:
+    lines = text.sanitize_lines(hostile, limit)
+    assert len(lines) <= limit
+    assert all(text.sanitize(line) == line for line in lines)
 
 
 def test_sanitize_is_bounded_and_quick() -> None:

@@ -249,7 +249,10 @@ def format_value(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:.15g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
 def shown(value: object) -> str:

@@ -1,0 +1,90 @@
+"""Messages in order, each once, over connections that break at any moment."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainers.run.channel import PING_S, Channel
+
+
+class Text(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class Ends:
+    """Two channels, and the pair of sockets between them."""
+
+    def __init__(self) -> None:
+        decoder = msgspec.json.Decoder(Text)
+        self.channels = [Channel(decoder, lambda fd: None) for _ in range(2)]
+        self.came: list[list[str]] = [[], []]
+        self.sent: list[list[str]] = [[], []]
+        self.connect()
+
+    def connect(self) -> None:
+        ours, theirs = self.channels
+        for channel, connection in zip(self.channels, socket.socketpair(), strict=True):
+            channel.attach(connection, (theirs if channel is ours else ours).received)
+
+    def send(self, end: int, size: int) -> None:
+        text = f"{len(self.sent[end])} {'x' * size}"
+        self.sent[end].append(text)
+        self.channels[end].send(Text(text))
+        self.channels[end].flush()
+
+    def read(self, end: int, *, confirms: bool = True) -> None:
+        channel = self.channels[end]
+        self.came[end] += [message.text for message in channel.read()]
+        if confirms:
+            channel.confirmed = channel.received
+        channel.flush()
+
+
+SIDES = st.integers(0, 1)
+STEPS = st.one_of(
+    st.tuples(st.just("send"), SIDES, st.sampled_from([0, 5, 3000, 400_000])),
+    st.tuples(st.just("read"), SIDES, st.booleans()),
+    st.tuples(st.just("cut"), SIDES),
+    st.tuples(st.just("damage"), SIDES, st.binary(min_size=1, max_size=20)),
+    st.tuples(st.just("connect")),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_happens_to_the_connection(steps: list[tuple[Any, ...]]) -> None:
+    ends = Ends()
+    try:
+        for what, *how in steps:
+            match what, *how:
+                case "send", end, size:
+                    ends.send(end, size)
+                case "read", end, confirms:
+                    ends.read(end, confirms=confirms)
+                case "cut", end:
+                    ends.channels[end].detach()
+                case "damage", end, data if ends.channels[end].connected:
+                    with suppress(OSError):
+                        os.write(ends.channels[end].fileno(), b"\n" + data + b"\n")
+                case "connect", *_:
+                    ends.connect()
+        # Over a connection that lasts all that was sent arrives, and nobody keeps it.
+        ends.connect()
+        for _ in range(100):
+            for end in range(2):
+                ends.read(end)
+        for end in (0, 1, 0, 1):
+            ends.channels[end].advance(monotonic() + PING_S)
+            ends.read(1 - end)
+        assert ends.came == [ends.sent[1], ends.sent[0]]
+        assert [channel.kept_bytes for channel in ends.channels] == [0, 0]
+    finally:
+        for channel in ends.channels:
+            channel.detach()
