@@ -220,11 +220,13 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     runs = verbs.add_parser("runs", help="list the runs, newest first")
     runs.add_argument(
-        "words", nargs="*", metavar="WORD", help="only runs that match all these words: torch-ddp, failed, tag:sweep, …"
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="only runs that match all of these: torch-ddp, failed, tag:sweep, 'lr<0.01', …",
     )
-    columns = Names("tuiapp.view.run_list", "BY_NAME")
-    known = "%(choices)s; default: %(default)s"
-    runs.add_argument("--sort", choices=columns, default="started", metavar="COLUMN", help=known)
+    known = "a column, configuration key or metric: loss, accuracy, lr, eval/loss …; default: %(default)s"
+    runs.add_argument("--sort", default="started", metavar="NAME", help=known)
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
     runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="list at most N runs")
     _json(runs)

@@ -117,7 +117,8 @@ def test_filters(tuiapp: Command, runs: list[RunDir]) -> None:
     assert found("baseline", "wider") == [SECOND]
     assert found("sweep") == [FIRST, SECOND]
     assert found("tag:sweep") == found("tag:SWEEP") == [FIRST]
-    assert found("tag:sweep", "wider") == found("tag:") == []
+    assert found("tag:sweep", "wider") == found("tag:nothing") == []
+    assert found("tag!=sweep") == [SECOND, THIRD]
 
 
 def test_a_narrow_terminal_has_the_important_columns(
@@ -132,9 +133,10 @@ def test_a_narrow_terminal_has_the_important_columns(
         assert max(map(len, lines)) <= width
         return lines[0].split()
 
-    assert columns(80) == ["RUN", "NAME", "STATE", "BACKEND", "BEST"]
-    assert columns(108) == ["RUN", "NAME", "STATE", "BACKEND", "MODEL", "BEST", "STARTED"]
-    assert len(columns(200)) == 15  # of 14 columns, one with two words
+    # Backend, model, data and devices are the same of all three; their ids name the first two.
+    assert columns(80) == ["RUN", "NAME", "STATE", "BEST"]
+    assert columns(108) == ["RUN", "NAME", "STATE", "LOSS", "BEST", "EXAMPLES/S", "STARTED"]
+    assert len(columns(200)) == 11  # of 10 columns, one with two words
 
 
 def test_a_damaged_file(tuiapp: Command, runs: list[RunDir]) -> None:

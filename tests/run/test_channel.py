@@ -9,10 +9,11 @@ from time import monotonic
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.run.channel import PING_S, Channel
+from trainers.run.channel import PING_S, Channel, Pong
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -88,3 +89,20 @@ def test_whatever_happens_to_the_connection(steps: list[tuple[Any, ...]]) -> Non
     finally:
         for channel in ends.channels:
             channel.detach()
+
+
+def test_how_far_the_other_clock_is_ahead_is_known_from_the_quickest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 50.0
+    monkeypatch.setattr("trainers.run.channel.monotonic", lambda: now)
+    channel = Channel(msgspec.json.Decoder(Text), lambda fd: None)
+    connection, other = socket.socketpair()
+    with other:
+        channel.attach(connection, 0)
+        for late, ahead in ((4.0, 102.0), (0.2, 100.1), (3.0, 100.1)):
+            channel.advance(now := now + PING_S)
+            (_, _, ping) = msgspec.json.decode(other.recv(1000))
+            now += late
+            other.send(msgspec.json.encode([0, 0, Pong(ping["sent"], now + 100)]) + b"\n")
+            assert channel.read() == []
+            assert channel.ahead_s == pytest.approx(ahead)
+        channel.detach()

@@ -106,6 +106,26 @@ async def test_sorted_by_the_key_of_a_column_and_the_other_way_round() -> None:
         assert "by state" in words(app, "#heading")
 
 
+async def test_sorted_and_chosen_by_the_keys_in_which_runs_differ() -> None:
+    runs = [info(n, learning_rate=0.1**n, seed=7) for n in (1, 3, 2)]
+    app = RunsApp(ListLister(runs))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        newest = app.rows
+        assert "all torch-ddp, net, digits, 2 CPU" in words(app, "#heading")
+        await pilot.press("1", "o")
+        assert "by learning_rate" in words(app, "#heading")
+        assert app.rows == [newest[1], newest[2], newest[0]]
+        await pilot.press("r")
+        assert app.rows == [newest[0], newest[2], newest[1]]
+        await pilot.press("slash", *"lr<0.05 torch", "enter")
+        assert app.rows == [newest[2], newest[1]]
+        # A column that is alike in all runs is there while it is what they are sorted by.
+        await pilot.press("2")
+        assert "by backend" in words(app, "#heading")
+        assert "backend" in app.screen.query_one(RunTable).render_line(0).text
+
+
 async def test_only_runs_with_all_words_are_shown() -> None:
     app = RunsApp(ListLister(THREE))
     async with app.run_test() as pilot:

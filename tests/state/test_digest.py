@@ -6,11 +6,13 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import histories as h
 from tests.reported import step_event
 from tests.state.digest_runs import assert_same_series, history
+from tests.state.folding import fold
 from trainers.contract.events import DeviceSample, Event, LogLine, RankSample, encode
 from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
@@ -21,6 +23,7 @@ from trainers.state.digest_keeper import DigestKeeper
 from trainers.state.readings import MOST_GPUS
 from trainers.state.series import Series
 from trainers.state.timeline import Earlier
+from tuiapp.view.devices.view import gpu_views
 
 
 @pytest.fixture
@@ -164,6 +167,17 @@ def test_a_digest_of_another_journal_is_none(run: RunDir) -> None:
     assert read_digest(run) is None
     run.journal.unlink()
     assert read_digest(run) is None
+
+
+@pytest.mark.parametrize("more", [0, 2 * digest_keeper.HISTORY])
+def test_errors_of_a_gpu_are_counted_from_the_first_sample(run: RunDir, more: int) -> None:
+    """However many samples have come since that one."""
+    samples = [
+        msgspec.structs.replace(h.device_sample(0, float(n)), ecc_uncorrected=40 + (n > 0)) for n in range(2 + more)
+    ]
+    condition = gpu_views(fold([digest_of(run, [*h.beginning(1, gpus=True), *samples])]))[0].condition
+    assert condition is not None
+    assert condition.text == "1 ECC error"
 
 
 @pytest.mark.parametrize("restored", [False, True])

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from tests.screens.runs_app import info
-from trainers.contract.events import Summary
-from tuiapp.cli import build_parser
+from trainers.contract.events import Facts, Summary
+from trainers.state.summary import RunInfo
 from tuiapp.view.comparison import differing, results
-from tuiapp.view.run_list import BY_NAME, COLUMNS, choose, order, started
+from tuiapp.view.run_list import COLUMNS, choose, columns_of, order, shared, started, unknown_names
+from tuiapp.view.run_values import differing_keys
 from tuiapp.view.table import fitting
 
 ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
-
-
-def test_the_command_line_knows_all_columns() -> None:
-    for name in BY_NAME:
-        assert build_parser().parse_args(["runs", "--sort", name]).sort == name
 
 
 def test_other_commands_do_not_wait_for_them() -> None:
@@ -30,12 +27,15 @@ def test_other_commands_do_not_wait_for_them() -> None:
     assert "tuiapp.view.run_list" not in loaded
 
 
-@pytest.mark.parametrize("width", [0, 10, 40, 74, 114, 194, 205])
+WHOLE = sum(column.width for column in COLUMNS) + 2 * (len(COLUMNS) - 1)
+
+
+@pytest.mark.parametrize("width", [0, 10, 40, 74, 114, 194, WHOLE - 1, WHOLE])
 def test_columns_fit(width: int) -> None:
     columns = fitting(COLUMNS, width)
     assert sum(column.width for column in columns) + 2 * max(0, len(columns) - 1) <= width
     assert [column for column in COLUMNS if column in columns] == columns
-    assert (len(columns) == len(COLUMNS)) == (width == 205)
+    assert (len(columns) == len(COLUMNS)) == (width == WHOLE)
 
 
 def test_every_cell_keeps_to_its_column() -> None:
@@ -62,6 +62,81 @@ def test_words() -> None:
     assert choose(ALL, "") == ALL
     assert choose(ALL, "  TORCH 0004 ") == [ALL[0]]
     assert choose(ALL, "torch-ddp jax") == []
+
+
+def script(number: int, config: dict[str, object], **summary: object) -> RunInfo:
+    facts = Facts(time=0.0, mono=0.0, config=config, summary=summary)
+    return replace(info(number, backend="script", script="train.py"), facts=facts)
+
+
+SCRIPTS = [
+    script(7, {"lr": 0.5, "opt": "AdamW", "api_key": "abc"}, f1=0.7),
+    script(8, {"lr": 0.05, "opt": "sgd"}, f1=0.9),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("learning_rate<0.005", ["0004", "0003"]),
+        ("lr<=0.02", ["0004", "0003", "0002"]),
+        ("lr>0.05", ["0001", "0007"]),
+        ("learning_rate=0.5", ["0007"]),
+        ("lr!=0.5 script", ["0008"]),
+        ("f1>0.8", ["0008"]),
+        ("opt:adamw", ["0007"]),
+        ("opt!=adamw", ["0008"]),
+        ("test/accuracy>0.1 lr<0.005", ["0004", "0003"]),
+        ("steps>1 backend:torch-ddp", ["0004", "0003", "0002", "0001"]),
+        ("state:completed", ["0004", "0003", "0002", "0001", "0007", "0008"]),
+        ("state:failed", []),
+        # What is not written to its end yet filters nothing; what nobody has is nowhere.
+        ("lr<", ["0004", "0003", "0002", "0001", "0007", "0008"]),
+        ("nobody>1", []),
+        ("http://nowhere", []),
+        ("lr<many", []),
+    ],
+)
+def test_comparisons(text: str, found: list[str]) -> None:
+    assert [one.directory.run_id[-4:] for one in choose([*ALL, *SCRIPTS], text)] == found
+
+
+def test_what_no_run_has_is_named() -> None:
+    assert unknown_names([*ALL, *SCRIPTS], "lr<1 lerning_rate<1 f1>0 tag:x nothing:x") == [
+        "no run has 'lerning_rate'. Did you mean 'learning_rate'?"
+    ]
+
+
+def test_by_a_key_or_a_metric() -> None:
+    def by(name: str, *, reverse: bool = False) -> list[str]:
+        return [one.directory.run_id[-4:] for one in order([*ALL, *SCRIPTS], name, reverse=reverse)]
+
+    assert by("lr") == ["0004", "0003", "0002", "0008", "0001", "0007"]
+    assert by("learning_rate", reverse=True) == by("lr")[::-1]
+    # More is better: the greatest is first.
+    assert by("f1")[:2] == ["0008", "0007"]
+    assert by("opt")[:2] == ["0007", "0008"]
+
+
+def test_columns_are_those_that_tell_runs_apart() -> None:
+    def names(infos: Sequence[RunInfo]) -> list[str]:
+        return [one.name for one in columns_of(infos)][:5]
+
+    assert names(ALL) == ["state", "learning_rate", "accuracy", "loss", "speed"]
+    assert names(ALL[:1]) == ["state", "backend", "model", "dataset", "devices"]
+    assert names(SCRIPTS) == ["state", "lr", "opt", "accuracy", "loss"]
+    assert names([ALL[0], *SCRIPTS])[:3] == ["state", "backend", "model"]
+    assert "script" in shared(SCRIPTS)[0]
+    assert shared([ALL[0], SCRIPTS[0]]) == ["2 CPU"]
+    columns = {one.name: one for one in columns_of([SCRIPTS[0], script(9, {"api_key": "xyz", "lr": 1 / 3})])}
+    assert [columns[name].cell(SCRIPTS[0]) for name in ("api_key", "lr")] == ["***", "0.5"]
+    assert columns["lr"].cell(script(9, {"lr": 1 / 3})) == "0.333333"
+
+
+def test_of_many_keys_those_come_in_that_tell_most_runs_apart() -> None:
+    infos = [script(n, {f"key{key}": n % key for key in range(1, 12)}) for n in range(1, 40)]
+    assert differing_keys(infos) == [f"key{key}" for key in range(6, 12)]
+    assert differing_keys([]) == differing_keys(infos[:1]) == []
 
 
 def test_a_run_without_a_time() -> None:

@@ -31,6 +31,11 @@ Unit: TypeAlias = Literal["", "share", "%", "s"]  # unit of a metric: a share of
 UTILIZATION = "gpu/utilization"  # sampled per GPU: the only curves that no rank reports
 MAX_LABEL = 60
 
+_RISING = re.compile(
+    r"(?:^|[/_.@ -])(?:acc|accuracy|auc|auroc|bleu|dice|f1|iou|map|miou|precision|psnr|recall|reward|rouge|rouge[12l]"
+    r"|score|ssim|top1|top5)(?:$|[/_.@ -])"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -47,6 +52,11 @@ class Metric:
     def held_out(self) -> bool:
         """Whether it is measured at evaluations: its values are marked, not smoothed."""
         return group_of(self.name) in HELD_OUT
+
+    @property
+    def rises(self) -> bool:
+        """Whether more is better, as a word of its name says ("eval/f1", "top1_acc"); of others, as of losses, less."""
+        return bool(_RISING.search(self.name.lower()))
 
 
 def _percent(value: float | None) -> str:

@@ -21,9 +21,10 @@ from trainers.state.messages import describe_failure, failure_lines
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import MISSING, format_bytes, format_fact, sanitize
-from tuiapp.view.comparison import known_values, results, value_text
+from tuiapp.view.comparison import results
 from tuiapp.view.figure import draw_figure
 from tuiapp.view.run_list import state
+from tuiapp.view.run_values import known_values, value_text
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
 MAX_ALERTS = 50  # the last ones

@@ -9,7 +9,7 @@ from trainers.contract.events import Facts
 from trainers.contract.rundir import RunDir
 from trainers.state.digest import Digest, read_run
 from trainers.state.summary import RunInfo, summarise
-from tuiapp.view.comparison import known_values
+from tuiapp.view.run_values import known_values
 
 
 def with_facts(info: RunInfo) -> RunInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
 from typing import ClassVar
@@ -28,7 +29,7 @@ from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, co
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.comparison import MOST
-from tuiapp.view.run_list import BY_NAME, COLUMNS, NEWEST, choose, order, title
+from tuiapp.view.run_list import COLUMNS, NEWEST, choose, column_of, columns_of, order, shared, title
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
@@ -99,6 +100,8 @@ class RunsScreen(CoveredScreenFix[None]):
         self._marked: list[RunDir] = []
         """In the order in which they were marked."""
         self._by, self._reverse = NEWEST, False
+        self._columns = [NEWEST]
+        """By name, whether or not there is room for them."""
         self._stopping: set[RunDir] = set()
         self._offered: frozenset[str] = frozenset()
 
@@ -108,7 +111,7 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
-        yield Input(placeholder="match all words: failed torch-ddp resnet18 …", id="filter")
+        yield Input(placeholder="all of: failed resnet18 lr<0.01 test/accuracy>0.9 tag:sweep …", id="filter")
         yield Static(id="instead", markup=False)
         yield RunTable()
         yield RunDetails()
@@ -149,12 +152,17 @@ class RunsScreen(CoveredScreenFix[None]):
         count = len(self._shown)
         instead = _instead_of_table(listing, count, self._runs_dir)
         table = self.query_one(RunTable)
-        table.show(self._shown, letters, self._by, reverse=self._reverse)
+        columns = columns_of(self._shown)
+        if self._by not in {one.name for one in columns}:
+            columns.insert(1, replace(column_of(self._by), rank=1))
+        self._columns = [one.name for one in columns]
+        table.show(self._shown, letters, columns, self._by, reverse=self._reverse)
         place = self.query_one("#instead", Static)
         table.display, place.display = not instead, bool(instead)
         place.set_class(bool(listing and listing.problem), "-wrong")
         place.update(instead)
-        words = _heading(listing, count, len(self._marked), self._by, reverse=self._reverse)
+        sort = f"sorted by {column_of(self._by).title}{', reversed' if self._reverse else ''}"
+        words = _heading(listing, self._shown, len(self._marked), sort)
         self.query_one("#heading", Static).update(words, layout=False)
         self._show_current()
 
@@ -299,8 +307,7 @@ class RunsScreen(CoveredScreenFix[None]):
         self.query_one(RunTable).action_jump(0)
 
     def action_next_sort(self) -> None:
-        names = [column.name for column in COLUMNS]
-        self.action_sort(names[(names.index(self._by) + 1) % len(names)])
+        self.action_sort(self._columns[(self._columns.index(self._by) + 1) % len(self._columns)])
 
     def action_reverse(self) -> None:
         self.action_sort(self._by)
@@ -347,11 +354,11 @@ def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Co
     return Content("\n".join(sanitize_lines(words)))
 
 
-def _heading(listing: Listing | None, shown: int, marked: int, by: str, *, reverse: bool) -> Content:
+def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, sort: str) -> Content:
     heading = Content.styled("Runs", "bold $text-primary")
     if listing is None or not listing.infos:
         return heading
-    count = plural(len(listing.infos), "run")
+    count, shown = plural(len(listing.infos), "run"), len(infos)
     live = sum(info.is_live for info in listing.infos)
     facts = join_words(
         [
@@ -359,7 +366,8 @@ def _heading(listing: Listing | None, shown: int, marked: int, by: str, *, rever
             "" if listing.whole else "reading …",
             f"{live} live" if live else "",
             f"{marked} marked" if marked else "",
-            f"sorted by {BY_NAME[by].title}{', reversed' if reverse else ''}",
+            sort,
+            f"all {', '.join(same)}" if (same := shared(infos)) else "",
         ]
     )
     return Content.assemble(heading, "  ", (facts, MUTED))

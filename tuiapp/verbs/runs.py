@@ -12,7 +12,7 @@ from shutil import get_terminal_size
 from typing import cast
 
 from trainers.config.options import Value, format_value
-from trainers.config.run_config import to_toml_values
+from trainers.config.run_config import OPTIONS, to_toml_values
 from trainers.config.secrets import mask_values
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
@@ -35,12 +35,21 @@ from trainers.state.text import (
 )
 from tuiapp.library.find import UnknownRunError, list_runs, unreadable
 from tuiapp.library.liveness import keep_watched
-from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, reported_facts, resume_command, resume_hint
+from tuiapp.verbs.facts import (
+    UsageError,
+    checkpoint_facts,
+    list_facts,
+    read_through,
+    reported_facts,
+    resume_command,
+    resume_hint,
+)
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.predictions import predictions_facts
-from tuiapp.view.run_list import BY_NAME, choose, order, state, state_name, tags
+from tuiapp.view.run_list import BY_NAME, choose, order, state, state_name, tags, unknown_names
+from tuiapp.view.run_values import differing_keys, is_constant, key_column, names_of, same_names, unknown_name
 from tuiapp.view.table import Column, plain_table, told
 
 MAX_ALERTS = 5
@@ -53,9 +62,14 @@ def list_all(options: Namespace) -> int:
     for info in everything:
         if info.status == "queued":
             keep_watched(info.directory)
-    infos = order(choose(everything, " ".join(options.words)), options.sort, reverse=options.reverse)[: options.limit]
     if not everything and (reason := unreadable(directory)):
         raise UnknownRunError(reason)
+    words, names = " ".join(options.words), (*BY_NAME, *OPTIONS, *names_of(everything))
+    if not any(one in names for one in same_names(options.sort)):
+        raise UsageError(f"runs cannot be sorted by {options.sort!r}: {unknown_name(options.sort, names)}")
+    if everything and (unknown := unknown_names(everything, words)):
+        raise UsageError(f"runs cannot be compared so: {' '.join(unknown)}")
+    infos = order(choose(everything, words), options.sort, reverse=options.reverse)[: options.limit]
     if options.json:
         print(json.dumps([list_facts(info) for info in infos], indent=2))
         return 0
@@ -72,7 +86,7 @@ def list_all(options: Namespace) -> int:
         return 0
     # On a terminal the most important columns that fit.
     width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in plain_table(_columns(infos), infos, width):
+    for line in plain_table(_columns(infos, options.sort), infos, width):
         print(line)
     for info in infos:
         if info.status in ("newer", "unreadable"):
@@ -256,10 +270,24 @@ LISTED = (
     _column("JOB", 14, _job),
 )
 
+CONSTANT = ("BACKEND", "MODEL", "DATASET", "DEVICES")
+"""Columns that a terminal is spared where all runs have the same."""
 
-def _columns(infos: Sequence[RunInfo]) -> list[Column[RunInfo]]:
-    """Returns the columns without those that say nothing of these runs."""
+
+def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:
+    """Returns the columns without those that say nothing of these runs, and those of keys in which they differ.
+
+    What a pipe gets has always the same columns, and that of the key that it asked for.
+    """
     silent = {"NAME", "TAGS", "JOB"} - {one.title for one in told(LISTED, infos)}
     # A machine's own list need not say its name.
     silent |= {"HOST"} if len({info.host for info in infos if info.host}) < 2 else set()
-    return [one for one in LISTED if one.title not in silent]
+    own = {by} - {*BY_NAME}
+    if sys.stdout.isatty():
+        silent |= {one.title for one in LISTED if one.title in CONSTANT and is_constant(infos, one)}
+        own |= {*differing_keys(infos)}
+    keys = [
+        replace(one, title=one.title.upper(), left=True) for one in (key_column(key, rank=5) for key in sorted(own))
+    ]
+    place = 1 + max(n for n, one in enumerate(LISTED) if one.title in CONSTANT)
+    return [one for one in (*LISTED[:place], *keys, *LISTED[place:]) if one.title not in silent]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainers.config.catalog import takes
-from trainers.config.options import format_value
 from trainers.config.run_config import OPTIONS
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.state.known_metrics import KNOWN, format_accuracy
@@ -15,11 +13,11 @@ from trainers.state.text import (
     MISSING,
     format_count,
     format_duration,
-    format_fact,
     sanitize,
     without_directories,
 )
 from tuiapp.view.run_list import state
+from tuiapp.view.run_values import known_values, value_text
 
 MOST = 8  # runs compared at once: as many colours can be distinguished
 
@@ -41,20 +39,6 @@ def differing(infos: Sequence[RunInfo]) -> list[Line]:
         if len({text for text in texts if text != MISSING}) + lacks > 1:
             lines.append(Line(sanitize(key), _in_words(texts)))
     return lines
-
-
-def known_values(info: RunInfo) -> dict[str, object]:
-    """Returns a run's configuration by key: what its script says of it, and the keys of run.toml that it uses."""
-    config = info.config
-    used = {key: getattr(config, key) for key in OPTIONS if config and takes(config.backend, key)}
-    return {**used, **info.facts.config}
-
-
-def value_text(value: object) -> str:
-    """Formats a value of `known_values`; a dash for none."""
-    if value is None:
-        return MISSING
-    return format_value(value) if isinstance(value, bool | int | float | tuple) else format_fact(value)
 
 
 def _in_words(texts: Sequence[str]) -> tuple[str, ...]:

@@ -20,7 +20,16 @@ from trainers.state.text import (
     sanitize,
     without_directories,
 )
-from tuiapp.view.table import Column, in_order
+from tuiapp.view.run_values import (
+    Comparison,
+    differing_keys,
+    is_constant,
+    key_column,
+    names_of,
+    unknown_name,
+    value_of,
+)
+from tuiapp.view.table import Column, in_order, told
 
 NEWEST = "started"
 """The column that runs are sorted by at first."""
@@ -146,7 +155,32 @@ COLUMNS = (
 
 BY_NAME = {column.name: column for column in COLUMNS}
 
-TAG = "tag:"
+TAG, STATE = "tag", "state"
+
+_CONSTANT_HIDDEN = frozenset({"backend", "model", "dataset", "devices"})
+_SET_BY_USER = frozenset({"name"})
+
+
+def column_of(name: str) -> Column[RunInfo]:
+    """Returns a column by its name, or that of a configuration key or metric."""
+    return BY_NAME.get(name) or key_column(name)
+
+
+def columns_of(infos: Sequence[RunInfo]) -> list[Column[RunInfo]]:
+    """Returns the columns that tell these runs apart: what is the same of all is left out, keys that differ come in."""
+    known = told([BY_NAME[name] for name in _SET_BY_USER], infos)
+    hidden = {one.name for one in COLUMNS if one.name in _CONSTANT_HIDDEN and is_constant(infos, one)}
+    hidden |= _SET_BY_USER - {one.name for one in known}
+    keys = [key_column(key, rank=3) for key in differing_keys(infos)]
+    columns = [one for one in COLUMNS if one.name not in hidden]
+    place = 1 + max(n for n, one in enumerate(columns) if one.name in ("state", "name", *_CONSTANT_HIDDEN))
+    return [*columns[:place], *keys, *columns[place:]]
+
+
+def shared(infos: Sequence[RunInfo]) -> list[str]:
+    """Returns what the columns that `columns_of` leaves out say of all these runs."""
+    constant = [one for one in COLUMNS if one.name in _CONSTANT_HIDDEN and is_constant(infos, one)]
+    return [words for one in constant if (words := one.cell(infos[0])) != MISSING]
 
 
 def words_of(info: RunInfo) -> str:
@@ -162,14 +196,58 @@ def words_of(info: RunInfo) -> str:
 
 
 def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
-    """Returns the runs in which every word of a filter is found; all for an empty one. `tag:WORD` is a whole tag."""
-    wanted = text.lower().split()
-    return [info for info in infos if not wanted or _has_all(info, wanted)]
+    """Returns the runs in which every word of a filter is found, and every comparison holds; all for an empty one.
+
+    `tag:WORD` is a whole tag, `state:WORD` the state; `lr<0.01` compares a configuration key or metric. What is not
+    yet written to its end, as `lr<`, filters nothing.
+    """
+    infos = list(infos)
+    words, comparisons = _read_filter(text, infos)
+    found = [info for info in infos if all(_holds(info, one) for one in comparisons)]
+    return [info for info in found if _has_all(words_of(info), words)] if words else found
 
 
-def _has_all(info: RunInfo, wanted: Sequence[str]) -> bool:
-    text, own = words_of(info), {tag.lower() for tag in info.about.tags}
-    return all(word.removeprefix(TAG) in own if word.startswith(TAG) else word in text for word in wanted)
+def unknown_names(infos: Iterable[RunInfo], text: str) -> list[str]:
+    """Says which names of a filter's comparisons no run has; nothing of `:`, which texts have too."""
+    infos = list(infos)
+    compared = [one for word in text.split() if (one := Comparison.of(word)) is not None and one.how != ":"]
+    return [unknown_name(one.name, (*BY_NAME, *names_of(infos))) for one in compared if not _is_name(one.name, infos)]
+
+
+def _read_filter(text: str, infos: Sequence[RunInfo]) -> tuple[list[str], list[Comparison]]:
+    words, comparisons = list[str](), list[Comparison]()
+    for word in text.split():
+        one = Comparison.of(word)
+        if one is None or (one.how == ":" and not _is_name(one.name, infos)):
+            words.append(word.lower())
+        elif one.value:
+            comparisons.append(one)
+    return words, comparisons
+
+
+def _has_all(text: str, words: Iterable[str]) -> bool:
+    return all(word in text for word in words)
+
+
+def _is_name(name: str, infos: Sequence[RunInfo]) -> bool:
+    return name in (TAG, STATE) or any(_value(info, name) is not None for info in infos)
+
+
+def _holds(info: RunInfo, one: Comparison) -> bool:
+    if one.name == TAG:
+        has = one.value.lower() in {tag.lower() for tag in info.about.tags}
+        return has if one.how in (":", "=") else one.how == "!=" and not has
+    if one.name == STATE and one.how in (":", "="):
+        return one.value.lower() in (info.status, state_name(info))
+    return one.holds(_value(info, one.name))
+
+
+def _value(info: RunInfo, name: str) -> object:
+    """Returns a run's value of a configuration key, a metric or a column; None for none."""
+    value = value_of(info, name)
+    if value is None and (column := BY_NAME.get(name)) is not None and column.key is not None:
+        return column.key(info)
+    return value
 
 
 def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:
@@ -178,5 +256,5 @@ def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) 
         # Their order is more precise than the clock's seconds.
         ranked = list(infos)[::-1] if reverse else list(infos)
     else:
-        ranked = in_order(infos, BY_NAME[by], reverse=reverse)
+        ranked = in_order(infos, column_of(by), reverse=reverse)
     return sorted(ranked, key=lambda info: not info.is_live)

@@ -21,7 +21,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.signs import SIGNS
 from trainers.state.summary import RunInfo
 from trainers.state.text import fit
-from tuiapp.view.run_list import COLUMNS, state_name
+from tuiapp.view.run_list import state_name
 from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
 from tuiapp.widgets.colors import mark_selection
 
@@ -90,16 +90,26 @@ class RunTable(ScrollView, can_focus=True):
         self._infos: Sequence[RunInfo] = ()
         self._marked: dict[RunDir, str] = {}
         self._sorted: tuple[str, bool] = ("", False)
+        self._offered: Sequence[Column[RunInfo]] = ()
         self._columns: list[Column[RunInfo]] = []
+        """Those of the offered ones that fit."""
 
     @property
     def current(self) -> RunInfo | None:
         return self._infos[self.cursor] if 0 <= self.cursor < len(self._infos) else None
 
-    def show(self, infos: Sequence[RunInfo], marked: dict[RunDir, str], by: str, *, reverse: bool) -> None:
+    def show(
+        self,
+        infos: Sequence[RunInfo],
+        marked: dict[RunDir, str],
+        columns: Sequence[Column[RunInfo]],
+        by: str,
+        *,
+        reverse: bool,
+    ) -> None:
         """Shows runs in this order, the marked ones with their letters; `by` is the column that they are sorted by."""
         before = self.current
-        self._infos, self._marked, self._sorted = infos, marked, (by, reverse)
+        self._infos, self._marked, self._offered, self._sorted = infos, marked, columns, (by, reverse)
         self._fit()
         # If its run is gone, the cursor keeps its row.
         place = next((n for n, info in enumerate(infos) if before and info.directory == before.directory), self.cursor)
@@ -180,9 +190,7 @@ class RunTable(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor - shown + 1, animate=False, immediate=True)
 
     def _fit(self) -> None:
-        named = any(info.name for info in self._infos)
-        columns = [column for column in COLUMNS if named or column.name != "name"]
-        self._columns = fitting(columns, self.scrollable_content_region.width - MARK_CELLS)
+        self._columns = fitting(self._offered, self.scrollable_content_region.width - MARK_CELLS, self._infos)
         # The heading stays and takes a row from the scrollable area.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._infos) + 1)
 

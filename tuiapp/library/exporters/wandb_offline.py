@@ -31,7 +31,7 @@ from trainers.state.summary import summarise
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import in_table
 from tuiapp.library.script_facts import with_facts
-from tuiapp.view.comparison import known_values
+from tuiapp.view.run_values import known_values
 
 STEPS_AT_ONCE = 4096  # rows that wait for what other ranks report of their steps
 

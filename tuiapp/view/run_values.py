@@ -1,0 +1,186 @@
+"""What a run has by name: the keys of its configuration and its results. Lists are sorted and filtered by them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from trainers.config.catalog import takes
+from trainers.config.options import format_value, suggest
+from trainers.config.run_config import OPTIONS
+from trainers.config.secrets import MASK, is_secret
+from trainers.state.known_metrics import metric
+from trainers.state.summary import RunInfo
+from trainers.state.text import MISSING, format_fact, sanitize, without_directories
+from tuiapp.view.table import Column
+
+OF_EVERY_RUN = frozenset({"backend", "model", "dataset", "script", "devices", "platform"})
+"""Keys that a list of runs has columns of its own for."""
+
+MOST_DIFFERING = 6
+"""Columns of keys in which the listed runs differ."""
+
+MOST_CELLS = 18
+"""Of a key's column."""
+
+
+@cache
+def _keys_of(backend: str) -> tuple[str, ...]:
+    return tuple(key for key in OPTIONS if takes(backend, key))
+
+
+def known_values(info: RunInfo) -> dict[str, object]:
+    """Returns a run's configuration by key: what its script says of it, and the keys of run.toml that it uses."""
+    config = info.config
+    used = {key: getattr(config, key) for key in _keys_of(config.backend)} if config else {}
+    return {**used, **info.facts.config}
+
+
+def value_text(value: object) -> str:
+    """Formats a value of `known_values`; a dash for none."""
+    if value is None:
+        return MISSING
+    return format_value(value) if isinstance(value, bool | int | float | tuple) else format_fact(value)
+
+
+def result_values(info: RunInfo) -> dict[str, object]:
+    """Returns what a run came to, by the names of its metrics; what a script sums up comes with its own names."""
+    summary = info.summary
+    found = {
+        "loss": summary.loss,
+        f"{summary.evaluated_on}/loss": summary.test_loss,
+        f"{summary.evaluated_on}/accuracy": summary.test_accuracy,
+    }
+    return {**info.facts.summary, **{name: value for name, value in found.items() if value is not None}}
+
+
+def same_names(name: str) -> tuple[str, ...]:
+    """Returns a name and what else it is called: `lr` is `learning_rate`, whoever writes it."""
+    for key, option in OPTIONS.items():
+        if name == key or name in option.aliases:
+            return tuple(dict.fromkeys((name, key, *option.aliases)))
+    return (name,)
+
+
+def find_value(values: Mapping[str, object], name: str) -> object:
+    """Returns the value of that name, or of another that means the same; None for none."""
+    return next((values[one] for one in same_names(name) if values.get(one) is not None), None)
+
+
+def value_of(info: RunInfo, name: str) -> object:
+    """Returns a run's value of a configuration key or metric, None if it has none."""
+    value = find_value(known_values(info), name)
+    return find_value(result_values(info), name) if value is None else value
+
+
+def names_of(infos: Iterable[RunInfo]) -> list[str]:
+    """Returns the names of all values that some run has, in the order in which the runs have them."""
+    names: dict[str, None] = {}
+    for info in infos:
+        names.update(dict.fromkeys(known_values(info)))
+        names.update(dict.fromkeys(result_values(info)))
+    return list(names)
+
+
+def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
+    """Returns the column of a configuration key or metric: numbers in their order, then texts in theirs."""
+    of_metric = metric(name)
+
+    def cell(info: RunInfo) -> str:
+        value = find_value(known_values(info), name)
+        if value is None:
+            found = find_value(result_values(info), name)
+            return of_metric.format(found) if isinstance(found, int | float) else sanitize(value_text(found), 80)
+        if is_secret(name):
+            return MASK
+        short = f"{value:.6g}" if isinstance(value, float) else value_text(value)
+        return sanitize(without_directories(short), 80) or MISSING
+
+    title = sanitize(name, MOST_CELLS)
+    return Column(
+        title,
+        max(4, len(title)),
+        cell,
+        rank,
+        most=MOST_CELLS,
+        name=name,
+        key=lambda info: _sort_key(value_of(info, name)),
+        falls=of_metric.rises,
+    )
+
+
+def _sort_key(value: object) -> tuple[int, float, str] | None:
+    if isinstance(value, bool | int | float):
+        return (0, float(value), "") if math.isfinite(value) else None
+    return None if value is None else (1, 0.0, value_text(value))
+
+
+def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list[str]:
+    """Returns the configuration keys in which runs differ, those first that tell most of them apart.
+
+    A run that does not use a key of run.toml does not differ in it.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for info in infos:
+        for key, value in known_values(info).items():
+            if key not in OF_EVERY_RUN:
+                texts = found.setdefault(key, {})
+                text = value if isinstance(value, str) else repr(value)
+                texts[text] = texts.get(text, 0) + 1
+    apart = {key: sum(texts.values()) - max(texts.values()) for key, texts in found.items() if len(texts) > 1}
+    chosen = sorted(apart, key=lambda key: -apart[key])[:most]
+    return [key for key in found if key in chosen]
+
+
+def is_constant(infos: Sequence[RunInfo], column: Column[RunInfo]) -> bool:
+    """Whether two runs or more have all the same in a column."""
+    return len(infos) > 1 and len({column.cell(info) for info in infos}) == 1
+
+
+_COMPARISON = re.compile(r"([^<>=!:]+)(<=|>=|!=|<|>|=|:)(.*)")
+
+_HOLDS: dict[str, Callable[[float, float], bool]] = {
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "=": lambda a, b: a == b,
+    ":": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`lr<0.01`, `test/accuracy>=0.9`, `state:failed`: a name, how it compares, and with what."""
+
+    name: str
+    how: str
+    value: str
+
+    @classmethod
+    def of(cls, word: str) -> Comparison | None:
+        """Returns what a word of a filter compares; None if it is a word to search for."""
+        found = _COMPARISON.fullmatch(word)
+        return cls(*found.groups()) if found else None
+
+    def holds(self, known: object) -> bool:
+        """Whether a run's value compares so; numbers with numbers, texts as a whole whatever the case of letters."""
+        if known is None:
+            return False
+        try:
+            number = float(self.value)
+        except ValueError:
+            number = math.nan
+        if isinstance(known, int | float) and not isinstance(known, bool) and not math.isnan(number):
+            return _HOLDS[self.how](float(known), number)
+        same = value_text(known).lower() == self.value.lower()
+        return same if self.how in ("=", ":") else self.how == "!=" and not same
+
+
+def unknown_name(name: str, known: Iterable[str]) -> str:
+    """Says that no listed run has a value of that name."""
+    return f"no run has {sanitize(name)!r}.{suggest(name, known)}"
