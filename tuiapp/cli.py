@@ -225,7 +225,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="WORD",
         help="only runs that match all of these: torch-ddp, failed, tag:sweep, 'lr<0.01', …",
     )
-    known = "a column, configuration key or metric: loss, accuracy, lr, eval/loss …; default: %(default)s"
+    known = "a column, configuration key or metric (loss, accuracy, lr, eval/loss …), or best; default: %(default)s"
     runs.add_argument("--sort", default="started", metavar="NAME", help=known)
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
     runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="list at most N runs")

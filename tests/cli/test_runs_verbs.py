@@ -76,6 +76,27 @@ def test_one_line_a_run(tuiapp: Command, recorded: Path) -> None:
     assert all(row.isprintable() for row in rows)
 
 
+def test_sorted_and_chosen_by_keys_and_results(tuiapp: Command, recorded: Path) -> None:
+    for run, rate in ((COMPLETED, "0.1"), (FAILED, "0.3"), (LOST, "0.01")):
+        config = recorded / run / "run.toml"
+        config.write_text(config.read_text().replace("learning_rate = 0.001", f"learning_rate = {rate}"))
+        assert f"learning_rate = {rate}" in config.read_text()
+
+    def listed(*words: str) -> list[str]:
+        done = tuiapp("runs", *words)
+        assert (done.code, done.err) == (0, "")
+        return [line.split()[0] for line in done.out.splitlines()[1:]]
+
+    assert listed("--sort", "lr") == [LOST, COMPLETED, FAILED, DAMAGED, EMPTY]
+    assert "LR" in tuiapp("runs", "--sort", "lr").out.splitlines()[0].split()
+    assert listed("lr>=0.1", "--sort", "learning_rate", "--reverse") == [FAILED, COMPLETED]
+    assert listed("lr>0.05", "state:completed") == listed("steps=290") == [COMPLETED]
+    assert listed("--sort", "best")[0] == COMPLETED
+    done = tuiapp("runs", "lerning_rate<1")
+    assert (done.code, done.out) == (2, "")
+    assert "no run has 'lerning_rate'. Did you mean 'learning_rate'?" in done.err
+
+
 def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
     facts = json.loads(tuiapp("runs", "--json").out)
     assert [run["run"] for run in facts] == ALL

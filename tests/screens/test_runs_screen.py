@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 from textual.geometry import Offset
 from textual.selection import Selection
@@ -126,6 +127,33 @@ async def test_sorted_and_chosen_by_the_keys_in_which_runs_differ() -> None:
         assert "backend" in app.screen.query_one(RunTable).render_line(0).text
 
 
+async def test_the_best_has_a_star_by_what_the_user_chooses() -> None:
+    runs = [info(n, learning_rate=0.1**n) for n in (1, 3, 2)]
+    better = msgspec.structs.replace(runs[1].summary, test_accuracy=0.99, loss=7.0)
+    runs[1] = dataclasses.replace(runs[1], summary=better)
+    app = RunsApp(ListLister(runs))
+
+    def stars_and_rates(app: RunsApp) -> list[tuple[str, str]]:
+        return [(row[1], row.split("completed")[1].split()[0]) for row in app.rows]
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        assert "★ highest test/accuracy" in words(app, "#heading")
+        assert stars_and_rates(app) == [(" ", "0.1"), ("★", "0.001"), (" ", "0.01")]
+        await pilot.press("b")
+        await pilot.press("up", "enter")
+        await until(pilot, lambda: "★ lowest loss" in words(app, "#heading"))
+        assert stars_and_rates(app) == [("★", "0.01"), (" ", "0.1"), (" ", "0.001")]
+        # Once more turns it round.
+        await pilot.press("b", "enter")
+        await until(pilot, lambda: "★ highest loss" in words(app, "#heading"))
+        assert stars_and_rates(app) == [("★", "0.001"), (" ", "0.1"), (" ", "0.01")]
+    again = RunsApp(ListLister(runs))
+    async with again.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(again.rows) == 3)
+        assert "★ highest loss" in words(again, "#heading")
+
+
 async def test_only_runs_with_all_words_are_shown() -> None:
     app = RunsApp(ListLister(THREE))
     async with app.run_test() as pilot:
@@ -234,7 +262,7 @@ async def test_selected_text_is_marked() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(app.rows) == 3)
         table = app.runs_screen.query_one(RunTable)
-        app.runs_screen.selections = {table: Selection(Offset(2, 1), Offset(9, 1))}
+        app.runs_screen.selections = {table: Selection(Offset(3, 1), Offset(9, 1))}
         chosen = app.runs_screen.get_component_rich_style("screen--selection").bgcolor
         marked = [style is not None and style.bgcolor == chosen for _, style, _ in table.render_line(2)]
         assert marked == [False, True, *[False] * (len(marked) - 2)]

@@ -6,13 +6,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
 from tests.screens.runs_app import info
 from trainers.contract.events import Facts, Summary
+from trainers.state.known_metrics import metric
 from trainers.state.summary import RunInfo
 from tuiapp.view.comparison import differing, results
+from tuiapp.view.objective import Objective, guess, objective_of
 from tuiapp.view.run_list import COLUMNS, choose, columns_of, order, shared, started, unknown_names
 from tuiapp.view.run_values import differing_keys
 from tuiapp.view.table import fitting
@@ -131,6 +135,45 @@ def test_columns_are_those_that_tell_runs_apart() -> None:
     columns = {one.name: one for one in columns_of([SCRIPTS[0], script(9, {"api_key": "xyz", "lr": 1 / 3})])}
     assert [columns[name].cell(SCRIPTS[0]) for name in ("api_key", "lr")] == ["***", "0.5"]
     assert columns["lr"].cell(script(9, {"lr": 1 / 3})) == "0.333333"
+
+
+def test_the_best_run() -> None:
+    by_accuracy = guess(ALL)
+    assert by_accuracy == Objective("test/accuracy", rises=True)
+    assert (str(by_accuracy), by_accuracy.sort) == ("highest test/accuracy", "accuracy")
+    better = replace(ALL[2], summary=replace_fields(ALL[2].summary, test_accuracy=0.5, best_accuracy=0.95))
+    # By its best evaluation, though the last is the lowest of all.
+    assert by_accuracy.best([*ALL[:2], better]) is better
+    assert by_accuracy.turned.best([*ALL[:2], better]) is better
+    # None is better than the others.
+    assert by_accuracy.best(ALL) is None
+    assert by_accuracy.best([]) is None
+    assert Objective("f1", rises=True).best([*ALL, *SCRIPTS]) is SCRIPTS[1]
+    assert Objective("lr", rises=False).best(SCRIPTS) is SCRIPTS[1]
+    assert str(objective_of(ALL, "f1", rises=True)) == "highest test/accuracy"
+    assert str(objective_of(SCRIPTS, "f1", rises=False)) == "lowest f1"
+
+
+@pytest.mark.parametrize(
+    ("summary", "f1", "guessed"),
+    [
+        ({"loss": 0.5}, 0.7, Objective("f1", rises=True)),
+        ({"loss": 0.5, "test_loss": 0.4, "evaluated_on": "val"}, None, Objective("val/loss", rises=False)),
+        ({"loss": 0.5}, None, Objective("loss", rises=False)),
+        ({}, None, None),
+    ],
+)
+def test_what_runs_are_best_by_is_guessed(summary: dict[str, Any], f1: float | None, guessed: Objective | None) -> None:
+    facts = Facts(time=0.0, mono=0.0, summary={} if f1 is None else {"f1": f1})
+    assert guess([replace(one, summary=Summary(**summary), facts=facts) for one in ALL]) == guessed
+
+
+@pytest.mark.parametrize(
+    ("name", "rises"),
+    [("eval/f1", True), ("top1_acc", True), ("val/rougeL", True), ("loss", False), ("wer", False), ("facc", False)],
+)
+def test_whether_more_is_better(name: str, rises: bool) -> None:
+    assert metric(name).rises is rises
 
 
 def test_of_many_keys_those_come_in_that_tell_most_runs_apart() -> None:

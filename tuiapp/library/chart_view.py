@@ -1,4 +1,4 @@
-"""How the user last chose to see charts: `tuiapp/charts.json` in the user's state directory."""
+"""How the user last chose to see charts and runs: `tuiapp/charts.json` in the user's state directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_FILE_BYTES = 4096
 
 
 class ChartView(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a chart, as in `ChartOptions`."""
+    """Settings of a chart, as in `ChartOptions`, and of the list of runs."""
 
     metric: str = ""
     """As in the journal; "" until the user chooses one. A run without it shows another."""
@@ -23,6 +23,10 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
     axis: Literal["step", "time"] = "step"
     smoothing: float = 0.6
     log: bool = False
+    objective: str = ""
+    """What runs are best by, as in the journal; "" until the user chooses it."""
+    rises: bool = True
+    """Whether more of that is better."""
 
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:

@@ -19,16 +19,20 @@ from trainers.config.catalog import BACKENDS
 from trainers.contract.lock import Liveness
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
+from trainers.state.known_metrics import metric
 from trainers.state.messages import describe_alone
 from trainers.state.summary import RunInfo
 from trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
+from tuiapp.library.chart_view import change_view, read_view
 from tuiapp.screens.about_dialog import ask_about
+from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.comparison import MOST
+from tuiapp.view.objective import Objective, guess, objective_names, objective_of
 from tuiapp.view.run_list import COLUMNS, NEWEST, choose, column_of, columns_of, order, shared, title
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
@@ -74,6 +78,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding(
             "d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False
         ),
+        Binding("b", "objective", "Best by", tooltip="Best by a metric", id="runs.best-by", show=False),
         Binding("i", "about", "Name, tags, note", tooltip="Name, tags and note", id="runs.about", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
         Binding("y", "copy_path", "Copy the path", id="runs.copy", show=False),
@@ -102,6 +107,8 @@ class RunsScreen(CoveredScreenFix[None]):
         self._by, self._reverse = NEWEST, False
         self._columns = [NEWEST]
         """By name, whether or not there is room for them."""
+        view = read_view()[0]
+        self._chosen_objective = Objective(view.objective, view.rises)
         self._stopping: set[RunDir] = set()
         self._offered: frozenset[str] = frozenset()
 
@@ -156,13 +163,16 @@ class RunsScreen(CoveredScreenFix[None]):
         if self._by not in {one.name for one in columns}:
             columns.insert(1, replace(column_of(self._by), rank=1))
         self._columns = [one.name for one in columns]
-        table.show(self._shown, letters, columns, self._by, reverse=self._reverse)
+        objective = self._objective
+        best = objective.best(self._shown) if objective else None
+        table.show(self._shown, letters, columns, self._by, reverse=self._reverse, best=best)
         place = self.query_one("#instead", Static)
         table.display, place.display = not instead, bool(instead)
         place.set_class(bool(listing and listing.problem), "-wrong")
         place.update(instead)
         sort = f"sorted by {column_of(self._by).title}{', reversed' if self._reverse else ''}"
-        words = _heading(listing, self._shown, len(self._marked), sort)
+        star = f"★ {objective}" if objective and best else ""
+        words = _heading(listing, self._shown, len(self._marked), star, sort)
         self.query_one("#heading", Static).update(words, layout=False)
         self._show_current()
 
@@ -306,6 +316,36 @@ class RunsScreen(CoveredScreenFix[None]):
         self._show()
         self.query_one(RunTable).action_jump(0)
 
+    @property
+    def _objective(self) -> Objective | None:
+        chosen = self._chosen_objective
+        return objective_of(self._shown, chosen.name, rises=chosen.rises)
+
+    @work(exclusive=True, group="ask")
+    async def action_objective(self) -> None:
+        """Asks what the best run is best by, and sorts by it; the same once more turns the direction round."""
+        infos, now = self._listing.infos if self._listing else [], self._objective
+        if not (names := objective_names(infos)):
+            self.notify("No run has a result yet.")
+            return
+        drawn = now.name if now else ""
+        suggested = f"as the runs suggest ({guess(infos) or 'nothing'})"
+        title = "Best by · choose it again to turn it round"
+        name = await self.app.push_screen_wait(MetricList(names, drawn, title=title, nothing=suggested))
+        if name is None:
+            return
+        turned = now is not None and name == now.name
+        self._chosen_objective = now.turned if now and turned else Objective(name, metric(name).rises)
+        try:
+            change_view({"objective": name, "rises": self._chosen_objective.rises})
+        except OSError as error:
+            self.notify(f"It is not remembered: {error.strerror or error}", severity="warning")
+        if (objective := self._objective) is not None:
+            self._by = objective.sort
+            self._reverse = column_of(self._by).falls != objective.rises
+        self._show()
+        self.query_one(RunTable).action_jump(0)
+
     def action_next_sort(self) -> None:
         self.action_sort(self._columns[(self._columns.index(self._by) + 1) % len(self._columns)])
 
@@ -354,7 +394,7 @@ def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Co
     return Content("\n".join(sanitize_lines(words)))
 
 
-def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, sort: str) -> Content:
+def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: str, sort: str) -> Content:
     heading = Content.styled("Runs", "bold $text-primary")
     if listing is None or not listing.infos:
         return heading
@@ -366,6 +406,7 @@ def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, sort: s
             "" if listing.whole else "reading …",
             f"{live} live" if live else "",
             f"{marked} marked" if marked else "",
+            star,
             sort,
             f"all {', '.join(same)}" if (same := shared(infos)) else "",
         ]

@@ -47,12 +47,16 @@ from tuiapp.verbs.facts import (
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.devices.large import efficiency_words
+from tuiapp.view.objective import objective_of
 from tuiapp.view.predictions import predictions_facts
-from tuiapp.view.run_list import BY_NAME, choose, order, state, state_name, tags, unknown_names
+from tuiapp.view.run_list import BY_NAME, NEWEST, choose, column_of, order, state, state_name, tags, unknown_names
 from tuiapp.view.run_values import differing_keys, is_constant, key_column, names_of, same_names, unknown_name
 from tuiapp.view.table import Column, plain_table, told
 
 MAX_ALERTS = 5
+
+BEST = "best"
+"""Sorts by what the Runs screen says that runs are best by."""
 
 
 def list_all(options: Namespace) -> int:
@@ -65,11 +69,15 @@ def list_all(options: Namespace) -> int:
     if not everything and (reason := unreadable(directory)):
         raise UnknownRunError(reason)
     words, names = " ".join(options.words), (*BY_NAME, *OPTIONS, *names_of(everything))
-    if not any(one in names for one in same_names(options.sort)):
+    if options.sort != BEST and not any(one in names for one in same_names(options.sort)):
         raise UsageError(f"runs cannot be sorted by {options.sort!r}: {unknown_name(options.sort, names)}")
     if everything and (unknown := unknown_names(everything, words)):
         raise UsageError(f"runs cannot be compared so: {' '.join(unknown)}")
-    infos = order(choose(everything, words), options.sort, reverse=options.reverse)[: options.limit]
+    found, by, reverse = choose(everything, words), options.sort, options.reverse
+    if by == BEST:
+        by, best_is_last = _best_first(found)
+        reverse = reverse != best_is_last
+    infos = order(found, by, reverse=reverse)[: options.limit]
     if options.json:
         print(json.dumps([list_facts(info) for info in infos], indent=2))
         return 0
@@ -86,12 +94,25 @@ def list_all(options: Namespace) -> int:
         return 0
     # On a terminal the most important columns that fit.
     width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in plain_table(_columns(infos, options.sort), infos, width):
+    for line in plain_table(_columns(infos, by), infos, width):
         print(line)
     for info in infos:
         if info.status in ("newer", "unreadable"):
             tell(f"{info.directory.run_id}: {info.problem}")
     return 0
+
+
+def _best_first(infos: Sequence[RunInfo]) -> tuple[str, bool]:
+    """Returns the column of what the runs are best by, and whether it must be turned round for the best to be first."""
+    # With NumPy.
+    from tuiapp.library.chart_view import read_view
+
+    view = read_view()[0]
+    objective = objective_of(infos, view.objective, rises=view.rises)
+    if objective is None:
+        return NEWEST, False
+    by = objective.sort
+    return by, column_of(by).falls != objective.rises
 
 
 def show_run(options: Namespace) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -28,8 +29,9 @@ MOST_CELLS = 18
 
 
 @cache
-def _keys_of(backend: str) -> tuple[str, ...]:
-    return tuple(key for key in OPTIONS if takes(backend, key))
+def _keys_of(backend: str) -> dict[str, None]:
+    """Returns the keys that a backend uses, in their order."""
+    return {key: None for key in OPTIONS if takes(backend, key)}
 
 
 def known_values(info: RunInfo) -> dict[str, object]:
@@ -57,6 +59,7 @@ def result_values(info: RunInfo) -> dict[str, object]:
     return {**info.facts.summary, **{name: value for name, value in found.items() if value is not None}}
 
 
+@cache
 def same_names(name: str) -> tuple[str, ...]:
     """Returns a name and what else it is called: `lr` is `learning_rate`, whoever writes it."""
     for key, option in OPTIONS.items():
@@ -65,15 +68,23 @@ def same_names(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def find_value(values: Mapping[str, object], name: str) -> object:
-    """Returns the value of that name, or of another that means the same; None for none."""
-    return next((values[one] for one in same_names(name) if values.get(one) is not None), None)
+def known_value(info: RunInfo, name: str) -> object:
+    """Returns one of `known_values`, by its name or another that means the same; None for none."""
+    config, own = info.config, info.facts.config
+    keys = _keys_of(config.backend) if config else {}
+    for one in same_names(name):
+        value = own.get(one)
+        if value is None and one in keys:
+            value = getattr(config, one)
+        if value is not None:
+            return value
+    return None
 
 
 def value_of(info: RunInfo, name: str) -> object:
     """Returns a run's value of a configuration key or metric, None if it has none."""
-    value = find_value(known_values(info), name)
-    return find_value(result_values(info), name) if value is None else value
+    value = known_value(info, name)
+    return result_values(info).get(name) if value is None else value
 
 
 def names_of(infos: Iterable[RunInfo]) -> list[str]:
@@ -90,9 +101,9 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
     of_metric = metric(name)
 
     def cell(info: RunInfo) -> str:
-        value = find_value(known_values(info), name)
+        value = known_value(info, name)
         if value is None:
-            found = find_value(result_values(info), name)
+            found = result_values(info).get(name)
             return of_metric.format(found) if isinstance(found, int | float) else sanitize(value_text(found), 80)
         if is_secret(name):
             return MASK
@@ -123,16 +134,23 @@ def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list
 
     A run that does not use a key of run.toml does not differ in it.
     """
-    found: dict[str, dict[str, int]] = {}
+    by_backend: dict[str, list[RunInfo]] = {}
     for info in infos:
-        for key, value in known_values(info).items():
-            if key not in OF_EVERY_RUN:
-                texts = found.setdefault(key, {})
-                text = value if isinstance(value, str) else repr(value)
-                texts[text] = texts.get(text, 0) + 1
-    apart = {key: sum(texts.values()) - max(texts.values()) for key, texts in found.items() if len(texts) > 1}
-    chosen = sorted(apart, key=lambda key: -apart[key])[:most]
-    return [key for key in found if key in chosen]
+        if info.config:
+            by_backend.setdefault(info.config.backend, []).append(info)
+    found: dict[str, Counter[object]] = {}
+    for backend, own in by_backend.items():
+        for key in _keys_of(backend).keys() - OF_EVERY_RUN:
+            found.setdefault(key, Counter()).update(getattr(info.config, key) for info in own)
+    for info in infos:
+        for key, value in info.facts.config.items():
+            if key in OF_EVERY_RUN:
+                continue
+            found.setdefault(key, Counter())[repr(value)] += 1
+    apart = {key: counts.total() - max(counts.values()) for key, counts in found.items() if len(counts) > 1}
+    first = [key for key in OPTIONS if key in apart] + [key for key in apart if key not in OPTIONS]
+    chosen = sorted(first, key=lambda key: -apart[key])[:most]
+    return [key for key in first if key in chosen]
 
 
 def is_constant(infos: Sequence[RunInfo], column: Column[RunInfo]) -> bool:

@@ -25,8 +25,8 @@ from tuiapp.view.run_list import state_name
 from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
 from tuiapp.widgets.colors import mark_selection
 
-MARK_CELLS = 2
-"""Cells before the columns, for the letter of a marked run."""
+MARK_CELLS = 3
+"""Cells before the columns, for the letter of a marked run and the star of the best."""
 
 
 class RunTable(ScrollView, can_focus=True):
@@ -90,6 +90,7 @@ class RunTable(ScrollView, can_focus=True):
         self._infos: Sequence[RunInfo] = ()
         self._marked: dict[RunDir, str] = {}
         self._sorted: tuple[str, bool] = ("", False)
+        self._best: RunDir | None = None
         self._offered: Sequence[Column[RunInfo]] = ()
         self._columns: list[Column[RunInfo]] = []
         """Those of the offered ones that fit."""
@@ -106,8 +107,10 @@ class RunTable(ScrollView, can_focus=True):
         by: str,
         *,
         reverse: bool,
+        best: RunInfo | None = None,
     ) -> None:
         """Shows runs in this order, the marked ones with their letters; `by` is the column that they are sorted by."""
+        self._best = best.directory if best else None
         before = self.current
         self._infos, self._marked, self._offered, self._sorted = infos, marked, columns, (by, reverse)
         self._fit()
@@ -211,7 +214,7 @@ class RunTable(ScrollView, can_focus=True):
         return line
 
     def _row(self, info: RunInfo, base: Style) -> list[Segment]:
-        mark = self._marked.get(info.directory, "")
+        mark = self._marked.get(info.directory, " ") + ("★" if info.directory == self._best else " ")
         segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor

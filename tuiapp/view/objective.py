@@ -1,0 +1,85 @@
+"""What runs are best by: a metric and a direction. Chosen by the user, or guessed from what the runs report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trainers.state.known_metrics import metric
+from trainers.state.summary import RunInfo
+from trainers.state.text import sanitize
+from tuiapp.view.run_values import result_values, value_of
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    name: str
+    """Of a metric, as in the journal."""
+    rises: bool
+    """Whether more is better."""
+
+    def __str__(self) -> str:
+        name = sanitize(self.name, 40) if "/" in self.name else metric(self.name).label
+        return f"{'highest' if self.rises else 'lowest'} {name}"
+
+    @property
+    def turned(self) -> Objective:
+        return Objective(self.name, not self.rises)
+
+    def value(self, info: RunInfo) -> float | None:
+        """Returns a run's best evaluation, or else the last value that a list knows; None if it is not finite."""
+        summary = info.summary
+        value: object = None
+        if self.name == f"{summary.evaluated_on}/accuracy" and self.rises:
+            value = info.best_accuracy
+        elif self.name == f"{summary.evaluated_on}/loss" and not self.rises:
+            value = summary.best_loss
+        value = value_of(info, self.name) if value is None else value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
+
+    def best(self, infos: Iterable[RunInfo]) -> RunInfo | None:
+        """Returns the best run, of equal ones the first; None if no run is better than another."""
+        known = [(value, info) for info in infos if (value := self.value(info)) is not None]
+        if len({value for value, _ in known}) < 2:
+            return None
+        return (max if self.rises else min)(known, key=lambda one: one[0])[1]
+
+    @property
+    def sort(self) -> str:
+        """The name of the column that shows it."""
+        last = self.name.rpartition("/")[2] if metric(self.name).held_out else ""
+        return {("accuracy", True): "accuracy", ("loss", False): "best_loss"}.get((last, self.rises), self.name)
+
+
+def objective_names(infos: Iterable[RunInfo]) -> list[str]:
+    """Returns the metrics that runs can be best by: the numbers among their results."""
+    names: dict[str, None] = {}
+    for info in infos:
+        for name, value in result_values(info).items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                names[name] = None
+    return list(names)
+
+
+def guess(infos: Sequence[RunInfo]) -> Objective | None:
+    """Returns what most of the runs suggest: an evaluation's accuracy or such, or else its loss, or else the loss."""
+    counts: dict[str, int] = {}
+    for info in infos:
+        for name in objective_names([info]):
+            counts[name] = counts.get(name, 0) + 1
+    if not counts:
+        return None
+
+    def worth(name: str) -> tuple[bool, bool, int]:
+        return metric(name).rises, "/" in name, counts[name]
+
+    name = max((one for one in counts if metric(one).rises or one.endswith("loss")), key=worth, default="")
+    return Objective(name, metric(name).rises) if name else None
+
+
+def objective_of(infos: Sequence[RunInfo], name: str, *, rises: bool) -> Objective | None:
+    """Returns the chosen objective; the guess if no run has a value of it, or none is chosen."""
+    chosen = Objective(name, rises)
+    return chosen if name and any(chosen.value(info) is not None for info in infos) else guess(infos)
