@@ -10,10 +10,10 @@ from msgspec.structs import asdict
 from tests import histories as h
 from tests import interrupted
 from tests.reported import evaluation_event, step_event
-from trainers.config.plan import make_plan
+from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.evaluations import NEVER, Evaluated
-from trainers.contract.events import AnyEvent, LogLine, Metrics, RunEnded, Summary
+from trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, LogLine, Metrics, RunEnded, Summary
 from trainers.state.summary_meter import SummaryMeter
 
 PLAN = make_plan(RunConfig(devices=2, global_batch_size=100, epochs=3))
@@ -39,6 +39,49 @@ def test_a_step_counts_once_every_rank_has_reported_it() -> None:
     assert meter.step == 7
     assert meter.summary(1.0).steps == 7
     assert meter.summary(1.0).epochs == 0.5
+
+
+SCRIPT = Plan(
+    config=RunConfig(backend="script", script="train.py"), facts=None, processes=1, steps_per_epoch=0, total_steps=0
+)
+
+
+def test_of_a_script_all_metrics_are_summed_up() -> None:
+    def report(rank: int, step: int, **values: list[float | None]) -> Metrics:
+        return Metrics(
+            rank=rank, first_step=step, values={name.replace("__", "/"): each for name, each in values.items()}
+        )
+
+    meter = SummaryMeter(SCRIPT, 2)
+    meter.add(report(0, 1, loss=[2.0, None, 1.0], eval__f1=[0.5, 0.25, 0.75], step_time=[0.1, 0.1, 0.1]))
+    # Another rank's values are its own.
+    meter.add(report(1, 1, loss=[9.0], wer=[0.3]))
+    meter.add(report(0, 4, eval__f1=[0.6], bad=[None]))
+    meter.add(report(0, 5, late=[None, 5.0]))
+    assert meter.summary(1.0).metrics == {
+        "loss": Figures(1.0, 1.0, 2.0),
+        "eval/f1": Figures(0.6, 0.25, 0.75),
+        "wer": Figures(0.3, 0.3, 0.3),
+        "bad": Figures(),
+        "late": Figures(5.0, 5.0, 5.0),
+    }
+    again = SummaryMeter(SCRIPT, 2, resumed_from=2, before=meter.summary(1.0))
+    assert again.summary(2.0).metrics == meter.summary(1.0).metrics
+    again.add(report(0, 3, loss=[0.5]))
+    assert again.summary(2.0).metrics["loss"] == Figures(0.5, 0.5, 2.0)
+    assert again.summary(2.0).metrics["wer"] == Figures(0.3, 0.3, 0.3)
+
+
+def test_the_figures_of_a_script_are_bounded_and_a_built_in_run_has_none() -> None:
+    meter = SummaryMeter(SCRIPT, 1)
+    for number in range(2 * MAX_FIGURES):
+        meter.add(Metrics(rank=0, first_step=1, values={f"m{number}": [1.0]}))
+    meter.add(Metrics(rank=0, first_step=2, values={"m0": [2.0]}))
+    assert list(meter.summary(1.0).metrics) == [f"m{number}" for number in range(MAX_FIGURES)]
+    assert meter.summary(1.0).metrics["m0"] == Figures(2.0, 1.0, 2.0)
+    meter = SummaryMeter(PLAN, 1)
+    meter.add(steps(0, 1, 10))
+    assert meter.summary(1.0).metrics == {}
 
 
 def test_a_rank_that_nobody_planned_and_that_has_reported_nothing_has_no_step() -> None:

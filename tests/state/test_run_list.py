@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from tests.screens.runs_app import info
-from trainers.contract.events import Facts, Summary
+from trainers.contract.events import Facts, Figures, Summary
 from trainers.state.known_metrics import metric
 from trainers.state.summary import RunInfo
 from tuiapp.view.comparison import differing, results
@@ -152,6 +152,20 @@ def test_the_best_run() -> None:
     assert Objective("lr", rises=False).best(SCRIPTS) is SCRIPTS[1]
     assert str(objective_of(ALL, "f1", rises=True)) == "highest test/accuracy"
     assert str(objective_of(SCRIPTS, "f1", rises=False)) == "lowest f1"
+
+
+def test_of_a_script_the_best_value_of_any_metric_counts() -> None:
+    figures = [(0.5, 0.2, 0.9), (0.6, 0.1, 0.7)]
+    runs = [
+        replace(one, summary=Summary(metrics={"wer": Figures(*each)}))
+        for one, each in zip(SCRIPTS, figures, strict=True)
+    ]
+    assert guess(runs) == Objective("f1", rises=True)
+    assert Objective("wer", rises=False).best(runs) is runs[1]
+    assert Objective("wer", rises=True).best(runs) is runs[0]
+    # Lists show, sort and compare the last value.
+    assert order(runs, "wer") == runs
+    assert choose(runs, "wer>0.55") == runs[1:]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ In samples null means not available, never zero: a device that does not report i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, islice
 from time import monotonic
 from time import time as wall_time
@@ -29,6 +30,9 @@ JOURNAL_SCHEMA = 2
 
 MAX_FACTS = 1000
 """Keys of a script's configuration, and of its summary."""
+
+MAX_FIGURES = 64
+"""Metrics of a script whose figures its summary has: it is repeated in the journal."""
 
 PhaseName: TypeAlias = Literal["preparing", "compiling", "training", "evaluating", "checkpointing", "stopping", "done"]
 NodeState: TypeAlias = Literal["joined", "silent", "back", "lost"]
@@ -328,6 +332,19 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     """Its node is out of reach, as `error` says: what became of the rank itself is not known."""
 
 
+class Figures(msgspec.Struct, frozen=True, array_like=True):
+    """What a metric has come to; null for what was never finite."""
+
+    last: float | None = None
+    least: float | None = None
+    greatest: float | None = None
+
+    def followed_by(self, column: Sequence[float | None]) -> Figures:
+        """Returns these figures with later values."""
+        known = [value for value in (self.least, self.greatest, *column) if value is not None]
+        return Figures(column[-1], min(known), max(known)) if known else Figures()
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A run's results; null for what it did not reach."""
 
@@ -350,6 +367,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     """From the supervisor's start to the end of the last rank, over all attempts: of an earlier one up to the step from
     which a later one resumes. The time between attempts does not count."""
+    metrics: dict[str, Figures] = {}
+    """Of a script: the first `MAX_FIGURES` metrics, each of the first rank that reported it, over all attempts."""
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):

@@ -35,6 +35,7 @@ from trainers.contract.manifest import best_saved
 from trainers.contract.metrics import EXAMPLES, STEP_TIME, loss_of, mean, total
 from trainers.contract.rundir import RunDir
 from trainers.state.messages import describe_place, describe_queued
+from trainers.state.summary_meter import add_figures
 
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""
@@ -226,6 +227,10 @@ def _so_far(
         stalled = stalled_by(event, stalled) if live else ""
     for report in reports:
         evaluations.add(report)
+    figures, rank_of = dict(known.metrics), dict[str, int]()
+    if isinstance(first, RunStarted) and not first.steps_per_epoch:
+        for report in reports:
+            add_figures(figures, report, rank_of)
     begun = (tail[0].resumed_from or 0) if tail and isinstance(tail[0], RunStarted) else 0
     step = max([known.steps, begun, *(report.last_step for report in reports if report.is_training)])
     newest = tail[-1].time if tail else started
@@ -246,6 +251,7 @@ def _so_far(
         best_loss=best.loss,
         best_accuracy=best.accuracy,
         seconds=known.seconds + (max(0.0, newest - since) if newest and since else 0.0),
+        metrics=figures,
     ), stalled
 
 

@@ -6,11 +6,13 @@ from msgspec.structs import replace
 
 from trainers.config.plan import Plan
 from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
-from trainers.contract.events import AnyEvent, Metrics, Summary
-from trainers.contract.metrics import STEP_TIME, is_loss, loss_of, mean
+from trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, Metrics, Summary
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, is_loss, loss_of, mean
 from trainers.state.timeline import Earlier, timed, warm_after
 
 NOTHING = Earlier()
+
+NOT_RESULTS = (DATA_WAIT, EXAMPLES, STEP_TIME)
 
 
 class SummaryMeter:
@@ -29,6 +31,9 @@ class SummaryMeter:
         before: Summary | None = None,
     ) -> None:
         self._plan, self._before = plan, before
+        self._figures = dict(before.metrics) if before else {}
+        self._rank_of: dict[str, int] = {}
+        """Metric → the first rank that reported it."""
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._losses: dict[str, dict[int, float | None]] = {}
         """Metric that may be the loss → rank → last value."""
@@ -51,6 +56,8 @@ class SummaryMeter:
         if event.is_training:
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         self._evaluations.add(event)
+        if not self._plan.facts:
+            add_figures(self._figures, event, self._rank_of)
         for name, column in event.values.items():
             if is_loss(name):
                 self._losses.setdefault(name, {})[event.rank] = column[-1]
@@ -87,4 +94,14 @@ class SummaryMeter:
             best_loss=best.loss,
             best_accuracy=best.accuracy,
             seconds=seconds,
+            metrics=dict(self._figures),
         )
+
+
+def add_figures(figures: dict[str, Figures], event: Metrics, rank_of: dict[str, int]) -> None:
+    """Adds a script's values to what its metrics have come to; `rank_of` notes which rank's values those are."""
+    for name, column in event.values.items():
+        if name in NOT_RESULTS or rank_of.setdefault(name, event.rank) != event.rank:
+            continue
+        if name in figures or len(figures) < MAX_FIGURES:
+            figures[name] = figures.get(name, Figures()).followed_by(column)

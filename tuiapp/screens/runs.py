@@ -159,11 +159,11 @@ class RunsScreen(CoveredScreenFix[None]):
         count = len(self._shown)
         instead = _instead_of_table(listing, count, self._runs_dir)
         table = self.query_one(RunTable)
-        columns = columns_of(self._shown)
-        if self._by not in {one.name for one in columns}:
-            columns.insert(1, replace(column_of(self._by), rank=1))
+        columns, objective = columns_of(self._shown), self._objective
+        for name in (self._by, objective.sort) if objective else (self._by,):
+            if name not in {one.name for one in columns}:
+                columns.insert(1, replace(column_of(name), rank=1))
         self._columns = [one.name for one in columns]
-        objective = self._objective
         best = objective.best(self._shown) if objective else None
         table.show(self._shown, letters, columns, self._by, reverse=self._reverse, best=best)
         place = self.query_one("#instead", Static)

@@ -47,7 +47,7 @@ from tuiapp.verbs.facts import (
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.devices.large import efficiency_words
-from tuiapp.view.objective import objective_of
+from tuiapp.view.objective import guess, objective_of
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import BY_NAME, NEWEST, choose, column_of, order, state, state_name, tags, unknown_names
 from tuiapp.view.run_values import differing_keys, is_constant, key_column, names_of, same_names, unknown_name
@@ -307,6 +307,8 @@ def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:
     if sys.stdout.isatty():
         silent |= {one.title for one in LISTED if one.title in CONSTANT and is_constant(infos, one)}
         own |= {*differing_keys(infos)}
+        if (objective := guess(infos)) is not None:
+            own |= {objective.sort} - {*BY_NAME}
     keys = [
         replace(one, title=one.title.upper(), left=True) for one in (key_column(key, rank=5) for key in sorted(own))
     ]

@@ -28,13 +28,15 @@ class Objective:
         return Objective(self.name, not self.rises)
 
     def value(self, info: RunInfo) -> float | None:
-        """Returns a run's best evaluation, or else the last value that a list knows; None if it is not finite."""
+        """Returns the best value that a list knows, of what a script sums up the last; None if it is not finite."""
         summary = info.summary
         value: object = None
         if self.name == f"{summary.evaluated_on}/accuracy" and self.rises:
             value = info.best_accuracy
         elif self.name == f"{summary.evaluated_on}/loss" and not self.rises:
             value = summary.best_loss
+        elif (figures := summary.metrics.get(self.name)) is not None:
+            value = figures.greatest if self.rises else figures.least
         value = value_of(info, self.name) if value is None else value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]

@@ -56,7 +56,8 @@ def result_values(info: RunInfo) -> dict[str, object]:
         f"{summary.evaluated_on}/loss": summary.test_loss,
         f"{summary.evaluated_on}/accuracy": summary.test_accuracy,
     }
-    return {**info.facts.summary, **{name: value for name, value in found.items() if value is not None}}
+    figures = {name: figure.last for name, figure in summary.metrics.items() if figure.last is not None}
+    return {**figures, **info.facts.summary, **{name: value for name, value in found.items() if value is not None}}
 
 
 @cache
