@@ -11,6 +11,9 @@ from trainers.state.summary import RunInfo
 from trainers.state.text import sanitize
 from tuiapp.view.run_values import result_values, value_of
 
+GUESSED_FROM = 100
+"""Runs: the guess is made anew with each list."""
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
@@ -66,9 +69,9 @@ def objective_names(infos: Iterable[RunInfo]) -> list[str]:
 
 
 def guess(infos: Sequence[RunInfo]) -> Objective | None:
-    """Returns what most of the runs suggest: an evaluation's accuracy or such, or else its loss, or else the loss."""
+    """Returns what the first runs suggest: an evaluation's accuracy or such, or else its loss, or else the loss."""
     counts: dict[str, int] = {}
-    for info in infos:
+    for info in infos[:GUESSED_FROM]:
         for name in objective_names([info]):
             counts[name] = counts.get(name, 0) + 1
     if not counts:

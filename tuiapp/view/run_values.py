@@ -60,6 +60,20 @@ def result_values(info: RunInfo) -> dict[str, object]:
     return {**figures, **info.facts.summary, **{name: value for name, value in found.items() if value is not None}}
 
 
+def result_value(info: RunInfo, name: str) -> object:
+    """Returns one of `result_values`."""
+    summary = info.summary
+    group, _, last = name.rpartition("/")
+    value: object = summary.loss if name == "loss" else None
+    if group == summary.evaluated_on:
+        value = {"loss": summary.test_loss, "accuracy": summary.test_accuracy}.get(last)
+    if value is None:
+        value = info.facts.summary.get(name)
+    if value is None and (figures := summary.metrics.get(name)) is not None:
+        value = figures.last
+    return value
+
+
 @cache
 def same_names(name: str) -> tuple[str, ...]:
     """Returns a name and what else it is called: `lr` is `learning_rate`, whoever writes it."""
@@ -85,7 +99,7 @@ def known_value(info: RunInfo, name: str) -> object:
 def value_of(info: RunInfo, name: str) -> object:
     """Returns a run's value of a configuration key or metric, None if it has none."""
     value = known_value(info, name)
-    return result_values(info).get(name) if value is None else value
+    return result_value(info, name) if value is None else value
 
 
 def names_of(infos: Iterable[RunInfo]) -> list[str]:
@@ -104,7 +118,7 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
     def cell(info: RunInfo) -> str:
         value = known_value(info, name)
         if value is None:
-            found = result_values(info).get(name)
+            found = result_value(info, name)
             return of_metric.format(found) if isinstance(found, int | float) else sanitize(value_text(found), 80)
         if is_secret(name):
             return MASK
