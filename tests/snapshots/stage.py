@@ -78,26 +78,31 @@ def run_screen(
     return RunScreen(RunDir(runs_dir / h.RUN_ID), feed, clock=lambda: h.START + now)
 
 
-def matrix(scenes: Iterable[str], *, light: Container[str] = (), large: Container[str] = ()) -> list[ParameterSet]:
-    """Each scene at the two usual sizes in the dark theme.
+def matrix(
+    scenes: Iterable[str], *, small: Container[str], light: Container[str] = (), large: Container[str] = ()
+) -> list[ParameterSet]:
+    """Each scene at 120×40 in the dark theme, and where more than its words differs at other sizes, too.
 
-    The first scene is at the large size and in the light theme as well. It is always compared, the others at one size
+    The first scene is at all sizes and in the light theme as well. It is always compared, the others at one size
     in turn; the rest of the pictures is compared with the slow tests.
 
     Args:
         scenes: Their names.
+        small: Where little room changes the layout: these are at 80×24, too.
         light: Where colour says most: these are in the light theme, too.
         large: Where much room changes the layout: these are at 200×60, too.
     """
     cases: list[ParameterSet] = []
     for place, name in enumerate(scenes):
-        pictures = [(SMALL, "dark"), (MEDIUM, "dark")]
+        pictures = [(MEDIUM, "dark")]
+        pictures += [(SMALL, "dark")] if not place or name in small else []
+        always = pictures[place % len(pictures)]
         pictures += [(MEDIUM, "light")] if not place or name in light else []
         pictures += [(LARGE, "dark")] if not place or name in large else []
         for size, theme in pictures:
-            always = not place or (size, theme) == pictures[place % 2]
             identity = f"{name}-{size[0]}x{size[1]}-{theme}"
-            cases.append(pytest.param(name, size, theme, id=identity, marks=() if always else pytest.mark.slow))
+            marks = () if not place or (size, theme) == always else pytest.mark.slow
+            cases.append(pytest.param(name, size, theme, id=identity, marks=marks))
     return cases
 
 

@@ -197,6 +197,21 @@ SCENES: dict[str, Scene] = {
 }
 
 
+SMALL_TOO = (
+    "form",
+    "gpus-8",
+    "help",
+    "launch-failed",
+    "little-memory",
+    "menu",
+    "own-data",
+    "palette",
+    "handbook",
+    "save-new",
+    "wrong-values",
+)
+"""Where little room changes the layout: at 80×24, too."""
+
 LIGHT = ("wrong-values", "menu")
 """Where colour says most: in the light theme, too."""
 
@@ -204,7 +219,7 @@ LARGE = ("gpus-8", "wrong-values")
 """Where much room changes the layout: at 200×60, too."""
 
 
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, large=LARGE))
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, small=SMALL_TOO, light=LIGHT, large=LARGE))
 async def test_configure(
     name: str, size: tuple[int, int], theme: str, compare_picture: ComparePicture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,41 @@ SCENES: dict[str, Scene] = {
     "grid-unicode-off": Scene(lambda: own.running(2), now=62.0, keys=("G",), unicode="off"),
 }
 
+SMALL_TOO = (
+    "training",
+    "alert",
+    "completed",
+    "cpu-8",
+    "cursor",
+    "failed",
+    "failed-ranks",
+    "gpu-1",
+    "gpu-8",
+    "grid",
+    "grid-many",
+    "grid-values",
+    "hang",
+    "help",
+    "metrics-many",
+    "nodes-2",
+    "nodes-64",
+    "nodes-64-devices",
+    "nodes-64-ranks",
+    "nodes-64-sharding",
+    "own-metrics",
+    "panel-devices",
+    "panel-log",
+    "panel-loss",
+    "panel-ranks",
+    "panel-sharding",
+    "preparing",
+    "running",
+    "second-chart",
+    "stop-question",
+    "waiting",
+)
+"""Where little room changes the layout: at 80×24, too."""
+
 LIGHT = ("grid", "alert", "failed", "gpu-8", "nodes-4", "nodes-ranks", "panel-devices", "panel-sharding")
 """Where colour says most: in the light theme, too."""
 
@@ -141,7 +176,7 @@ LARGE = (
 """Where much room changes the layout: at 200×60, too."""
 
 
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, large=LARGE))
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, small=SMALL_TOO, light=LIGHT, large=LARGE))
 async def test_run(
     name: str,
     size: tuple[int, int],

@@ -161,6 +161,24 @@ SCENES: dict[str, Scene] = {
 }
 
 
+SMALL_TOO = (
+    "compare-2",
+    "compare-8",
+    "compare-grid",
+    "compare-values",
+    "devices-8",
+    "devices-cpu",
+    "leave-question",
+    "replay",
+    "runs",
+    "runs-about",
+    "runs-many",
+    "runs-marked",
+    "runs-none",
+    "runs-problem",
+)
+"""Where little room changes the layout: at 80×24, too."""
+
 LIGHT = ("compare-4", "devices-8")
 """Where colour says most: in the light theme, too."""
 
@@ -168,7 +186,7 @@ LARGE = ("compare-8", "devices-8", "replay")
 """Where much room changes the layout: at 200×60, too."""
 
 
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, large=LARGE))
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, small=SMALL_TOO, light=LIGHT, large=LARGE))
 async def test_runs(
     name: str,
     size: tuple[int, int],
