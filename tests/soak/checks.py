@@ -110,11 +110,13 @@ def _journal(outcome: Outcome) -> list[Problem]:
     # Of a script nothing says which steps, evaluations and checkpoints are due.
     own = read_config(run.run).backend == "script"
     found += [Problem("incomplete journal", text) for text in (not_in_a_row(run.events) if own else _curve(outcome))]
+    elsewhere = {event.rank for event in run.of(RankStarted) if event.node}
     for rank in sorted({event.rank for event in run.of(RankStarted)}):
         steps = run.steps_of(rank)
         reported = _witnessed(outcome.witness, rank)
-        # What was on its way into a supervisor that was killed is lost with it; all else stands there.
-        if not outcome.killed_supervisor and reported > (steps[-1] if steps else 0):
+        # What was on its way into a supervisor or agent that was killed is lost with it; all else stands there.
+        lost = outcome.killed_supervisor or (outcome.killed_agent and rank in elsewhere)
+        if not lost and reported > (steps[-1] if steps else 0):
             found.append(
                 Problem("incomplete journal", f"rank {rank} reported step {reported:,}, it has {len(steps):,}")
             )

@@ -69,6 +69,7 @@ class Outcome:
     expected: tuple[str, ...]
     """The statuses that are right."""
     killed_supervisor: bool = False
+    killed_agent: bool = False
     witness: Path = field(default_factory=Path)
 
 
@@ -122,7 +123,8 @@ def carry_out(plan: Plan, runs_dir: Path) -> Outcome:
         try:
             other = held.enter_context(agent(run)) if plan.config.nodes > 1 else None
             expected = FAULTS[plan.fault](plan, run)
-            outcome = Outcome(run, expected, plan.fault.startswith("supervisor killed"), witness)
+            killed = plan.fault.startswith("supervisor killed"), plan.fault == "agent killed"
+            outcome = Outcome(run, expected, *killed, witness)
             _wait_end(outcome)
             if other is not None:
                 other.wait(AGENT_GONE_S)
