@@ -33,7 +33,7 @@ from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.comparison import MOST
 from tuiapp.view.objective import Objective, guess, objective_names, objective_of
-from tuiapp.view.run_list import COLUMNS, NEWEST, choose, column_of, columns_of, order, shared, title
+from tuiapp.view.run_list import COLUMNS, NEWEST, best_first, choose, column_of, columns_of, order, shared, title
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
@@ -334,15 +334,16 @@ class RunsScreen(CoveredScreenFix[None]):
         name = await self.app.push_screen_wait(MetricList(names, drawn, title=title, nothing=suggested))
         if name is None:
             return
-        turned = now is not None and name == now.name
-        self._chosen_objective = now.turned if now and turned else Objective(name, metric(name).rises)
+        if now is not None and name == now.name:
+            self._chosen_objective = now.turned
+        else:
+            self._chosen_objective = Objective(name, metric(name).rises)
         try:
             change_view({"objective": name, "rises": self._chosen_objective.rises})
         except OSError as error:
             self.notify(f"It is not remembered: {error.strerror or error}", severity="warning")
         if (objective := self._objective) is not None:
-            self._by = objective.sort
-            self._reverse = column_of(self._by).falls != objective.rises
+            self._by, self._reverse = best_first(objective)
         self._show()
         self.query_one(RunTable).action_jump(0)
 

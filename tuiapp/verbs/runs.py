@@ -49,7 +49,18 @@ from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.objective import guess, objective_of
 from tuiapp.view.predictions import predictions_facts
-from tuiapp.view.run_list import BY_NAME, NEWEST, choose, column_of, order, state, state_name, tags, unknown_names
+from tuiapp.view.run_list import (
+    BY_NAME,
+    NEWEST,
+    WHAT_RUNS,
+    best_first,
+    choose,
+    order,
+    state,
+    state_name,
+    tags,
+    unknown_names,
+)
 from tuiapp.view.run_values import differing_keys, is_constant, key_column, names_of, same_names, unknown_name
 from tuiapp.view.table import Column, plain_table, told
 
@@ -109,10 +120,7 @@ def _best_first(infos: Sequence[RunInfo]) -> tuple[str, bool]:
 
     view = read_view()[0]
     objective = objective_of(infos, view.objective, rises=view.rises)
-    if objective is None:
-        return NEWEST, False
-    by = objective.sort
-    return by, column_of(by).falls != objective.rises
+    return best_first(objective) if objective else (NEWEST, False)
 
 
 def show_run(options: Namespace) -> int:
@@ -291,9 +299,6 @@ LISTED = (
     _column("JOB", 14, _job),
 )
 
-CONSTANT = ("BACKEND", "MODEL", "DATASET", "DEVICES")
-"""Columns that a terminal is spared where all runs have the same."""
-
 
 def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:
     """Returns the columns without those that say nothing of these runs, and those of keys in which they differ.
@@ -303,14 +308,14 @@ def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:
     silent = {"NAME", "TAGS", "JOB"} - {one.title for one in told(LISTED, infos)}
     # A machine's own list need not say its name.
     silent |= {"HOST"} if len({info.host for info in infos if info.host}) < 2 else set()
-    own = {by} - {*BY_NAME}
+    own, what_runs = {by} - {*BY_NAME}, [name.upper() for name in WHAT_RUNS]
     if sys.stdout.isatty():
-        silent |= {one.title for one in LISTED if one.title in CONSTANT and is_constant(infos, one)}
+        silent |= {one.title for one in LISTED if one.title in what_runs and is_constant(infos, one)}
         own |= {*differing_keys(infos)}
         if (objective := guess(infos)) is not None:
             own |= {objective.sort} - {*BY_NAME}
     keys = [
         replace(one, title=one.title.upper(), left=True) for one in (key_column(key, rank=5) for key in sorted(own))
     ]
-    place = 1 + max(n for n, one in enumerate(LISTED) if one.title in CONSTANT)
+    place = 1 + max(n for n, one in enumerate(LISTED) if one.title in what_runs)
     return [one for one in (*LISTED[:place], *keys, *LISTED[place:]) if one.title not in silent]

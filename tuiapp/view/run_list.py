@@ -20,6 +20,7 @@ from trainers.state.text import (
     sanitize,
     without_directories,
 )
+from tuiapp.view.objective import Objective
 from tuiapp.view.run_values import (
     Comparison,
     differing_keys,
@@ -157,8 +158,8 @@ BY_NAME = {column.name: column for column in COLUMNS}
 
 TAG, STATE = "tag", "state"
 
-_CONSTANT_HIDDEN = frozenset({"backend", "model", "dataset", "devices"})
-_SET_BY_USER = frozenset({"name"})
+WHAT_RUNS = ("backend", "model", "dataset", "devices")
+"""Columns that are left out where all runs have the same."""
 
 
 def column_of(name: str) -> Column[RunInfo]:
@@ -168,19 +169,25 @@ def column_of(name: str) -> Column[RunInfo]:
 
 def columns_of(infos: Sequence[RunInfo]) -> list[Column[RunInfo]]:
     """Returns the columns that tell these runs apart: what is the same of all is left out, keys that differ come in."""
-    known = told([BY_NAME[name] for name in _SET_BY_USER], infos)
-    hidden = {one.name for one in COLUMNS if one.name in _CONSTANT_HIDDEN and is_constant(infos, one)}
-    hidden |= _SET_BY_USER - {one.name for one in known}
+    hidden = {one.name for one in _constant(infos)} | ({"name"} - {one.name for one in told([BY_NAME["name"]], infos)})
     keys = [key_column(key, rank=3) for key in differing_keys(infos)]
     columns = [one for one in COLUMNS if one.name not in hidden]
-    place = 1 + max(n for n, one in enumerate(columns) if one.name in ("state", "name", *_CONSTANT_HIDDEN))
+    place = 1 + max(n for n, one in enumerate(columns) if one.name in ("state", "name", *WHAT_RUNS))
     return [*columns[:place], *keys, *columns[place:]]
 
 
 def shared(infos: Sequence[RunInfo]) -> list[str]:
     """Returns what the columns that `columns_of` leaves out say of all these runs."""
-    constant = [one for one in COLUMNS if one.name in _CONSTANT_HIDDEN and is_constant(infos, one)]
-    return [words for one in constant if (words := one.cell(infos[0])) != MISSING]
+    return [words for one in _constant(infos) if (words := one.cell(infos[0])) != MISSING]
+
+
+def _constant(infos: Sequence[RunInfo]) -> list[Column[RunInfo]]:
+    return [BY_NAME[name] for name in WHAT_RUNS if is_constant(infos, BY_NAME[name])]
+
+
+def best_first(objective: Objective) -> tuple[str, bool]:
+    """Returns the column that shows an objective, and whether it is reversed for the best run to be first."""
+    return objective.sort, column_of(objective.sort).falls != objective.rises
 
 
 def words_of(info: RunInfo) -> str:

@@ -48,20 +48,8 @@ def value_text(value: object) -> str:
     return format_value(value) if isinstance(value, bool | int | float | tuple) else format_fact(value)
 
 
-def result_values(info: RunInfo) -> dict[str, object]:
-    """Returns what a run came to, by the names of its metrics; what a script sums up comes with its own names."""
-    summary = info.summary
-    found = {
-        "loss": summary.loss,
-        f"{summary.evaluated_on}/loss": summary.test_loss,
-        f"{summary.evaluated_on}/accuracy": summary.test_accuracy,
-    }
-    figures = {name: figure.last for name, figure in summary.metrics.items() if figure.last is not None}
-    return {**figures, **info.facts.summary, **{name: value for name, value in found.items() if value is not None}}
-
-
 def result_value(info: RunInfo, name: str) -> object:
-    """Returns one of `result_values`."""
+    """Returns what a run came to, by a metric's name; what a script sums up has names of its own. None for none."""
     summary = info.summary
     group, _, last = name.rpartition("/")
     value: object = summary.loss if name == "loss" else None
@@ -72,6 +60,14 @@ def result_value(info: RunInfo, name: str) -> object:
     if value is None and (figures := summary.metrics.get(name)) is not None:
         value = figures.last
     return value
+
+
+def result_values(info: RunInfo) -> dict[str, object]:
+    """Returns all results of a run by name."""
+    summary = info.summary
+    evaluated = (f"{summary.evaluated_on}/loss", f"{summary.evaluated_on}/accuracy")
+    names = dict.fromkeys((*summary.metrics, *info.facts.summary, "loss", *evaluated))
+    return {name: value for name in names if (value := result_value(info, name)) is not None}
 
 
 @cache
