@@ -175,6 +175,7 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     _set(run)
     run.add_argument("--name", metavar="NAME", help="what to call the run; tuiapp note changes it")
     run.add_argument("--tag", action="append", default=[], metavar="TAG", dest="tags", help="may be repeated")
+    run.add_argument("--group", metavar="GROUP", help="what it belongs to with other runs, as a sweep")
     run.add_argument("--note", metavar="TEXT", help="a note on the run")
     run.add_argument("--launcher", metavar="NAME", help="join, ssh or slurm: run on several machines, with nodes=N")
     run.add_argument("--slurm", metavar="OPTIONS", help="submit it to Slurm, with these options of sbatch")
@@ -244,8 +245,8 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     note = verbs.add_parser(
         "note",
-        help="change a run's name, tags and note, live or ended",
-        epilog="Without an option: edits the note with VISUAL or EDITOR. An empty NAME or TEXT removes it.",
+        help="change a run's name, group, tags and note, live or ended",
+        epilog="Without an option: edits the note with VISUAL or EDITOR. An empty NAME, GROUP or TEXT removes it.",
     )
     note.add_argument("run", metavar="RUN")
     note.add_argument("--name", metavar="NAME", help="what to call the run")
@@ -255,6 +256,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     note.add_argument(
         "--untag", action="append", default=[], metavar="TAG", dest="untags", help="remove a tag; may be repeated"
     )
+    note.add_argument("--group", metavar="GROUP", help="what it belongs to with other runs, as a sweep")
     note.add_argument("-m", "--note", metavar="TEXT", help="replace the note")
     _runs_dir(note, again=True)
     note.set_defaults(does="note:change_note")

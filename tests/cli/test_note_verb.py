@@ -71,6 +71,7 @@ def test_refusals(tuiapp: Command, runs: list[RunDir]) -> None:
     assert (done.code, done.err) == (2, "tuiapp: The name has the control character '\\x1b'; remove it.\n")
     done = tuiapp("note", FIRST, "--tag", "a b")
     assert (done.code, "'a b' is not a tag" in done.err) == (2, True)
+    assert tuiapp("note", FIRST, "--group", "a b").err.startswith("tuiapp: 'a b' is not a group")
     assert not runs[0].about.exists()
 
 
@@ -96,6 +97,9 @@ def test_shown(tuiapp: Command, runs: list[RunDir]) -> None:
     assert lines[note + 1 : note + 3] == ["  warm-up", "  helps"]
     facts = json.loads(tuiapp("show", FIRST, "--json").out)
     assert (facts["name"], facts["tags"], facts["note"]) == ("baseline", ["sweep", "lr"], "warm-up\nhelps")
+    assert tuiapp("note", SECOND, "--group", "rates").err == f"{SECOND} · group rates\n"
+    assert [line.split()[1] for line in tuiapp("runs", "group:rates").out.splitlines()[1:]] == ["rates"]
+    assert tuiapp("note", SECOND, "--group", "").code == 0
     heading, *rows = tuiapp("runs").out.splitlines()
     assert heading.split()[:4] == ["RUN", "NAME", "TAGS", "STATE"]
     assert rows[0].split()[:5] == [FIRST, "baseline", "sweep,", "lr", "completed"]

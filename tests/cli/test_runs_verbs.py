@@ -107,6 +107,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
         "run": COMPLETED,
         "name": None,
         "tags": [],
+        "group": "",
         "note": None,
         "script": None,
         "directory": str(recorded / COMPLETED),

@@ -52,12 +52,14 @@ async def test_from_the_list(run: RunDir, size: tuple[int, int]) -> None:
         await until(pilot, lambda: len(app.rows) == 1)
         dialog = await open_dialog(pilot)
         assert dialog.query_one("#accept").region.bottom < size[1]
-        await pilot.press(*"baseline", "tab", "ctrl+u", *"lr sweep", "tab", *"warm", "enter", *"up")
+        await pilot.press(*"baseline", "tab", "ctrl+u", *"lr sweep", "tab", *"rates", "tab", *"warm", "enter", *"up")
         # Meanwhile, somebody else adds a tag.
         change_about(run, Change(tags=("other",)))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: read_about(run)[0].name != "")
-        assert read_about(run)[0] == About(name="baseline", tags=("lr", "other", "sweep"), note="warm\nup")
+        assert read_about(run)[0] == About(
+            name="baseline", tags=("lr", "other", "sweep"), note="warm\nup", group="rates"
+        )
         app.lister.put(summarise(run))
         await until(pilot, lambda: "baseline" in app.rows[0])
         said = str(app.runs_screen.query_one(RunDetails).content)

@@ -1,4 +1,4 @@
-"""What the user calls a run: its name, tags and note, in a file that any process may change at any time."""
+"""What the user calls a run: its name, group, tags and note, in a file that any process may change at any time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TAG = re.compile(r"[^\s,]+")
 
 
 class AboutError(ValueError):
-    """A name, tag or note is not allowed, or cannot be written; the message gives the reason."""
+    """A name, group, tag or note is not allowed, or cannot be written; the message gives the reason."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,13 +38,17 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     tags: tuple[str, ...] = ()
     note: str = ""
+    group: str = ""
+    """What it belongs to with other runs, as a sweep; "" for nothing."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        if self.group:
+            _check_word(self.group, "group")
         if len(self.tags) > MAX_TAGS:
             raise AboutError(f"{len(self.tags)} tags are too many: a run has at most {MAX_TAGS}.")
         for tag in self.tags:
-            _check_tag(tag)
+            _check_word(tag, "tag")
         if len(self.note) > MAX_NOTE_CHARACTERS:
             length = f"{len(self.note):,} characters"
             raise AboutError(f"The note has {length}; at most {MAX_NOTE_CHARACTERS:,} are allowed.")
@@ -57,6 +61,7 @@ class Change:
 
     name: str | None = None
     note: str | None = None
+    group: str | None = None
     tags: tuple[str, ...] = ()
     """To add."""
     untags: tuple[str, ...] = ()
@@ -68,6 +73,7 @@ class Change:
             name=about.name if self.name is None else self.name.strip(),
             tags=tuple(dict.fromkeys(tag for tag in (*about.tags, *self.tags) if tag not in self.untags)),
             note=about.note if self.note is None else _plain_lines(self.note),
+            group=about.group if self.group is None else self.group.strip(),
         )
 
 
@@ -130,11 +136,11 @@ def _check_name(name: str) -> None:
         raise AboutError(f"{name!r} cannot be a name: as RUN it means another run.")
 
 
-def _check_tag(tag: str) -> None:
-    if not _TAG.fullmatch(tag) or len(tag) > MAX_TAG_CHARACTERS:
+def _check_word(word: str, what: str) -> None:
+    if not _TAG.fullmatch(word) or len(word) > MAX_TAG_CHARACTERS:
         allowed = f"1 to {MAX_TAG_CHARACTERS} characters without spaces or commas"
-        raise AboutError(f"{shown(tag)} is not a tag; it must be {allowed}.")
-    _check_text(f"The tag {shown(tag)}", tag)
+        raise AboutError(f"{shown(word)} is not a {what}; it must be {allowed}.")
+    _check_text(f"The {what} {shown(word)}", word)
 
 
 def _check_text(what: str, text: str) -> None:

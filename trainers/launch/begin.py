@@ -116,5 +116,6 @@ def _about_further(launched: RunDir, number: int, *, named: bool) -> About:
     return About(
         name=f"{known_as[: MAX_NAME_CHARACTERS - 10]} {number}" if known_as and not named else "",
         tags=first.tags,
+        group=first.group,
         note=f"Run {number} of the script that was launched as {launched.run_id}.",
     )

@@ -1,4 +1,4 @@
-"""Asks for a run's name, tags and note, and writes them."""
+"""Asks for a run's name, group, tags and note, and writes them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
 from textual.widgets import Input, Label, Static, TextArea
 
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, AboutError, Change, change_about, read_about, split_tags
@@ -31,8 +32,10 @@ class AboutDialog(Form[Change | None]):
         yield Label("Name")
         name = sanitize(self._own, MAX_NAME_CHARACTERS) or "what to call it"
         yield Input(self._about.name, placeholder=name, max_length=MAX_NAME_CHARACTERS, id="name")
-        yield Label("Tags")
-        yield Input(" ".join(self._about.tags), placeholder="words: sweep lr", id="tags")
+        yield Label("Tags, and the group that it belongs to")
+        with Horizontal():
+            yield Input(" ".join(self._about.tags), placeholder="words: sweep lr", id="tags")
+            yield Input(self._about.group, placeholder="a word", id="group")
         yield Label("Note")
         yield TextArea(self._about.note, id="note", soft_wrap=True)
         yield Static(id="verdict", markup=False)
@@ -44,10 +47,12 @@ class AboutDialog(Form[Change | None]):
     def result(self) -> Change:
         """Only what differs from what was shown: somebody else may have changed the rest meanwhile."""
         about, tags = self._about, split_tags(self.query_one("#tags", Input).value)
+        group = self.query_one("#group", Input).value.strip()
         name, note = self.query_one("#name", Input).value.strip(), self.query_one("#note", TextArea).text
         return Change(
             name=name if name != about.name else None,
             note=note if note != about.note else None,
+            group=group if group != about.group else None,
             tags=tuple(tag for tag in tags if tag not in about.tags),
             untags=tuple(tag for tag in about.tags if tag not in tags),
         )

@@ -32,6 +32,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         **run_facts(info.directory, info.status, info.summary),
         "name": info.name or None,
         "tags": list(info.about.tags),
+        "group": info.about.group,
         "note": info.about.note or None,
         "best_loss": info.summary.best_loss,
         "best_accuracy": info.best_accuracy,

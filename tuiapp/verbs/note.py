@@ -1,4 +1,4 @@
-"""`tuiapp note`: changes a run's name, tags and note, live or ended."""
+"""`tuiapp note`: changes a run's name, group, tags and note, live or ended."""
 
 from __future__ import annotations
 
@@ -25,9 +25,16 @@ def change_note(options: Namespace) -> int:
     _, damaged = read_about(run)
     if damaged:
         tell(damaged)
-    change = Change(name=options.name, note=options.note, tags=tuple(options.tags), untags=tuple(options.untags))
+    change = Change(
+        name=options.name,
+        note=options.note,
+        group=options.group,
+        tags=tuple(options.tags),
+        untags=tuple(options.untags),
+    )
     about = change_about(run, Change(note=_edited(run)) if change == Change() else change)
-    print(sanitize(join_words([titled(run), ", ".join(about.tags), _length(about)])), file=sys.stderr)
+    group = f"group {about.group}" if about.group else ""
+    print(sanitize(join_words([titled(run), group, ", ".join(about.tags), _length(about)])), file=sys.stderr)
     return 0
 
 

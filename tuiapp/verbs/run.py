@@ -89,7 +89,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
         options.settings.append(f"launcher={options.launcher}")
     machine = inspect_machine()
     checks = [lambda config: placement_problems(config, machine)]
-    change = Change(name=options.name, note=options.note, tags=tuple(options.tags))
+    change = Change(name=options.name, note=options.note, group=options.group, tags=tuple(options.tags))
     about = change.of(About())
     if options.module is not None and options.source is not None:
         raise UsageError(f"-m {options.module} names what to run: leave out {options.source!r}.")

@@ -61,7 +61,7 @@ from tuiapp.view.run_list import (
     tags,
     unknown_names,
 )
-from tuiapp.view.run_values import differing_keys, is_constant, key_column, names_of, same_names, unknown_name
+from tuiapp.view.run_values import GROUP, differing_keys, is_constant, key_column, names_of, same_names, unknown_name
 from tuiapp.view.table import Column, plain_table, told
 
 MAX_ALERTS = 5
@@ -155,7 +155,7 @@ def show_run(options: Namespace) -> int:
         print(json.dumps({**list_facts(info), **more}, indent=2))
         return 0
     facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
-    named = {"name": info.name, "tags": ", ".join(info.about.tags)}
+    named = {"name": info.name, "group": info.about.group, "tags": ", ".join(info.about.tags)}
     facts = {"run": run.run_id, **{key: text for key, text in named.items() if text}, **facts}
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
@@ -282,6 +282,7 @@ def _column(title: str, rank: int, cell: Callable[[RunInfo], str], most: int = 1
 LISTED = (
     _column("RUN", 0, BY_NAME["run"].cell),
     _column("NAME", 2, BY_NAME["name"].cell, 40),
+    _column("GROUP", 3, lambda info: sanitize(info.about.group) or MISSING, 20),
     _column("TAGS", 9, lambda info: tags(info) or MISSING, 30),
     _column("STATE", 1, _state),
     _column("BACKEND", 4, BY_NAME["backend"].cell),
@@ -305,13 +306,13 @@ def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:
 
     What a pipe gets has always the same columns, and that of the key that it asked for.
     """
-    silent = {"NAME", "TAGS", "JOB"} - {one.title for one in told(LISTED, infos)}
+    silent = {"NAME", "GROUP", "TAGS", "JOB"} - {one.title for one in told(LISTED, infos)}
     # A machine's own list need not say its name.
     silent |= {"HOST"} if len({info.host for info in infos if info.host}) < 2 else set()
-    own, what_runs = {by} - {*BY_NAME}, [name.upper() for name in WHAT_RUNS]
+    own, what_runs = {by} - {*BY_NAME, GROUP}, [name.upper() for name in WHAT_RUNS]
     if sys.stdout.isatty():
         silent |= {one.title for one in LISTED if one.title in what_runs and is_constant(infos, one)}
-        own |= {*differing_keys(infos)}
+        own |= {*differing_keys(infos)} - {GROUP}
         if (objective := guess(infos)) is not None:
             own |= {objective.sort} - {*BY_NAME}
     keys = [

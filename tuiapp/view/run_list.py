@@ -195,7 +195,7 @@ def words_of(info: RunInfo) -> str:
     config = info.config
     about = info.about
     facts = [info.directory.run_id, info.name, *about.tags, about.note, info.status, info.reason, devices(info)]
-    facts += [info.host, info.where]
+    facts += [about.group, info.host, info.where]
     if config:
         facts += [config.backend, subject(config), data_name(config), config.platform]
         facts += [config.optimizer] if takes(config.backend, "optimizer") else []

@@ -21,6 +21,9 @@ from tuiapp.view.table import Column
 OF_EVERY_RUN = frozenset({"backend", "model", "dataset", "script", "devices", "platform"})
 """Keys that a list of runs has columns of its own for."""
 
+GROUP = "group"
+"""What a run belongs to, listed as if it were a key of its configuration."""
+
 MOST_DIFFERING = 6
 """Columns of keys in which the listed runs differ."""
 
@@ -38,7 +41,8 @@ def known_values(info: RunInfo) -> dict[str, object]:
     """Returns a run's configuration by key: what its script says of it, and the keys of run.toml that it uses."""
     config = info.config
     used = {key: getattr(config, key) for key in _keys_of(config.backend)} if config else {}
-    return {**used, **info.facts.config}
+    group = {GROUP: info.about.group} if info.about.group else {}
+    return {**group, **used, **info.facts.config}
 
 
 def value_text(value: object) -> str:
@@ -81,6 +85,8 @@ def same_names(name: str) -> tuple[str, ...]:
 
 def known_value(info: RunInfo, name: str) -> object:
     """Returns one of `known_values`, by its name or another that means the same; None for none."""
+    if name == GROUP and info.about.group:
+        return info.about.group
     config, own = info.config, info.facts.config
     keys = _keys_of(config.backend) if config else {}
     for one in same_names(name):
@@ -158,6 +164,8 @@ def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list
             if key in OF_EVERY_RUN:
                 continue
             found.setdefault(key, Counter())[repr(value)] += 1
+    if len(groups := Counter[object](info.about.group for info in infos)) > 1:
+        found[GROUP] = groups
     apart = {key: counts.total() - max(counts.values()) for key, counts in found.items() if len(counts) > 1}
     first = [key for key in OPTIONS if key in apart] + [key for key in apart if key not in OPTIONS]
     chosen = sorted(first, key=lambda key: -apart[key])[:most]
