@@ -77,7 +77,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         # argparse takes a value that is one word and begins with a dash, as --exclusive, for an option of its own.
         place = words.index("--slurm")
         words[place : place + 2], end = [f"--slurm={words[place + 1]}"], end - 1
-    if end < len(words) and {"run", "save"} & set(words[:end]):
+    if end < len(words) and {"run", "save", "add"} & set(words[:end]):
         return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
     if unknown:
@@ -142,6 +142,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(verbs)
     _add_watching(verbs)
     _add_records(verbs)
+    _add_queue(verbs)
     _add_presets(verbs)
     _add_settings(verbs)
     _add_environments(verbs)
@@ -174,12 +175,10 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     run.add_argument("--resume", metavar="RUN", help="resume that run from its newest complete checkpoint")
     _set(run)
     run.add_argument("--name", metavar="NAME", help="what to call the run; tuiapp note changes it")
-    run.add_argument("--tag", action="append", default=[], metavar="TAG", dest="tags", help="may be repeated")
-    run.add_argument("--group", metavar="GROUP", help="what it belongs to with other runs, as a sweep")
-    run.add_argument("--note", metavar="TEXT", help="a note on the run")
-    run.add_argument("--launcher", metavar="NAME", help="join, ssh or slurm: run on several machines, with nodes=N")
-    run.add_argument("--slurm", metavar="OPTIONS", help="submit it to Slurm, with these options of sbatch")
+    _describing(run)
+    _launching(run)
     run.add_argument("--plain", action="store_true", help="print plain lines, even on a terminal")
+    run.add_argument("--queue", action="store_true", help="start it when its devices are free: see tuiapp queue")
     run.add_argument("--detach", action="store_true", help="do not wait for the run to end; print its id")
     _json(run)
     _runs_dir(run, again=True)
@@ -299,6 +298,60 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     rm.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     _runs_dir(rm, again=True)
     rm.set_defaults(does="remove:remove_runs")
+
+
+def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    queue = verbs.add_parser("queue", help="runs that wait for their devices: list, add, move, hold, release, cancel")
+    _json(queue)
+    _runs_dir(queue, again=True)
+    queue.set_defaults(does="queue:list_queue")
+    actions = queue.add_subparsers(title="actions", metavar="ACTION")
+
+    def action(name: str, does: str, words: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = actions.add_parser(name, help=words)
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+        _runs_dir(parser, again=True)
+        parser.set_defaults(does=f"queue:{does}")
+        return parser
+
+    action("list", "list_queue", "list what waits, the next one first (the default)")
+    add = action("add", "add_runs", "queue a new run of each source; print their ids")
+    add.add_argument("sources", nargs="*", metavar="PRESET|FILE|SCRIPT", help="as of tuiapp run")
+    _set(add)
+    add.add_argument("--name", metavar="NAME", help="what to call the run, if it is one")
+    _describing(add)
+    add.add_argument("--priority", type=int, default=0, metavar="N", help="higher ones start first; default 0")
+    retry = "start it again up to N times if it loses a device, the host's memory, a node or its supervisor"
+    add.add_argument("--retry", type=arguments.count, default=0, metavar="N", help=retry)
+    add.add_argument("--hold", action="store_true", help="keep it in the queue until it is released")
+    _launching(add)
+    parallel = "with Slurm: at most N of the queue's jobs at a time"
+    add.add_argument("--parallel", type=arguments.count, default=0, metavar="N", help=parallel)
+    move = action("move", "move_runs", "move runs to a place in the queue")
+    move.add_argument("runs", nargs="+", metavar="RUN")
+    move.add_argument("place", metavar="PLACE", help="first, last, or a number from 1")
+    move.set_defaults(all=False)
+    for name, does, words in (
+        ("hold", "hold_runs", "keep runs in the queue until they are released"),
+        ("release", "release_runs", "let held runs start"),
+        ("cancel", "cancel_runs", "take runs out of the queue"),
+    ):
+        several = action(name, does, words)
+        several.add_argument("runs", nargs="*", metavar="RUN")
+        several.add_argument("--all", action="store_true", help="all that wait")
+    action("clear", "clear_queue", "take all runs out of the queue")
+
+
+def _describing(parser: argparse.ArgumentParser) -> None:
+    """Adds what describes runs, except their names."""
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG", dest="tags", help="may be repeated")
+    parser.add_argument("--group", metavar="GROUP", help="what it belongs to with other runs, as a sweep")
+    parser.add_argument("--note", metavar="TEXT", help="a note on the run")
+
+
+def _launching(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--launcher", metavar="NAME", help="join, ssh or slurm: run on several machines, with nodes=N")
+    parser.add_argument("--slurm", metavar="OPTIONS", help="submit it to Slurm, with these options of sbatch")
 
 
 def _add_presets(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

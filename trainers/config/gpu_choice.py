@@ -8,8 +8,8 @@ from trainers.config.machine import Gpu
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-IDLE_MEMORY_PART = 0.1
-"""Share of its memory that an idle GPU may have in use: the driver's own, a desktop's."""
+IDLE_MEMORY_PERCENT = 10
+"""How much of its memory an idle GPU may have in use: the driver's own, a desktop's."""
 IDLE_PERCENT = 10
 """Utilization below which a GPU is idle."""
 
@@ -36,13 +36,13 @@ def choose(wanted: str, present: Mapping[str, Sequence[str]]) -> list[str]:
     return chosen
 
 
-def is_idle(gpu: Gpu) -> bool:
+def is_idle(gpu: Gpu, memory_percent: float = IDLE_MEMORY_PERCENT, percent: float = IDLE_PERCENT) -> bool:
     """Whether nobody seems to use a GPU; figures that the driver does not report speak for it."""
     total, used = gpu.memory_total_bytes, gpu.memory_used_bytes
-    if total is not None and used is not None and used > IDLE_MEMORY_PART * total:
+    if total is not None and used is not None and used > memory_percent / 100 * total:
         return False
     # For up to a second the driver reports the utilization by processes that have ended.
-    return gpu.processes == () or (gpu.utilization_percent or 0) < IDLE_PERCENT
+    return gpu.processes == () or (gpu.utilization_percent or 0) < percent
 
 
 def pick(gpus: Sequence[Gpu], count: int) -> list[Gpu]:

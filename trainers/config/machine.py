@@ -87,11 +87,11 @@ def nvml_words(error: Exception) -> str:
     return str(error)
 
 
-def inspect_machine() -> Machine:
-    """Inspects this machine; takes some milliseconds, with GPUs up to a second."""
+def inspect_machine(report: GpuReport | None = None) -> Machine:
+    """Inspects this machine; takes some milliseconds, with GPUs up to a second unless their report is given."""
     import psutil
 
-    report, memory = _probe_gpus(), psutil.virtual_memory()
+    report, memory = report or _probe_gpus(), psutil.virtual_memory()
     limit, free = memory_limit(memory_groups()) or (memory.total, memory.available)
     return Machine(
         cpu_cores=len(os.sched_getaffinity(0)),

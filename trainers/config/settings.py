@@ -38,6 +38,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Run at the end of a run, wherever it was started: a program and its arguments."""
     webhook: Annotated[str, Option()] = ""
     """Receives a small JSON then; may hold a secret."""
+    queue_cpu_slots: Annotated[int, Option(minimum=0, maximum=1024)] = 0
+    """How many runs without GPUs the queue lets run at a time; 0: one for four cores."""
+    idle_memory: Annotated[int, Option(minimum=0, maximum=100)] = 10
+    """Percent of a GPU's memory that may be in use while the queue takes it for idle."""
+    idle_load: Annotated[int, Option(minimum=0, maximum=100)] = 10
+    """Percent of utilization below which it does."""
     environments: Mapping[str, str] = msgspec.field(default_factory=dict)
     """A backend, or a framework for all of its backends → the interpreter of the ranks."""
     keys: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -95,9 +95,10 @@ class Node(Event, frozen=True, kw_only=True, tag="node"):
 
 
 class Queued(Event, frozen=True, kw_only=True, tag="queued"):
-    """The run's Slurm job waits; written before the supervisor is up, and after it when the job was requeued."""
+    """The run waits in the queue, or its Slurm job does; written before the supervisor is up or when it waits again."""
 
     job: str
+    """The Slurm job; "" in the queue of the directory of runs."""
     reason: str = ""
     """Why it waits, as Slurm says it: Priority, Resources …"""
     start: str = ""

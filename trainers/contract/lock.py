@@ -57,6 +57,8 @@ class Liveness(Enum):
     """Nobody has the lock, and a process watches the run's Slurm job, which may start it."""
     UNWATCHED_JOB = "unwatched job"
     """Nobody has the lock, and the run's Slurm job waits in the queue without a process that watches it."""
+    WAITING = "waiting"
+    """Nobody has the lock, and the run waits in the queue of its directory of runs."""
     NOBODY = "nobody"
     UNKNOWN = "unknown"
     """There is no lock file, or it cannot be reached."""

@@ -68,6 +68,10 @@ class RunDir:
     """Locked as long as the run's Slurm job exists, by the process that watches it."""
     queued = _File("queued")
     """The id of the run's Slurm job; there while that waits in the queue, whether or not a process watches it."""
+    waits = _File("waits.json")
+    """There while the run waits in the queue of its directory of runs: see `trainers.contract.waiting`."""
+    kept = _File("kept.json")
+    """The same from its start to its end: it may be tried again after a failure."""
     mirror = _File("mirror")
     """How far the run is mirrored: see `trainers.run.mirror`."""
     notice = _File("notice.json")
@@ -106,6 +110,8 @@ class RunDir:
             return Liveness.ELSEWHERE
         if os.path.exists(self.queued):
             return Liveness.UNWATCHED_JOB
+        if os.path.exists(self.waits):
+            return Liveness.WAITING
         return Liveness.UNKNOWN if held is None else Liveness.NOBODY
 
     def is_live(self) -> bool:

@@ -83,6 +83,8 @@ def failure_lines(failure: RankFailed) -> list[str]:
 def describe_queued(queued: Queued) -> str:
     """How a run's Slurm job waits, in one line."""
     start = f"expected to start {queued.start.replace('T', ' ')}" if queued.start else ""
+    if not queued.job:
+        return sanitize(join_words(["waits in the queue", queued.reason, start]), 200)
     return sanitize(join_words([f"Slurm job {queued.job} is queued", queued.reason, start]), 200)
 
 

@@ -1,4 +1,7 @@
-"""`python -m trainers.telemetry.probe`: this machine's GPUs as JSON, once, for a launch."""
+"""`python -m trainers.telemetry.probe`: this machine's GPUs as JSON, once, for a launch.
+
+With `--again`, once for each line of its input.
+"""
 
 from __future__ import annotations
 
@@ -89,4 +92,9 @@ def _cuda_order() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(read_gpus()))
+    if "--again" in sys.argv:
+        for _ in sys.stdin:
+            sys.stdout.buffer.write(msgspec.json.encode(read_gpus()) + b"\n")
+            sys.stdout.buffer.flush()
+    else:
+        sys.stdout.buffer.write(msgspec.json.encode(read_gpus()))

@@ -30,10 +30,25 @@ def send_command(run: RunDir, command: mailbox.Command, known: LockNote | None =
 
     Returns "" if the run's mailbox took the command; otherwise what was done instead, in a sentence.
     """
+    if run.liveness() is Liveness.WAITING:
+        return _command_waiting(run, command)
     try:
         mailbox.send(run.commands, command)
     except OSError as error:
         return _signal(run, command, known, f"{run.commands} cannot be written ({error.strerror})")
+    return ""
+
+
+def _command_waiting(run: RunDir, command: mailbox.Command) -> str:
+    """Stops a run that waits in the queue: nobody reads its mailbox."""
+    from trainers.experiments.queue import QueueError, cancel
+
+    if command == "checkpoint":
+        raise CannotAskError("it waits in the queue and has nothing to save.")
+    try:
+        cancel(run.path.parent, run)
+    except QueueError as error:
+        raise CannotAskError(str(error)) from None
     return ""
 
 

@@ -16,8 +16,15 @@ from trainers.contract.rundir import HeldDirectory, RunDir
 
 
 def keep_watched(run: RunDir) -> Liveness:
-    """Looks who has a run; starts the process that watches its Slurm job where there is none, and never waits."""
+    """Looks who has a run; never waits.
+
+    Starts the process that watches its Slurm job, or the keeper of its queue, where there is none.
+    """
     seen = run.liveness()
+    if seen is Liveness.WAITING:
+        from trainers.experiments.queue import keep_alive
+
+        keep_alive(run)
     if seen is Liveness.UNWATCHED_JOB:
         # Imported by few views otherwise.
         from trainers.launch import watch_queue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainers.config.options import ConfigError
 from trainers.contract.about import AboutError
+from trainers.experiments.queue import QueueError
 from trainers.launch import LaunchError
 from tuiapp.library.environments import CreateError
 from tuiapp.library.export import ExportError
@@ -18,6 +19,7 @@ FOR_THE_USER = (
     ConfigError,
     CreateError,
     PresetError,
+    QueueError,
     UnknownRunError,
     LaunchError,
     RemovalError,

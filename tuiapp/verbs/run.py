@@ -24,6 +24,7 @@ from trainers.contract.about import About, Change, change_about, read_about
 from trainers.contract.journal import JournalReader
 from trainers.contract.orphans import describe_orphans, find_orphans
 from trainers.contract.rundir import RunDir
+from trainers.experiments.queue import add
 from trainers.launch import launch, resume
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
@@ -36,7 +37,8 @@ from tuiapp.terminal.facts import wants_ascii
 from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.output import tell
-from tuiapp.verbs.sources import read_like, read_source, runs_dir
+from tuiapp.verbs.queue import queue_checks
+from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
 from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning
 from tuiapp.view.notification import ending, notification
 
@@ -83,12 +85,9 @@ def _ring(settings: Settings, run: RunDir) -> None:
 
 
 def _begin(options: Namespace) -> tuple[RunDir, int]:
-    if options.slurm is not None:
-        options.settings += ["launcher=slurm", f"slurm={options.slurm}"]
-    elif options.launcher is not None:
-        options.settings.append(f"launcher={options.launcher}")
+    add_launcher(options)
     machine = inspect_machine()
-    checks = [lambda config: placement_problems(config, machine)]
+    checks = queue_checks(machine) if options.queue else [lambda config: placement_problems(config, machine)]
     change = Change(name=options.name, note=options.note, group=options.group, tags=tuple(options.tags))
     about = change.of(About())
     if options.module is not None and options.source is not None:
@@ -97,8 +96,12 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
         options.source = f"{MODULE}{options.module}"
     if options.resume is None:
         config = _read_new(options, checks)
+        if options.queue:
+            return add(config, runs_dir(options), about, machine=machine), 0
         _warn(config, machine)
         return launch(config, runs_dir(options), machine, about), 0
+    if options.queue:
+        raise UsageError("--queue is for new runs: omit it, or --resume.")
     if options.like is not None:
         raise UsageError("--resume continues a run, --like starts a new one: omit one of them.")
     if options.source is not None:

@@ -34,6 +34,14 @@ def runs_dir(options: Namespace) -> Path:
     return options.runs_dir or default_runs_dir()
 
 
+def add_launcher(options: Namespace) -> None:
+    """Adds what --launcher and --slurm say to the changes of --set."""
+    if options.slurm is not None:
+        options.settings += ["launcher=slurm", f"slurm={options.slurm}"]
+    elif options.launcher is not None:
+        options.settings.append(f"launcher={options.launcher}")
+
+
 def run_of(options: Namespace) -> RunDir:
     """Returns the run that the command names."""
     return find_run(options.run, runs_dir(options))

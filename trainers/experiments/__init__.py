@@ -1,0 +1,1 @@
+"""Many runs: the queue and its keeper, and what is made of it."""

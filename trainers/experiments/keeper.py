@@ -1,0 +1,335 @@
+"""The queue's keeper: `python -m trainers.experiments.keeper RUNS_DIR`, one process for each directory of runs.
+
+It holds the queue's lock, starts the next run when its devices are free, and ends when nothing waits. All that it knows
+is in the runs' directories: another one goes on where it was killed. A run that has started needs it no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from trainers.config.gpu_choice import VISIBLE, is_idle
+from trainers.config.machine import Gpu
+from trainers.config.options import ConfigError
+from trainers.config.plan import read_plan
+from trainers.config.run_config import RunConfig
+from trainers.config.settings import Settings, read_settings, settings_path
+from trainers.contract.lock import Liveness, is_held, take
+from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting
+from trainers.experiments.gpu_watch import GpuWatch
+from trainers.experiments.placing import Facts, Held, Start, decide, forecast
+from trainers.experiments.queue import Outlook, files_of, has_started, has_work, put, write_outlook
+from trainers.experiments.starter import note_started
+from trainers.experiments.transient import is_transient
+from trainers.state.summary import read_config, summarise
+
+TICK_S = 0.25
+"""Between two looks at the bell."""
+LOOK_S = 1.0
+"""Between two looks at the live runs."""
+SCAN_S = 30.0
+"""Between two looks at all runs, if nothing tells of a change."""
+GPUS_S = 2.0
+"""Between two questions to the driver, while a run waits for GPUs that no run of ours has."""
+TELL_S = 5.0
+"""Between two outlooks that differ only in when runs are expected to start."""
+BACKOFF_S = 10.0
+"""Before a failed run is tried again; twice as long each time."""
+SETTLE_S = 40.0
+"""For the starters of a keeper that was killed."""
+MAX_LOG_BYTES = 1 << 20
+
+ELSEWHERE = "elsewhere"
+"""Stands for GPUs whose UUIDs are not known: those of ranks that somebody else started."""
+
+
+class Keeper:
+    def __init__(self, runs_dir: Path) -> None:
+        self._runs_dir = runs_dir
+        self._files = files_of(runs_dir)
+        self._queue: list[Entry] = []
+        self._kept: dict[str, Entry] = {}
+        self._live: dict[str, Held] = {}
+        self._starters: dict[str, tuple[subprocess.Popen[bytes], Start]] = {}
+        self._gpus = GpuWatch()
+        self._seen: tuple[int, ...] = ()
+        self._scanned = self._looked = self._told = -math.inf
+        self._outlook: dict[str, Outlook] = {}
+        self._settings: tuple[int, Settings] = (-1, Settings())
+        self._steps: dict[str, int] = {}
+        self._pace: dict[tuple[str, ...], float] = {}
+        """Seconds that runs of a kind took: for each step, or as a whole if they do not say how many they have."""
+
+    def keep(self) -> None:
+        """Keeps the queue until nothing waits in it."""
+        self._settle()
+        while True:
+            changed = self._changed()
+            now = time.monotonic()
+            if changed or now - self._looked >= LOOK_S or self._reap():
+                self._looked = now
+                self._look(whole=changed)
+                if self._is_done():
+                    return
+            time.sleep(TICK_S)
+
+    def _is_done(self) -> bool:
+        waits = any(not one.waiting.held for one in self._queue)
+        return not waits and not self._starters and not any(one.waiting.retry for one in self._kept.values())
+
+    def _settle(self) -> None:
+        """Waits for what a keeper that was killed was just starting: which GPUs that has is not known before."""
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline and any(
+            is_held(one.run.lock) and not has_started(one.run) for one in find_waiting(self._runs_dir)
+        ):
+            time.sleep(TICK_S)
+
+    def _changed(self) -> bool:
+        """Whether somebody rang, or a run has come or gone."""
+        seen = tuple(_changed_at(path) for path in (self._runs_dir, self._files.bell))
+        changed = seen != self._seen or time.monotonic() - self._scanned >= SCAN_S
+        self._seen = seen
+        return changed
+
+    def _reap(self) -> bool:
+        ended = [run_id for run_id, (starter, _) in self._starters.items() if starter.poll() is not None]
+        for run_id in ended:
+            del self._starters[run_id]
+        if ended:
+            self._scan()
+        return bool(ended)
+
+    def _look(self, *, whole: bool) -> None:
+        if whole:
+            self._scan()
+        else:
+            for run_id in [one for one in self._live if not self._run(one).is_live()]:
+                self._end(run_id)
+        self._review()
+        starts, reasons = self._decide()
+        if starts and not whole:
+            # Somebody may have started or resumed a run himself.
+            self._scan()
+            starts, reasons = self._decide()
+        for start in starts:
+            self._start(start)
+        self._tell(reasons)
+
+    def _run(self, run_id: str) -> RunDir:
+        return RunDir(self._runs_dir / run_id)
+
+    def _scan(self) -> None:
+        """Reads the queue anew, and which runs are live."""
+        self._scanned = time.monotonic()
+        self._queue = []
+        for entry in find_waiting(self._runs_dir):
+            if entry.run.run_id in self._starters:
+                continue
+            if has_started(entry.run) or entry.run.has_job():
+                # Its keeper was killed before it could note that.
+                with contextlib.suppress(OSError):
+                    note_started(entry.run, entry.waiting)
+            else:
+                self._queue.append(entry)
+        self._kept = {one.run.run_id: one for one in find_kept(self._runs_dir)}
+        live = set[str]()
+        with contextlib.suppress(OSError), os.scandir(self._runs_dir) as found:
+            live = {one.name for one in found if RUN_ID.fullmatch(one.name) and self._is_live(one.name)}
+        for run_id in self._live.keys() - live:
+            self._end(run_id)
+        for run_id in live - self._live.keys():
+            self._live[run_id] = self._held(run_id)
+
+    def _is_live(self, run_id: str) -> bool:
+        return run_id not in self._starters and self._run(run_id).liveness() in (Liveness.HELD, Liveness.JOB)
+
+    def _held(self, run_id: str) -> Held:
+        kept = self._kept.get(run_id)
+        exclusive = kept is not None and kept.waiting.exclusive
+        try:
+            config = read_config(self._run(run_id))
+        except (ConfigError, OSError):
+            return Held(run_id)
+        if config.launcher == "slurm":
+            return Held(run_id, on_slurm=True)
+        gpus = () if config.platform != "cuda" else config.device_ids or (ELSEWHERE,)
+        return Held(run_id, gpus, exclusive=exclusive)
+
+    def _end(self, run_id: str) -> None:
+        """Notes what an ended run tells of others like it."""
+        self._live.pop(run_id, None)
+        info = summarise(self._run(run_id))
+        if info.status == "completed" and info.summary.seconds and (key := _kind(info.config)):
+            steps = info.summary.steps if self._total_steps(run_id) else 0
+            self._pace[key] = info.summary.seconds / (steps or 1)
+
+    def _review(self) -> None:
+        """Puts runs back into the queue that are to be tried again, and forgets those that have ended."""
+        for run_id, (run, waiting) in list(self._kept.items()):
+            if run_id in self._live or run_id in self._starters or run.is_live():
+                continue
+            del self._kept[run_id]
+            with contextlib.suppress(OSError):
+                if waiting.retry and is_transient(run):
+                    self._try_again(run, waiting)
+                run.kept.unlink(missing_ok=True)
+
+    def _try_again(self, run: RunDir, waiting: Waiting) -> None:
+        with contextlib.suppress(BlockingIOError):
+            lock = run.take_lock()
+            try:
+                later = time.time() + BACKOFF_S * 2 ** (waiting.tried - 1)
+                again = msgspec.structs.replace(waiting, retry=waiting.retry - 1, not_before=later)
+                put(run, again)
+                self._queue.append(Entry(run, again))
+                self._queue.sort(key=lambda one: (one.waiting.rank, one.run.run_id))
+                _say(f"{run.run_id} failed and is tried again")
+            finally:
+                os.close(lock)
+
+    def _facts(self) -> Facts:
+        settings = self._read_settings()
+        waits_for_gpus = any(one.waiting.platform == "cuda" and not one.waiting.held for one in self._queue)
+        gpus: tuple[Gpu, ...] = self._gpus.look(GPUS_S) if waits_for_gpus else ()
+        ours = {uuid for held in self._live.values() for uuid in held.gpus}
+        busy = {
+            gpu.uuid
+            for gpu in gpus
+            if gpu.uuid not in ours and not is_idle(gpu, settings.idle_memory, settings.idle_load)
+        }
+        starting = [self._starting(start) for _, start in self._starters.values()]
+        slots = settings.queue_cpu_slots or max(1, len(os.sched_getaffinity(0)) // 4)
+        return Facts(time.time(), gpus, busy, [*self._live.values(), *starting], slots)
+
+    @staticmethod
+    def _starting(start: Start) -> Held:
+        waiting = start.entry.waiting
+        return Held(start.entry.run.run_id, start.gpus, exclusive=waiting.exclusive, on_slurm=waiting.on_slurm)
+
+    def _decide(self) -> tuple[list[Start], dict[str, str]]:
+        return decide(self._queue, self._facts())
+
+    def _start(self, start: Start) -> None:
+        run, waiting = start.entry
+        self._queue = [one for one in self._queue if one.run != run]
+        # -P: the user's working directory must not be searched for a package called `trainers`.
+        command = [sys.executable, "-P", "-m", "trainers.experiments.starter", str(run.path), ",".join(start.gpus)]
+        try:
+            starter = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                env=waiting.environment or None,
+                cwd=waiting.directory if os.path.isdir(waiting.directory) else "/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            _say(f"{run.run_id} cannot be started: {error}")
+            return
+        self._starters[run.run_id] = starter, start
+
+    def _tell(self, reasons: dict[str, str]) -> None:
+        """Writes for the views how what waits stands."""
+        now = time.monotonic()
+        late = now - self._told >= TELL_S
+        if not late and reasons == {run_id: one.reason for run_id, one in self._outlook.items()}:
+            return
+        facts = self._facts()
+        live = [replace(held, ends=self._expected_end(held.run_id, facts.now)) for held in facts.live]
+        starts = forecast(self._queue, replace(facts, live=live), self._duration)
+        known = {run_id: Outlook(reason=words, start=starts.get(run_id)) for run_id, words in reasons.items()}
+        if known != self._outlook:
+            write_outlook(self._runs_dir, known)
+        self._outlook, self._told = known, now
+
+    def _expected_end(self, run_id: str, now: float) -> float:
+        """Unix time; infinite if it is not known."""
+        info, total = summarise(self._run(run_id)), self._total_steps(run_id)
+        done, seconds, key = info.summary.steps, info.summary.seconds, _kind(info.config)
+        if total and done and seconds:
+            return now + max(0, total - done) * seconds / done
+        whole = self._pace.get(key, math.inf) * (total or 1)
+        return max(now, (info.started or now) + whole)
+
+    def _duration(self, entry: Entry) -> float | None:
+        run_id = entry.run.run_id
+        pace = self._pace.get(_kind(_config_of(entry.run)))
+        return pace and pace * (self._total_steps(run_id) or 1)
+
+    def _total_steps(self, run_id: str) -> int:
+        """Steps of a run's plan; 0 if it does not know."""
+        if run_id not in self._steps:
+            try:
+                self._steps[run_id] = read_plan(self._run(run_id).plan).total_steps
+            except (OSError, ValueError):
+                return 0
+        return self._steps[run_id]
+
+    def _read_settings(self) -> Settings:
+        changed = _changed_at(settings_path())
+        if changed != self._settings[0]:
+            self._settings = changed, read_settings()[0]
+        return self._settings[1]
+
+
+def _kind(config: RunConfig | None) -> tuple[str, ...]:
+    """What runs have in common that take equally long for a step, or as a whole."""
+    if config is None:
+        return ()
+    return config.backend, config.model, config.dataset, config.script, str(config.devices)
+
+
+def _config_of(run: RunDir) -> RunConfig | None:
+    with contextlib.suppress(ConfigError, OSError):
+        return read_config(run)
+    return None
+
+
+def _changed_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _say(words: str) -> None:
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), words, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Keeps the queue of the directory that the argument names; ends at once if another process does."""
+    runs_dir = Path(sys.argv[1])
+    files = files_of(runs_dir)
+    # It outlives the login; which GPUs a run may see is that run's own matter.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.environ.pop(VISIBLE, None)
+    with contextlib.suppress(OSError):
+        if files.log.stat().st_size > MAX_LOG_BYTES:
+            os.truncate(files.log, 0)
+    while True:
+        try:
+            lock = take(files.lock, 0.5)
+        except BlockingIOError:
+            return 0
+        try:
+            Keeper(runs_dir).keep()
+        finally:
+            os.close(lock)
+        # Whoever added a run meanwhile has seen that there was a keeper.
+        if not has_work(runs_dir):
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

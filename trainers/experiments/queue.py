@@ -1,0 +1,264 @@
+"""The queue of a directory of runs: what waits in it, in which order, and who starts it.
+
+A queued run is a run directory with a place in the queue (`trainers.contract.waiting`). Whoever changes that holds the
+run's lock meanwhile, as the keeper does who starts it: a run is started or cancelled, never both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from trainers.config.files import make_private, read_limited, write_atomically
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.options import ConfigError, Problem
+from trainers.config.run_config import RunConfig
+from trainers.contract.about import About
+from trainers.contract.events import Event, Queued, RunEnded, RunStarted, Status
+from trainers.contract.journal import JournalWriter
+from trainers.contract.journal_ends import peek_journal
+from trainers.contract.lock import is_held
+from trainers.contract.rundir import RunDir
+from trainers.contract.waiting import Entry, Waiting, find_waiting, read_waiting, write_waiting
+from trainers.launch.directory import make_directory, working_directory
+from trainers.launch.prepare import prepare
+from trainers.state.summary import summarise
+
+KEEPER = "trainers.experiments.keeper"
+MAX_FORECAST_BYTES = 4 << 20
+BUSY_S = 5.0
+"""How long to wait for the keeper, which holds a run's lock while it starts it."""
+
+
+class QueueError(Exception):
+    """What is asked of the queue is not possible; the message says why."""
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """How a queued run stands, as its keeper sees it."""
+
+    reason: str = ""
+    """Why it waits."""
+    start: float | None = None
+    """Unix time of its expected start; None if that is not known."""
+
+
+class _Files:
+    """The queue's own files, in a directory beside the runs."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self.directory = runs_dir / ".queue"
+        self.lock = self.directory / "lock"
+        self.bell = self.directory / "bell"
+        self.outlook = self.directory / "outlook.json"
+        self.log = self.directory / "keeper.log"
+
+
+def files_of(runs_dir: Path) -> _Files:
+    """Returns where the queue of a directory of runs has its files."""
+    return _Files(runs_dir)
+
+
+def add(
+    config: RunConfig,
+    runs_dir: Path,
+    about: About | None = None,
+    *,
+    machine: Machine | None = None,
+    priority: int = 0,
+    retry: int = 0,
+    exclusive: bool = False,
+    parallel: int = 0,
+    held: bool = False,
+) -> RunDir:
+    """Puts a new run at the end of the queue, and sees to it that the queue has a keeper; returns its directory.
+
+    The configuration is checked as at a launch, but for what is busy now; GPUs that it does not name are chosen when it
+    starts. `Waiting` says what the other arguments are. Raises ConfigError, LaunchError.
+    """
+    if config.launcher in ("join", "ssh"):
+        message = f"{config.launcher} cannot be queued: the queue starts runs on this machine, or with slurm on others."
+        raise ConfigError([Problem("launcher", message)])
+    plan = prepare(config, unused(machine or inspect_machine()))
+    run = make_directory(plan, runs_dir, machine or inspect_machine(), about or About())
+    waiting = Waiting(
+        order=time.time(),
+        priority=priority,
+        retry=retry,
+        exclusive=exclusive,
+        parallel=parallel,
+        held=held,
+        platform=plan.config.platform,
+        devices=len(config.device_ids) or (config.devices if plan.config.platform == "cuda" else plan.config.devices),
+        device_ids=plan.config.device_ids if config.device_ids else (),
+        on_slurm=config.launcher == "slurm",
+        environment=dict(os.environ),
+        directory=working_directory() or "/",
+    )
+    lock = run.take_lock()
+    try:
+        put(run, waiting)
+    finally:
+        os.close(lock)
+    start_keeper(runs_dir)
+    return run
+
+
+def put(run: RunDir, waiting: Waiting) -> None:
+    """Gives a run, whose lock the caller holds, its place in the queue. Raises OSError."""
+    # The event first: with it alone the run is not queued, and without it a view would not know that it is.
+    append(run, Queued(job="", reason="" if not waiting.tried else f"start {waiting.tried + 1}"))
+    write_waiting(run.waits, waiting)
+
+
+def append(run: RunDir, event: Event) -> None:
+    """Writes an event into the journal of a run whose lock the caller holds. Raises OSError."""
+    journal = JournalWriter(run.journal)
+    journal.append([event], durable=True)
+    journal.close()
+
+
+def unused(machine: Machine) -> Machine:
+    """The machine as it would be if nobody used its GPUs: a run that waits may have any."""
+    gpus = [
+        msgspec.structs.replace(gpu, memory_used_bytes=0 if gpu.memory_total_bytes else None, processes=())
+        for gpu in machine.gpus
+    ]
+    return msgspec.structs.replace(machine, gpus=tuple(gpus))
+
+
+def change(runs_dir: Path, run: RunDir, **fields: object) -> None:
+    """Changes fields of a run's `Waiting`. Raises QueueError if it does not wait, or cannot be written."""
+    with _own(run) as waiting:
+        write_waiting(run.waits, msgspec.structs.replace(waiting, **fields))
+    ring(runs_dir)
+    start_keeper(runs_dir)
+
+
+def move(runs_dir: Path, run: RunDir, place: int) -> None:
+    """Moves a run to a place of the queue, counted from 0; it gets the priority of those beside it.
+
+    Raises QueueError.
+    """
+    queue = find_waiting(runs_dir)
+    moved = next((one for one in queue if one.run.run_id == run.run_id), None)
+    if moved is None:
+        raise QueueError(f"{run.run_id} does not wait in the queue.")
+    others = [one for one in queue if one is not moved]
+    place = max(0, min(place, len(others)))
+    before, after = others[:place][-1:], others[place:][:1]
+    if not others:
+        return
+    priority = (before or after)[0].waiting.priority
+    low = before[0].waiting.order if before else None
+    high = after[0].waiting.order if after and after[0].waiting.priority == priority else None
+    if low is not None and high is not None:
+        order = (low + high) / 2
+    else:
+        order = low + 1.0 if low is not None else (high or time.time()) - 1.0
+    change(runs_dir, run, order=order, priority=priority)
+
+
+def cancel(runs_dir: Path, run: RunDir, reason: str = "cancelled in the queue") -> None:
+    """Ends a run that waits. Raises QueueError if it does not, or cannot be written."""
+    with _own(run):
+        end(run, "stopped", reason)
+    ring(runs_dir)
+
+
+def end(run: RunDir, status: Status, reason: str) -> None:
+    """Ends a queued run, whose lock the caller holds. Raises OSError."""
+    append(run, RunEnded(status=status, reason=reason, summary=summarise(run).summary))
+    run.waits.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _own(run: RunDir) -> Iterator[Waiting]:
+    """Holds a waiting run's lock, so that nobody starts or cancels it meanwhile."""
+    try:
+        lock = run.take_lock(BUSY_S)
+    except BlockingIOError:
+        raise QueueError(f"{run.run_id} does not wait in the queue any more: it has started.") from None
+    except OSError as error:
+        raise QueueError(f"Cannot write {run.path}: {error.strerror or error}.") from error
+    try:
+        waiting = read_waiting(run.waits)
+        if waiting is None or has_started(run):
+            raise QueueError(f"{run.run_id} does not wait in the queue.")
+        yield waiting
+    except OSError as error:
+        raise QueueError(f"Cannot write {run.path}: {error.strerror or error}.") from error
+    finally:
+        os.close(lock)
+
+
+def has_started(run: RunDir) -> bool:
+    """Whether a run has been started since it was queued, by a keeper that could not note it any more."""
+    marks = [one for one in peek_journal(run.journal).tail() if isinstance(one, Queued | RunStarted | RunEnded)]
+    return bool(marks) and not (isinstance(marks[-1], Queued) and not marks[-1].job)
+
+
+def ring(runs_dir: Path) -> None:
+    """Tells the keeper that something has changed."""
+    with contextlib.suppress(OSError):
+        files_of(runs_dir).bell.touch()
+
+
+def start_keeper(runs_dir: Path) -> None:
+    """Starts the queue's keeper unless there is one, or nothing waits but what is held; rings its bell."""
+    files = files_of(runs_dir)
+    with contextlib.suppress(OSError):
+        make_private(files.directory)
+        files.bell.touch()
+        if is_held(files.lock) or not has_work(runs_dir):
+            return
+        with open(os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            # -P: the user's working directory must not be searched for a package called `trainers`.
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", KEEPER, str(runs_dir.absolute())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+            )
+
+
+def keep_alive(run: RunDir) -> None:
+    """Starts the keeper of a waiting run's queue if it has none, as after a reboot."""
+    runs_dir = run.path.parent
+    if not is_held(files_of(runs_dir).lock) and (waiting := read_waiting(run.waits)) and not waiting.held:
+        start_keeper(runs_dir)
+
+
+def has_work(runs_dir: Path) -> bool:
+    """Whether anything waits that is not held."""
+    return any(not one.waiting.held for one in find_waiting(runs_dir))
+
+
+def outlook(runs_dir: Path) -> Mapping[str, Outlook]:
+    """Returns how the queued runs stand, by run id; empty if nobody has looked yet."""
+    try:
+        text = read_limited(files_of(runs_dir).outlook, MAX_FORECAST_BYTES)
+        return msgspec.json.decode(text, type=dict[str, Outlook])
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def write_outlook(runs_dir: Path, known: Mapping[str, Outlook]) -> None:
+    """Writes what `outlook` reads."""
+    with contextlib.suppress(OSError):
+        write_atomically(files_of(runs_dir).outlook, msgspec.json.encode(known))
+
+
+def places(runs_dir: Path, runs: Sequence[RunDir]) -> list[Entry]:
+    """Returns the entries of these runs, in the queue's order; those that do not wait are left out."""
+    wanted = {run.run_id for run in runs}
+    return [one for one in find_waiting(runs_dir) if one.run.run_id in wanted]

@@ -1,0 +1,112 @@
+"""Starts one queued run: `python -m trainers.experiments.starter RUN_DIR GPU,GPU`.
+
+The keeper starts it in the environment and the working directory of whoever queued the run, with the GPUs to choose
+from; it ends once the run's supervisor is up. What the run needs is checked again: hours may have passed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from trainers.config.files import write_atomically
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.options import ConfigError
+from trainers.config.plan import Plan, write_plan
+from trainers.config.run_config import RunConfig, to_toml
+from trainers.config.slurm import SlurmError
+from trainers.contract import mailbox
+from trainers.contract.rundir import RunDir
+from trainers.contract.waiting import Waiting, read_waiting, write_waiting
+from trainers.experiments.queue import end, has_started
+from trainers.launch import LaunchError, resume, start
+from trainers.launch.directory import directories, keep_code
+from trainers.launch.prepare import prepare
+from trainers.launch.processes import start_job
+from trainers.launch.slurm_job import has_begun
+from trainers.state.summary import last_attempt, read_config
+
+
+def begin(run: RunDir, gpus: Sequence[str]) -> str:
+    """Starts a run that waits; returns why it could not be started, "" if it was or waits no more."""
+    try:
+        lock = run.take_lock()
+    except (BlockingIOError, FileNotFoundError):
+        # Another keeper's starter has it, or it was deleted.
+        return ""
+    try:
+        waiting = read_waiting(run.waits)
+        if waiting is None:
+            return ""
+        problem = "" if has_started(run) else _start(run, waiting, gpus, lock)
+        if not problem:
+            note_started(run, waiting)
+        return problem
+    finally:
+        os.close(lock)
+
+
+def note_started(run: RunDir, waiting: Waiting) -> None:
+    """Takes a run that has started out of the queue; what its session had stays only if it may start again."""
+    kept = msgspec.structs.replace(waiting, tried=waiting.tried + 1)
+    if not kept.retry:
+        kept = msgspec.structs.replace(kept, environment={})
+    write_waiting(run.kept, kept)
+    run.waits.unlink(missing_ok=True)
+
+
+def _start(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int) -> str:
+    try:
+        machine, config = _with_gpus(inspect_machine(), gpus), asked(run, waiting)
+        if last_attempt(run) and has_begun(run):
+            resume(run, config, machine, lock)
+            return ""
+        plan = prepare(config, machine)
+        _rewrite(run, plan)
+        if plan.config.launcher == "slurm":
+            start_job(run, plan.config, lock)
+        else:
+            start(run, lock)
+    except (ConfigError, LaunchError, SlurmError) as error:
+        reason = str(error) or repr(error)
+    except OSError as error:
+        reason = f"{run.path} cannot be written: {error.strerror or error}"
+    else:
+        return ""
+    end(run, "failed", reason)
+    return reason
+
+
+def asked(run: RunDir, waiting: Waiting) -> RunConfig:
+    """Returns a run's configuration with the devices that were asked for, before GPUs were chosen."""
+    return msgspec.structs.replace(read_config(run), devices=waiting.devices, device_ids=waiting.device_ids)
+
+
+def _with_gpus(machine: Machine, uuids: Sequence[str]) -> Machine:
+    return msgspec.structs.replace(machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.uuid in uuids))
+
+
+def _rewrite(run: RunDir, plan: Plan) -> None:
+    for directory in directories(run, plan):
+        directory.mkdir(mode=0o700, exist_ok=True)
+    # Commands to an attempt that ended before it read them are not for this one.
+    mailbox.take(run.commands)
+    write_plan(run.plan, plan)
+    write_atomically(run.config, to_toml(plan.config).encode())
+    keep_code(run, plan.config, last_attempt(run) + 1)
+
+
+def main() -> int:
+    """Starts the run that the arguments name."""
+    run = RunDir(Path(sys.argv[1]))
+    problem = begin(run, [uuid for uuid in sys.argv[2].split(",") if uuid])
+    print(f"{run.run_id}: {problem or 'started'}", file=sys.stderr)
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

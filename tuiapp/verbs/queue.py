@@ -1,0 +1,212 @@
+"""`tuiapp queue`: the runs that wait for their devices, and their order."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from shutil import get_terminal_size
+from typing import NamedTuple
+
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.placement import placement_problems
+from trainers.config.run_config import Check
+from trainers.contract.about import About, Change
+from trainers.contract.rundir import RunDir
+from trainers.contract.waiting import Entry, find_waiting
+from trainers.experiments.queue import Outlook, QueueError, add, cancel, change, move, outlook, start_keeper, unused
+from trainers.state.summary import RunInfo, summarise
+from trainers.state.text import MISSING, plural, sanitize
+from tuiapp.library.find import find_run
+from tuiapp.verbs.facts import UsageError, list_facts
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import add_launcher, read_source, runs_dir
+from tuiapp.view.queue import start_words
+from tuiapp.view.run_list import devices, model, title
+from tuiapp.view.table import Column, plain_table
+
+PLACES = {"first": 0, "last": sys.maxsize}
+
+
+def add_runs(options: Namespace) -> int:
+    """Queues a run of each source, in their order; nothing unless all can run. Prints their ids."""
+    add_launcher(options)
+    directory, machine = runs_dir(options), inspect_machine()
+    about = Change(name=options.name, note=options.note, group=options.group, tags=tuple(options.tags)).of(About())
+    if options.name and len(options.sources) > 1:
+        raise UsageError(f"--name names one run, and these are {len(options.sources)}: give them a --group or --tag.")
+    checks = queue_checks(machine)
+    configs = [read_source(one, options.settings, checks, options.arguments) for one in options.sources or [None]]
+    runs = [
+        add(
+            config,
+            directory,
+            about,
+            machine=machine,
+            priority=options.priority,
+            retry=options.retry,
+            parallel=options.parallel,
+            held=options.hold,
+        )
+        for config in configs
+    ]
+    queue = [one.run.run_id for one in find_waiting(directory)]
+    if options.json:
+        facts = [{"run": run.run_id, "directory": str(run.path), "place": _place(queue, run)} for run in runs]
+        print(json.dumps(facts, indent=2))
+        return 0
+    for run in runs:
+        place = _place(queue, run)
+        print(run.run_id)
+        tell(f"{run.run_id} is {f'number {place} in the queue' if place else 'starting'}")
+    return 0
+
+
+def _place(queue: Sequence[str], run: RunDir) -> int | None:
+    return queue.index(run.run_id) + 1 if run.run_id in queue else None
+
+
+def queue_checks(machine: Machine) -> list[Check]:
+    """Returns what a configuration is checked for before it is queued: not for what is busy now."""
+    idle = unused(machine)
+    return [lambda config: placement_problems(config, idle)]
+
+
+def list_queue(options: Namespace) -> int:
+    """Prints what waits, the next one first."""
+    directory = runs_dir(options)
+    queue, known = find_waiting(directory), outlook(directory)
+    start_keeper(directory)
+    rows = [_Row(n + 1, one, summarise(one.run), known.get(one.run.run_id, Outlook())) for n, one in enumerate(queue)]
+    if options.json:
+        print(json.dumps([_facts(row) for row in rows], indent=2))
+        return 0
+    if not rows:
+        print("Nothing waits in the queue. To add a run: tuiapp queue add PRESET", file=sys.stderr)
+        return 0
+    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in plain_table(COLUMNS, rows, width):
+        print(line)
+    return 0
+
+
+class _Row(NamedTuple):
+    place: int
+    entry: Entry
+    info: RunInfo
+    seen: Outlook
+
+    @property
+    def reason(self) -> str:
+        return "held" if self.entry.waiting.held else sanitize(self.seen.reason)
+
+
+def _column(name: str, rank: int, cell: Callable[[_Row], str], most: int = 60) -> Column[_Row]:
+    return Column(name, len(name), cell, rank, left=True, most=most)
+
+
+COLUMNS = (
+    _column("PLACE", 0, lambda row: str(row.place)),
+    _column("RUN", 1, lambda row: title(row.info)),
+    _column("BACKEND", 4, lambda row: row.info.config.backend if row.info.config else MISSING),
+    _column("MODEL", 5, lambda row: model(row.info)),
+    _column("DEVICES", 6, lambda row: devices(row.info)),
+    _column("PRIORITY", 7, lambda row: str(row.entry.waiting.priority)),
+    _column("START", 3, lambda row: start_words(row.seen.start, time.time())),
+    _column("WHY IT WAITS", 2, lambda row: row.reason or MISSING, 80),
+)
+
+
+def _facts(row: _Row) -> dict[str, object]:
+    waiting = row.entry.waiting
+    return {
+        "place": row.place,
+        **list_facts(row.info),
+        "priority": waiting.priority,
+        "held": waiting.held,
+        "retry": waiting.retry,
+        "reason": row.reason,
+        "expected_start": row.seen.start,
+    }
+
+
+def move_runs(options: Namespace) -> int:
+    """Moves runs to a place of the queue, in the order in which they are named."""
+    directory = runs_dir(options)
+    runs = _named(options)
+    place = PLACES.get(options.place)
+    if place is None:
+        if not options.place.isdecimal() or int(options.place) < 1:
+            raise UsageError(f"{options.place!r} is no place in the queue: give first, last, or a number from 1.")
+        place = int(options.place) - 1
+    for number, run in enumerate(runs):
+        move(directory, run, place if options.place == "last" else place + number)
+    return _print_places(options, runs)
+
+
+def hold_runs(options: Namespace) -> int:
+    """Keeps runs in the queue until they are released."""
+    return _change(options, held=True)
+
+
+def release_runs(options: Namespace) -> int:
+    """Lets held runs start again."""
+    return _change(options, held=False)
+
+
+def _change(options: Namespace, **fields: object) -> int:
+    runs = _named(options)
+    for run in runs:
+        change(runs_dir(options), run, **fields)
+    return _print_places(options, runs)
+
+
+def cancel_runs(options: Namespace) -> int:
+    """Takes runs out of the queue; they end as stopped."""
+    return _cancel(options, _named(options))
+
+
+def clear_queue(options: Namespace) -> int:
+    """Takes all runs out of the queue."""
+    return _cancel(options, [one.run for one in find_waiting(runs_dir(options))])
+
+
+def _cancel(options: Namespace, runs: Sequence[RunDir]) -> int:
+    code, cancelled = 0, []
+    for run in runs:
+        try:
+            cancel(runs_dir(options), run)
+            cancelled.append(run.run_id)
+        except QueueError as error:
+            tell(str(error))
+            code = 1
+    if options.json:
+        print(json.dumps({"cancelled": cancelled}))
+    else:
+        tell(f"cancelled {plural(len(cancelled), 'run')}")
+    return code
+
+
+def _named(options: Namespace) -> list[RunDir]:
+    """Returns the runs that the command names, or all that wait."""
+    if options.all:
+        return [one.run for one in find_waiting(runs_dir(options))]
+    if not options.runs:
+        raise UsageError("Name the runs, or give --all.")
+    return list(dict.fromkeys(find_run(name, runs_dir(options)) for name in options.runs))
+
+
+def _print_places(options: Namespace, runs: Sequence[RunDir]) -> int:
+    queue = find_waiting(runs_dir(options))
+    ids = [one.run.run_id for one in queue]
+    if options.json:
+        held = {one.run.run_id: one.waiting.held for one in queue}
+        facts = [{"run": run.run_id, "place": _place(ids, run), "held": held.get(run.run_id, False)} for run in runs]
+        print(json.dumps(facts, indent=2))
+        return 0
+    for run in runs:
+        place = _place(ids, run)
+        tell(f"{run.run_id} is {f'number {place} of {len(ids)} in the queue' if place else 'starting'}")
+    return 0
