@@ -24,10 +24,11 @@ from trainers.config.options import ConfigError
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
 from trainers.config.settings import Settings, read_settings, settings_path
-from trainers.contract.lock import Liveness, is_held, take
-from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.lock import is_held, take
+from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting
 from trainers.experiments.gpu_watch import GpuWatch
+from trainers.experiments.holders import cpu_slots, held_by, live_runs
 from trainers.experiments.placing import Facts, Held, Start, decide, forecast
 from trainers.experiments.queue import Outlook, files_of, has_started, has_work, put, write_outlook
 from trainers.experiments.starter import note_started
@@ -49,9 +50,6 @@ BACKOFF_S = 10.0
 SETTLE_S = 40.0
 """For the starters of a keeper that was killed."""
 MAX_LOG_BYTES = 1 << 20
-
-ELSEWHERE = "elsewhere"
-"""Stands for GPUs whose UUIDs are not known: those of ranks that somebody else started."""
 
 
 class Keeper:
@@ -144,28 +142,11 @@ class Keeper:
             else:
                 self._queue.append(entry)
         self._kept = {one.run.run_id: one for one in find_kept(self._runs_dir)}
-        live = set[str]()
-        with contextlib.suppress(OSError), os.scandir(self._runs_dir) as found:
-            live = {one.name for one in found if RUN_ID.fullmatch(one.name) and self._is_live(one.name)}
+        live = {run.run_id for run in live_runs(self._runs_dir)} - self._starters.keys()
         for run_id in self._live.keys() - live:
             self._end(run_id)
         for run_id in live - self._live.keys():
-            self._live[run_id] = self._held(run_id)
-
-    def _is_live(self, run_id: str) -> bool:
-        return run_id not in self._starters and self._run(run_id).liveness() in (Liveness.HELD, Liveness.JOB)
-
-    def _held(self, run_id: str) -> Held:
-        kept = self._kept.get(run_id)
-        exclusive = kept is not None and kept.waiting.exclusive
-        try:
-            config = read_config(self._run(run_id))
-        except (ConfigError, OSError):
-            return Held(run_id)
-        if config.launcher == "slurm":
-            return Held(run_id, on_slurm=True)
-        gpus = () if config.platform != "cuda" else config.device_ids or (ELSEWHERE,)
-        return Held(run_id, gpus, exclusive=exclusive)
+            self._live[run_id] = held_by(self._run(run_id))
 
     def _end(self, run_id: str) -> None:
         """Notes what an ended run tells of others like it."""
@@ -210,8 +191,7 @@ class Keeper:
             if gpu.uuid not in ours and not is_idle(gpu, settings.idle_memory, settings.idle_load)
         }
         starting = [self._starting(start) for _, start in self._starters.values()]
-        slots = settings.queue_cpu_slots or max(1, len(os.sched_getaffinity(0)) // 4)
-        return Facts(time.time(), gpus, busy, [*self._live.values(), *starting], slots)
+        return Facts(time.time(), gpus, busy, [*self._live.values(), *starting], cpu_slots(settings))
 
     @staticmethod
     def _starting(start: Start) -> Held:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -26,10 +27,10 @@ from trainers.contract.journal import JournalWriter
 from trainers.contract.journal_ends import peek_journal
 from trainers.contract.lock import is_held
 from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Entry, Waiting, find_waiting, read_waiting, write_waiting
+from trainers.contract.waiting import Waiting, find_waiting, read_waiting, write_waiting
 from trainers.launch.directory import make_directory, working_directory
 from trainers.launch.prepare import prepare
-from trainers.state.summary import summarise
+from trainers.state.summary import RunInfo, summarise
 
 KEEPER = "trainers.experiments.keeper"
 MAX_FORECAST_BYTES = 4 << 20
@@ -258,7 +259,30 @@ def write_outlook(runs_dir: Path, known: Mapping[str, Outlook]) -> None:
         write_atomically(files_of(runs_dir).outlook, msgspec.json.encode(known))
 
 
-def places(runs_dir: Path, runs: Sequence[RunDir]) -> list[Entry]:
-    """Returns the entries of these runs, in the queue's order; those that do not wait are left out."""
-    wanted = {run.run_id for run in runs}
-    return [one for one in find_waiting(runs_dir) if one.run.run_id in wanted]
+def placed(infos: Sequence[RunInfo]) -> list[RunInfo]:
+    """Returns the same runs; those that wait in the queue with their place, and why and how long they wait."""
+    queue = [info for info in infos if info.waiting is not None]
+    if not queue:
+        return [*infos]
+    known = dict[str, Outlook]()
+    for directory in {info.directory.path.parent for info in queue}:
+        known |= outlook(directory)
+    queue.sort(key=lambda info: (info.waiting.rank if info.waiting else (), info.directory.run_id))
+    found = {
+        info.directory: replace(info, place=place, reason=_words(info, known.get(info.directory.run_id, Outlook())))
+        for place, info in enumerate(queue, start=1)
+    }
+    return [found.get(info.directory, info) for info in infos]
+
+
+def _words(info: RunInfo, seen: Outlook) -> str:
+    if info.waiting is not None and info.waiting.held:
+        return "held in the queue"
+    start = f"expected to start {clock(seen.start)}" if seen.start else ""
+    return ", ".join(filter(None, (seen.reason, start))) or info.reason
+
+
+def clock(moment: float) -> str:
+    """Formats a Unix time of the next days: "19:05", or "Thu 19:05" if that is not today."""
+    local = time.localtime(moment)
+    return time.strftime("%H:%M" if local.tm_yday == time.localtime().tm_yday else "%a %H:%M", local)

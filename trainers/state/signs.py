@@ -36,6 +36,7 @@ class Sign(NamedTuple):
 
 SIGNS = {
     "queued": Sign("◌", "info"),
+    "held": Sign("◌", "warning"),
     "starting": Sign("◌", "info"),
     "reading": Sign("◌", "info"),  # a view has not read the run's journal to its end yet
     "running": Sign("●", "live"),

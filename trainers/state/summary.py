@@ -31,9 +31,11 @@ from trainers.contract.events import (
 )
 from trainers.contract.journal import last_line_with
 from trainers.contract.journal_ends import TAIL_BYTES, JournalPeek, peek_journal
+from trainers.contract.lock import Liveness
 from trainers.contract.manifest import best_saved
 from trainers.contract.metrics import EXAMPLES, STEP_TIME, loss_of, mean, total
 from trainers.contract.rundir import RunDir
+from trainers.contract.waiting import Waiting, read_waiting
 from trainers.state.messages import describe_place, describe_queued
 from trainers.state.summary_meter import add_figures
 
@@ -64,6 +66,10 @@ class RunInfo:
     """What a script says of its run, as far as the ends of its journal have it."""
     about: About = field(default_factory=About)
     """What the user says of it."""
+    waiting: Waiting | None = None
+    """Its place in the queue of its directory, if it waits there."""
+    place: int | None = None
+    """Which one of those that wait it is, from 1, as far as whoever lists them knows."""
     begun: RunStarted | None = None
     """The last attempt's first event, if it is among the journal's last lines, or else that of the first."""
 
@@ -151,7 +157,8 @@ def run_name(run: RunDir) -> str:
 
 def _summarise(run: RunDir) -> RunInfo:
     # Liveness first: a run that ends between the two looks has its end in the journal by then.
-    live = run.is_live()
+    liveness = run.liveness()
+    live = liveness.is_live
     config, problem, newer = None, "", False
     try:
         config = read_config(run)
@@ -190,7 +197,9 @@ def _summarise(run: RunDir) -> RunInfo:
             waits = Queued(job=job)
         if isinstance(waits, Queued):
             reason = describe_queued(waits)
-            return found(run, "queued", config, problem, so_far, reason, started, facts=seen.facts())
+            waiting = read_waiting(run.waits) if liveness is Liveness.WAITING else None
+            more = partial(found, facts=seen.facts(), waiting=waiting)
+            return more(run, "queued", config, problem, so_far, reason, started)
         return found(run, "running", config, problem, so_far, stalled, started, facts=seen.facts())
     reason = "its supervisor died without saying why; see supervisor.log"
     return found(run, "lost", config, problem, so_far, reason, started, facts=seen.facts())

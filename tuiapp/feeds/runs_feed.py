@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from trainers.contract.rundir import RunDir
+from trainers.experiments.queue import placed
 from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.find import find_runs, unreadable
@@ -35,7 +36,7 @@ class RunIndex:
     def infos(self) -> list[RunInfo]:
         """Newest first; during a scan those that it has not reached are as of the one before."""
         rest = {run: found for run, found in self._known.items() if run not in self._seen}
-        return [info for _, info in (self._seen | rest).values()]
+        return placed([info for _, info in (self._seen | rest).values()])
 
     def scan(self) -> Iterator[None]:
         """Reads the runs that changed, newest first; yields after each."""

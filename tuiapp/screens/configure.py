@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -19,16 +21,21 @@ from textual.widgets import Button, Static
 from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError
+from trainers.config.placement import place
 from trainers.config.run_config import RunConfig
+from trainers.config.settings import read_settings
 from trainers.contract.about import About
 from trainers.contract.rundir import RunDir, default_runs_dir
+from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import plural, sanitize
 from tuiapp.library.environments import find_environments, inspect_environments
 from tuiapp.library.presets import Preset, list_presets
+from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
 from tuiapp.terminal.resize import ResizeLoopFix
 from tuiapp.view.draft import NAME, command_line, examine, machine_words, to_texts
+from tuiapp.view.run_list import title
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
@@ -39,6 +46,10 @@ if TYPE_CHECKING:
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
 """Starts a run: `trainers.launch.launch`, or a test's replacement."""
+
+
+NAMES = 4
+"""Most runs that a question names."""
 
 
 class ConfigureScreen(ResizeLoopFix[None]):
@@ -244,17 +255,27 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self.query_one(ConfigForm).show_environments()
         self._examine(self._texts)
 
-    @work(thread=True, group="launch")
-    def _launch(self, config: RunConfig, about: About) -> None:
-        # Imported late: it would delay the first picture.
+    @work(group="launch")
+    async def _launch(self, config: RunConfig, about: About) -> None:
+        # Imported late: they would delay the first picture.
+        from trainers.experiments.queue import add
         from trainers.launch import launch
 
-        start = self._launcher or launch
         try:
             # Inspected again: others may use since then what was idle.
-            run = start(config, self._runs_dir, None if self._is_inspected else self._machine, about)
+            known = None if self._is_inspected else self._machine
+            machine = known or await asyncio.to_thread(inspect_machine)
+            start = partial(self._launcher or launch, config, self._runs_dir, machine, about)
+            if holders := await asyncio.to_thread(_in_the_way, config, self._runs_dir, machine):
+                answer = await self.app.push_screen_wait(_question(holders))
+                if answer not in ("queue", "launch"):
+                    self.launching = False
+                    return
+                if answer == "queue":
+                    start = partial(add, config, self._runs_dir, about, machine=machine)
+            run = await asyncio.to_thread(start)
         except Exception as error:  # Shown to the user, who keeps the form.
-            self.call_later(self._show_failure, error)
+            self._show_failure(error)
         else:
             self.post_message(RunLaunched(run))
 
@@ -316,6 +337,28 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _refuse(self, why: str) -> None:
         self.notify(why, severity="error", markup=False)
         self.query_one(ConfigForm).focus_first(self._draft.problems)
+
+
+def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[RunInfo]:
+    """Returns the live runs that have the devices which a launch would take."""
+    from trainers.experiments.holders import in_the_way
+
+    runs = in_the_way(place(config, machine), runs_dir, read_settings()[0])
+    return [summarise(run) for run in runs]
+
+
+def _question(holders: Sequence[RunInfo]) -> Choice:
+    names = "\n".join(map(title, holders[:NAMES]))
+    more = f"\nand {plural(len(holders) - NAMES, 'more run')}" if len(holders) > NAMES else ""
+    return Choice(
+        "Its devices are in use",
+        f"{names}{more}\n \nQueued, it starts when they are free.",
+        [
+            ("queue", "Queue it", "primary"),
+            ("launch", "Launch all the same", "default"),
+            ("cancel", "Back to the form", "default"),
+        ],
+    )
 
 
 def inspect_for(screen: ConfigureScreen) -> None:

@@ -442,6 +442,7 @@ class RunScreen(CoveredScreenFix[None]):
             is_live=lambda: self.state.is_live,
             grace_s=grace_s,
             queued=queued,
+            waiting=queued and self.state.queued is not None and not self.state.queued.job,
             alone=describe_alone(self.state.started),
         ):
             self._asked_to_stop = True

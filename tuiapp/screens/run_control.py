@@ -41,15 +41,19 @@ async def confirm_stop(
     is_live: Callable[[], bool],
     grace_s: float | None = None,
     queued: bool = False,
+    waiting: bool = False,
     alone: str = "",
 ) -> bool:
     """Stops a run after asking; returns whether it was asked to. Must run in a worker.
 
     `name` names the run in the question. `again` offers to stop an already stopping run at once; `is_live` is called
-    in a thread; `grace_s` is a script's time from SIGTERM to SIGKILL. `queued`: its Slurm job waits.
-    `alone`: what it does not end.
+    in a thread; `grace_s` is a script's time from SIGTERM to SIGKILL. `queued`: its Slurm job waits;
+    `waiting`: it waits in the queue. `alone`: what it does not end.
     """
-    if queued:
+    if waiting:
+        what = "has not started. It leaves the queue, and ends."
+        title, answers = "Cancel this run?", [("stop", "Cancel the run", "warning"), ("run-on", "Keep it", "default")]
+    elif queued:
         what = "has not started. Its Slurm job is cancelled, and the run ends."
         title, answers = "Cancel its job?", [("stop", "Cancel the job", "warning"), ("run-on", "Keep it", "default")]
     elif again:
@@ -76,6 +80,8 @@ async def confirm_stop(
         return False
     if not await _send(app, run, "stop-now" if again else "stop"):
         return False
+    if waiting:
+        return True
     in_order = "stop" if grace_s is not None or queued else "save and stop"
     app.notify(f"Asked the run to {'stop now' if again and not queued else in_order}.")
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -18,6 +19,7 @@ from textual.widgets import Input, Static
 from trainers.config.catalog import BACKENDS
 from trainers.contract.lock import Liveness
 from trainers.contract.rundir import RunDir
+from trainers.experiments.queue import QueueError, change, move
 from trainers.launch import resume
 from trainers.state.known_metrics import metric
 from trainers.state.messages import describe_alone
@@ -28,7 +30,7 @@ from tuiapp.library.chart_view import change_view, read_view
 from tuiapp.screens.about_dialog import ask_about
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
-from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path
+from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.comparison import MOST
@@ -78,6 +80,9 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding(
             "d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False
         ),
+        Binding("h", "hold", "Hold", tooltip="Hold or release in the queue", id="runs.hold", show=False),
+        Binding("K,ctrl+up", "move(-1)", "Earlier", tooltip="Earlier in the queue", id="runs.earlier", show=False),
+        Binding("J,ctrl+down", "move(1)", "Later", tooltip="Later in the queue", id="runs.later", show=False),
         Binding("b", "objective", "Best by", tooltip="Best by a metric", id="runs.best-by", show=False),
         Binding("i", "about", "Name, tags, note", tooltip="Name, tags and note", id="runs.about", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
@@ -268,9 +273,35 @@ class RunsScreen(CoveredScreenFix[None]):
             is_live=lambda: run.liveness() is not Liveness.NOBODY,
             grace_s=grace_s,
             queued=queued,
+            waiting=info.waiting is not None,
             alone=describe_alone(info.begun),
         ):
             self._stopping.add(run)
+
+    def action_hold(self) -> None:
+        """Holds what waits in the queue; releases it if all of it is held."""
+        waits = [info for info in self._chosen if info.waiting is not None]
+        held = not all(info.waiting.held for info in waits if info.waiting)
+        self._change_queue(waits, lambda run: change(self._runs_dir, run, held=held))
+
+    def action_move(self, by: int) -> None:
+        """Moves what waits in the queue one place, the marked runs together."""
+        waits = [info for info in self._chosen if info.waiting is not None]
+        order = waits if by < 0 else waits[::-1]
+        places = {info.directory: (info.place or 1) - 1 + by for info in order}
+        self._change_queue(order, lambda run: move(self._runs_dir, run, places[run]))
+
+    @work(thread=True, group="queue")
+    def _change_queue(self, waits: Sequence[RunInfo], how: Callable[[RunDir], None]) -> None:
+        if not waits:
+            self.app.call_from_thread(self.notify, "Only runs that wait in the queue can be held or moved.")
+            return
+        try:
+            for info in waits:
+                how(info.directory)
+        except QueueError as error:
+            self.app.call_from_thread(tell, self.app, str(error), "warning")
+        self._lister.poll_now()
 
     @work(exclusive=True, group="ask")
     async def action_resume(self) -> None:

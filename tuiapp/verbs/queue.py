@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from shutil import get_terminal_size
@@ -16,14 +15,24 @@ from trainers.config.run_config import Check
 from trainers.contract.about import About, Change
 from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import Entry, find_waiting
-from trainers.experiments.queue import Outlook, QueueError, add, cancel, change, move, outlook, start_keeper, unused
+from trainers.experiments.queue import (
+    Outlook,
+    QueueError,
+    add,
+    cancel,
+    change,
+    clock,
+    move,
+    outlook,
+    start_keeper,
+    unused,
+)
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import MISSING, plural, sanitize
 from tuiapp.library.find import find_run
 from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import add_launcher, read_source, runs_dir
-from tuiapp.view.queue import start_words
 from tuiapp.view.run_list import devices, model, title
 from tuiapp.view.table import Column, plain_table
 
@@ -114,7 +123,7 @@ COLUMNS = (
     _column("MODEL", 5, lambda row: model(row.info)),
     _column("DEVICES", 6, lambda row: devices(row.info)),
     _column("PRIORITY", 7, lambda row: str(row.entry.waiting.priority)),
-    _column("START", 3, lambda row: start_words(row.seen.start, time.time())),
+    _column("START", 3, lambda row: clock(row.seen.start) if row.seen.start else MISSING),
     _column("WHY IT WAITS", 2, lambda row: row.reason or MISSING, 80),
 )
 

@@ -43,12 +43,15 @@ def is_stalled(info: RunInfo) -> bool:
 
 def state_name(info: RunInfo) -> str:
     """Returns the run's state in a word."""
-    return "stalled" if is_stalled(info) else info.status
+    if is_stalled(info):
+        return "stalled"
+    return "held" if info.waiting is not None and info.waiting.held else info.status
 
 
 def state(info: RunInfo) -> str:
     """Returns the run's state with its sign."""
-    return f"{SIGNS[state_name(info)].symbol} {state_name(info)}"
+    place = f" {info.place}" if info.place else ""
+    return f"{SIGNS[state_name(info)].symbol} {state_name(info)}{place}"
 
 
 def devices(info: RunInfo) -> str:
@@ -258,10 +261,13 @@ def _value(info: RunInfo, name: str) -> object:
 
 
 def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:
-    """Sorts runs, newest first, by a column (stable); live ones are on top, those without a value last."""
+    """Sorts runs, newest first, by a column (stable), those without a value last; live ones are above all.
+
+    What waits in the queue is on top, the next one first.
+    """
     if by == NEWEST:
         # Their order is more precise than the clock's seconds.
         ranked = list(infos)[::-1] if reverse else list(infos)
     else:
         ranked = in_order(infos, column_of(by), reverse=reverse)
-    return sorted(ranked, key=lambda info: not info.is_live)
+    return sorted(ranked, key=lambda info: (info.place is None, info.place or 0, not info.is_live))

@@ -1,0 +1,60 @@
+"""Which devices the live runs of a directory have."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
+from trainers.config.settings import Settings
+from trainers.contract.lock import Liveness
+from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.waiting import read_waiting
+from trainers.experiments.placing import Held
+from trainers.state.summary import read_config
+
+ELSEWHERE = "elsewhere"
+"""Stands for GPUs whose UUIDs are not known: those of ranks that somebody else started."""
+
+
+def has_devices(run: RunDir) -> bool:
+    """Whether a run is live on this machine."""
+    return run.liveness() in (Liveness.HELD, Liveness.JOB)
+
+
+def live_runs(runs_dir: Path) -> list[RunDir]:
+    """Returns the runs of a directory that are live on this machine."""
+    with contextlib.suppress(OSError), os.scandir(runs_dir) as found:
+        runs = [RunDir(Path(one.path)) for one in found if RUN_ID.fullmatch(one.name)]
+        return [run for run in runs if has_devices(run)]
+    return []
+
+
+def held_by(run: RunDir) -> Held:
+    """Returns what a live run has; a slot of the CPU if its configuration cannot be read."""
+    kept = read_waiting(run.kept)
+    exclusive = kept is not None and kept.exclusive
+    try:
+        config = read_config(run)
+    except (ConfigError, OSError):
+        return Held(run.run_id, exclusive=exclusive)
+    gpus = () if config.platform != "cuda" else config.device_ids or (ELSEWHERE,)
+    return Held(run.run_id, gpus, exclusive=exclusive, on_slurm=config.launcher == "slurm")
+
+
+def cpu_slots(settings: Settings) -> int:
+    """How many runs without GPUs the queue lets run at a time."""
+    return settings.queue_cpu_slots or max(1, len(os.sched_getaffinity(0)) // 4)
+
+
+def in_the_way(placed: RunConfig, runs_dir: Path, settings: Settings) -> list[RunDir]:
+    """Returns the live runs that have devices of a placed configuration; of the CPU, all that take its slots."""
+    if placed.launcher != "local":
+        return []
+    runs = {run: held_by(run) for run in live_runs(runs_dir)}
+    if placed.platform == "cuda":
+        return [run for run, held in runs.items() if set(held.gpus) & set(placed.device_ids)]
+    on_cpu = [run for run, held in runs.items() if not held.gpus and not held.on_slurm]
+    return on_cpu if len(on_cpu) >= cpu_slots(settings) else []
