@@ -91,7 +91,7 @@ def decide(queue: Sequence[Entry], facts: Facts) -> tuple[list[Start], dict[str,
         else:
             usable = eligible(waiting, facts.gpus)
             free = [gpu.uuid for gpu in usable if gpu.uuid not in taken]
-            needed = waiting.devices or 1
+            needed = _needed(waiting)
             if len(free) < needed or not usable:
                 reasons[run_id] = _lacking(waiting, usable, len(free))
                 taken |= set(free)
@@ -119,12 +119,17 @@ def eligible(waiting: Waiting, gpus: Sequence[Gpu]) -> list[Gpu]:
     return seen if waiting.devices == 1 else [gpu for gpu in seen if gpu.part is None]
 
 
+def _needed(waiting: Waiting) -> int:
+    """How many slots or GPUs a run starts with at least."""
+    return 1 if waiting.platform != "cuda" else len(waiting.device_ids) or waiting.devices or 1
+
+
 def _lacking(waiting: Waiting, usable: Sequence[Gpu], free: int) -> str:
     if not usable:
         return "its GPUs are not on this machine now"
     if waiting.device_ids:
         return f"waits for GPU {', '.join(gpu.number for gpu in usable)}"
-    needed = waiting.devices or 1
+    needed = _needed(waiting)
     return f"waits for {needed} GPU{'s' if needed > 1 else ''}: {free} free of {len(usable)}"
 
 
@@ -152,7 +157,7 @@ def forecast(
             found[entry.run.run_id] = None
             continue
         pool = slots if waiting.platform != "cuda" else [gpus[gpu.uuid] for gpu in eligible(waiting, facts.gpus)]
-        needed = 1 if waiting.platform != "cuda" else waiting.devices or 1
+        needed = _needed(waiting)
         start = sorted(pool)[needed - 1] if len(pool) >= needed else math.inf
         if waiting.exclusive:
             start = max([start, *gpus.values(), *slots])

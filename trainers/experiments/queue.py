@@ -27,7 +27,7 @@ from trainers.contract.journal import JournalWriter
 from trainers.contract.journal_ends import peek_journal
 from trainers.contract.lock import is_held
 from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Waiting, find_waiting, read_waiting, write_waiting
+from trainers.contract.waiting import Waiting, find_kept, find_waiting, read_waiting, write_waiting
 from trainers.launch.directory import make_directory, working_directory
 from trainers.launch.prepare import prepare
 from trainers.state.summary import RunInfo, summarise
@@ -216,6 +216,9 @@ def start_keeper(runs_dir: Path) -> None:
     """Starts the queue's keeper unless there is one, or nothing waits but what is held; rings its bell."""
     files = files_of(runs_dir)
     with contextlib.suppress(OSError):
+        if not files.directory.exists() and not has_work(runs_dir):
+            # Looking at runs writes nothing.
+            return
         make_private(files.directory)
         files.bell.touch()
         if is_held(files.lock) or not has_work(runs_dir):
@@ -240,8 +243,9 @@ def keep_alive(run: RunDir) -> None:
 
 
 def has_work(runs_dir: Path) -> bool:
-    """Whether anything waits that is not held."""
-    return any(not one.waiting.held for one in find_waiting(runs_dir))
+    """Whether anything waits that is not held, or is to be tried again if it has failed."""
+    waits = any(not one.waiting.held for one in find_waiting(runs_dir))
+    return waits or any(one.waiting.retry for one in find_kept(runs_dir))
 
 
 def outlook(runs_dir: Path) -> Mapping[str, Outlook]:

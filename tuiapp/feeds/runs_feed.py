@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from trainers.contract.rundir import RunDir
-from trainers.experiments.queue import placed
+from trainers.experiments.queue import placed, start_keeper
 from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.find import find_runs, unreadable
@@ -78,6 +78,7 @@ class Listing(NamedTuple):
 class RunsFeed(PollingThread):
     def __init__(self, runs_dir: Path, poll_s: float = POLL_S) -> None:
         super().__init__("runs-feed")
+        self._runs_dir = runs_dir
         self._index = RunIndex(runs_dir)
         self._poll_s = poll_s
         self._fresh: Listing | None = None
@@ -89,6 +90,7 @@ class RunsFeed(PollingThread):
         return fresh
 
     def _poll(self) -> Generator[float, None, None]:
+        start_keeper(self._runs_dir)
         shown_at, whole = time.monotonic(), False
         while True:
             for _ in self._index.scan():

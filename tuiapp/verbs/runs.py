@@ -16,7 +16,7 @@ from trainers.config.run_config import OPTIONS, to_toml_values
 from trainers.config.secrets import mask_values
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
-from trainers.experiments.queue import placed
+from trainers.experiments.queue import placed, start_keeper
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
 from trainers.state.messages import describe_alone, failure_lines
 from trainers.state.resume_point import ResumePoint, resume_point
@@ -75,6 +75,7 @@ def list_all(options: Namespace) -> int:
     """Prints one line per run, or one JSON array."""
     directory = runs_dir(options)
     everything = placed([summarise(run) for run in list_runs(directory)])
+    start_keeper(directory)
     for info in everything:
         if info.status == "queued":
             keep_watched(info.directory)
