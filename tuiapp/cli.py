@@ -152,6 +152,10 @@ def build_parser() -> argparse.ArgumentParser:
     _json(doctor)
     _runs_dir(doctor, again=True)
     doctor.set_defaults(does="doctor:examine")
+    tools = verbs.add_parser("mcp", help="offer the runs to an assistant as tools, by MCP over stdin and stdout")
+    tools.add_argument("--allow-launch", action="store_true", help="offer tools that launch, queue and stop runs, too")
+    _runs_dir(tools, again=True)
+    tools.set_defaults(does="mcp:serve_tools")
     pages = verbs.add_parser("help", help="show the handbook: its pages, or one of them")
     pages.add_argument("topic", nargs="?", metavar="TOPIC", help="a page; default: list them")
     pages.set_defaults(does="help:show")
@@ -205,6 +209,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     stop = verbs.add_parser("stop", help="stop a run: all ranks save a checkpoint and end after the same step")
     stop.add_argument("run", metavar="RUN")
     stop.add_argument("--now", action="store_true", help="stop immediately, without a checkpoint")
+    _json(stop)
     _runs_dir(stop, again=True)
     stop.set_defaults(does="control:stop_run")
 
@@ -265,6 +270,15 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _json(compare)
     _runs_dir(compare, again=True)
     compare.set_defaults(does="compare:compare_runs")
+
+    metrics = verbs.add_parser("metrics", help="print what a run's metrics have come to; as JSON their curves, too")
+    metrics.add_argument("run", metavar="RUN")
+    metrics.add_argument("metrics", nargs="*", metavar="METRIC", help="default: all")
+    points = "most points of a curve in --json; default 50"
+    metrics.add_argument("--points", type=arguments.count, default=50, metavar="N", help=points)
+    _json(metrics)
+    _runs_dir(metrics, again=True)
+    metrics.set_defaults(does="metrics:show_metrics")
 
     export = verbs.add_parser("export", help="write a run's metrics or samples for other programs")
     export.add_argument("run", metavar="RUN")

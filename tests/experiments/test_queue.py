@@ -25,9 +25,9 @@ GPUS = tuple(
 )
 
 
-def add_held(waiting: Queue, machine: Machine, count: int = 1, **options: int) -> list[RunDir]:
+def add_held(waiting: Queue, machine: Machine, count: int = 1, priority: int = 0) -> list[RunDir]:
     """Nothing that is held needs a keeper."""
-    runs = [add(CONFIG, waiting.runs_dir, machine=machine, held=True, **options) for _ in range(count)]
+    runs = [add(CONFIG, waiting.runs_dir, machine=machine, held=True, priority=priority) for _ in range(count)]
     assert not waiting.processes()
     return runs
 

@@ -263,8 +263,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
         try:
             # Inspected again: others may use since then what was idle.
-            known = None if self._is_inspected else self._machine
-            machine: Machine = known or await asyncio.to_thread(inspect_machine)
+            machine = None if self._is_inspected else self._machine
+            if machine is None:
+                machine = await asyncio.to_thread(inspect_machine)
             start = partial(self._launcher or launch, config, self._runs_dir, machine, about)
             if holders := await asyncio.to_thread(_in_the_way, config, self._runs_dir, machine):
                 answer = await self.app.push_screen_wait(_question(holders))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import time
 from argparse import Namespace
@@ -15,7 +16,7 @@ from trainers.contract.journal_ends import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
 from trainers.state.messages import describe_alone, describe_checkpoint
-from trainers.state.summary import read_only_reason, summarise
+from trainers.state.summary import read_only_reason, run_facts, summarise
 from trainers.state.text import join_words, sanitize
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import list_runs, titled
@@ -38,7 +39,11 @@ def stop_run(options: Namespace) -> int:
     if alone := describe_alone(peek_journal(run.journal).begun()):
         tell(alone)
     with _on_interrupt("the run still stops"):
-        return _wait_for_end(run, reader)
+        code = _wait_for_end(run, reader)
+    if options.json:
+        info = summarise(run)
+        print(json.dumps({**run_facts(run, info.status, info.summary), "reason": info.reason}))
+    return code
 
 
 def _wait_for_end(run: RunDir, reader: JournalReader) -> int:

@@ -1,0 +1,184 @@
+"""`tuiapp mcp`: the runs for an assistant, by the Model Context Protocol over stdin and stdout.
+
+Each tool is a verb of the command line, run with `--json` in a process of its own: the same checks, words and limits.
+Without `--allow-launch` there are only tools that read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import shlex
+import sys
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuiapp import __version__
+from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.sources import runs_dir
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+INSTRUCTIONS = """\
+tuiapp launches and records training runs on this machine. A run is named by its id, a unique prefix of it, "latest", or
+its name. Begin with list_runs; metrics gives curves reduced to a few points. Configuration keys and their values are
+those of `tuiapp run --set KEY=VALUE`; list_keys has them."""
+
+MOST_RUNS, MOST_POINTS = 200, 500
+
+
+def serve_tools(options: Namespace) -> int:
+    """Serves until the client closes its end."""
+    if importlib.util.find_spec("mcp") is None:
+        raise UsageError("Tools for assistants need the mcp package: pip install 'tuiapp[mcp]'")
+    make_server(runs_dir(options), may_launch=options.allow_launch).run("stdio")
+    return 0
+
+
+def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
+    """Returns the server with its tools; those that launch or stop runs only if the user allows it."""
+    from mcp.server.mcpserver import MCPServer
+    from mcp.types import ToolAnnotations
+
+    server = MCPServer("tuiapp", instructions=INSTRUCTIONS, version=__version__)
+    # Text alone: a structured answer would say all twice.
+    tool = partial(server.tool, structured_output=False)
+    reads = ToolAnnotations(read_only_hint=True)
+    changes = ToolAnnotations(read_only_hint=False, destructive_hint=False)
+    stops = ToolAnnotations(read_only_hint=False, destructive_hint=True)
+
+    async def verb(*words: str) -> str:
+        return await _run_verb(directory, *words)
+
+    @tool(annotations=reads)
+    async def list_runs(filter: str = "", sort: str = "started", limit: int = 20) -> str:
+        """Lists runs with their state and results, newest first.
+
+        filter: words that must all be found (`torch-ddp failed tag:sweep`) and comparisons of configuration keys and
+        results (`lr<0.01 test/accuracy>0.9 state:completed group:rates`). sort: a column, key, metric, or "best".
+        """
+        return await verb("runs", "--sort", sort, "--limit", str(_within(limit, MOST_RUNS)), "--", *filter.split())
+
+    @tool(annotations=reads)
+    async def show_run(run: str) -> str:
+        """Shows one run: configuration (secrets masked), results, checkpoints, alerts, and its first failure."""
+        return await verb("show", "--", run)
+
+    @tool(annotations=reads)
+    async def metrics(run: str, names: list[str] | None = None, points: int = 40) -> str:
+        """Returns last, least and greatest value of a run's metrics, and their curves in at most `points` points.
+
+        names: which metrics; all without it. Values are means over the ranks.
+        """
+        return await verb("metrics", "--points", str(_within(points, MOST_POINTS)), "--", run, *(names or []))
+
+    @tool(annotations=reads)
+    async def compare(runs: list[str]) -> str:
+        """Compares two or more runs: the keys in which they differ, and their results."""
+        return await verb("compare", "--", *runs)
+
+    @tool(annotations=reads)
+    async def list_queue() -> str:
+        """Lists the runs that wait for their devices, the next one first, why they wait and when they may start."""
+        return await verb("queue", "list")
+
+    @tool(annotations=reads)
+    async def list_presets() -> str:
+        """Lists the presets: configurations by name, to launch from."""
+        return await verb("presets", "list")
+
+    @tool(annotations=reads)
+    async def list_studies() -> str:
+        """Lists the studies: sweeps and searches, with their best trial."""
+        return await verb("study", "list")
+
+    @tool(annotations=reads)
+    async def list_devices() -> str:
+        """Lists this machine's GPUs and host, and who uses them."""
+        return await verb("devices")
+
+    if not may_launch:
+        return server
+
+    @tool(annotations=changes)
+    async def launch(
+        source: str, settings: dict[str, str] | None = None, name: str = "", group: str = "", arguments: str = ""
+    ) -> str:
+        """Launches a run at once and returns its id; it goes on by itself.
+
+        source: a preset, a configuration file (.toml), or a script (.py). settings: configuration keys and values.
+        arguments: a script's own, as in a shell.
+        """
+        return await verb("run", *_described(source, settings, name, group), "--detach", *_passed(arguments))
+
+    @tool(annotations=changes)
+    async def queue_run(
+        source: str, settings: dict[str, str] | None = None, name: str = "", group: str = "", arguments: str = ""
+    ) -> str:
+        """As launch, but the run waits in the queue until its devices are free."""
+        return await verb("queue", "add", *_described(source, settings, name, group), *_passed(arguments))
+
+    @tool(annotations=changes)
+    async def sweep(
+        source: str,
+        grid: dict[str, str] | None = None,
+        search: dict[str, str] | None = None,
+        trials: int = 0,
+        settings: dict[str, str] | None = None,
+        name: str = "",
+    ) -> str:
+        """Queues a run of every combination of `grid` ({"learning_rate": "0.1,0.01", "seed": "0..4"}).
+
+        With search ({"learning_rate": "log:1e-5..1e-1"}) and trials it searches by Optuna instead.
+        """
+        words = [word for key, values in (grid or {}).items() for word in ("--grid", f"{key}={values}")]
+        words += [word for key, values in (search or {}).items() for word in ("--search", f"{key}={values}")]
+        words += ["--trials", str(trials)] if trials else []
+        return await verb("sweep", *_described(source, settings, name), *words)
+
+    @tool(annotations=stops)
+    async def stop(run: str) -> str:
+        """Stops a live run: it saves a checkpoint and ends. One that waits in the queue is cancelled."""
+        return await verb("stop", "--", run)
+
+    return server
+
+
+async def _run_verb(directory: Path, *words: str) -> str:
+    """Runs a verb with --json; returns what it printed, without blanks. Raises ToolError with its words if it fails."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    end = words.index("--") if "--" in words else len(words)
+    place = ["--json", "--runs-dir", str(directory)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "tuiapp", *words[:end], *place, *words[end:]),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, said = await process.communicate()
+    if process.returncode == 2 or not out.strip():
+        raise ToolError(said.decode(errors="replace").strip() or f"it ended with exit code {process.returncode}")
+    return json.dumps(json.loads(out), separators=(",", ":"))
+
+
+def _described(source: str, settings: dict[str, str] | None, name: str, group: str = "") -> list[str]:
+    if source.startswith("-"):
+        from mcp.server.mcpserver.exceptions import ToolError
+
+        raise ToolError(f"{source!r} is no preset, file or script.")
+    words = [source, *(word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}"))]
+    words += ["--name", name] if name else []
+    return words + (["--group", group] if group else [])
+
+
+def _passed(arguments: str) -> list[str]:
+    return ["--", *shlex.split(arguments)] if arguments else []
+
+
+def _within(number: int, most: int) -> int:
+    return max(1, min(number, most))
