@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import RunStarted
+from trainers.contract.events import RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RUN_ID, RunDir
 from trainers.contract.waiting import find_waiting
@@ -51,6 +51,16 @@ class Queue:
             for event in JournalReader(run.journal).rest()
             if isinstance(event, RunStarted)
         )
+
+    def begun(self) -> set[str]:
+        """The runs that have started and not ended."""
+        marks = {
+            run.run_id: [
+                event for event in JournalReader(run.journal).rest() if isinstance(event, RunStarted | RunEnded)
+            ]
+            for run in self.runs
+        }
+        return {run_id for run_id, found in marks.items() if found and isinstance(found[-1], RunStarted)}
 
     def processes(self, *names: str) -> list[psutil.Process]:
         """The processes that belong to this directory; of these modules, or else all."""

@@ -223,8 +223,9 @@ def test_a_night_in_small(waiting: Queue, tmp_path: Path, notes: Path, home: Pat
         waiting.kill("keeper")
         start_keeper(waiting.runs_dir)
     wait_until(lambda: len(waiting.started()) >= 14, 170)
-    hit = {run.run_id for run in runs if run.is_live() and run.run_id not in waiting.waiting}
     waiting.end()
+    hit = waiting.begun()
+    assert hit
     start_keeper(waiting.runs_dir)
     wait_until(waiting.is_over, 600)
     starts = [run_id for _, run_id in waiting.started()]
