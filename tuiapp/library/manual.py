@@ -14,6 +14,7 @@ TOPICS = (
     "configure",
     "run",
     "runs",
+    "queue",
     "devices",
     "scripts",
     "models",
