@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import pynvml
@@ -19,21 +19,26 @@ import pynvml
 from trainers.config.gpu_choice import VISIBLE, choose
 from trainers.config.machine import Gpu, GpuReport
 from trainers.telemetry.nvidia import NvmlSource
+from trainers.telemetry.nvidia_gpu import NvmlGpu
 from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import EnergyCount, SourceError
+from trainers.telemetry.source import DeadGpu, EnergyCount, SourceError
 
 SHOWN = 40
 """Most characters of the user's CUDA_VISIBLE_DEVICES in a message: it may be a list of UUIDs."""
 
 
-def read_gpus() -> GpuReport:
-    """Queries NVML for the GPUs that CUDA_VISIBLE_DEVICES leaves, in this process."""
-    source = NvmlSource("all", Owners({}), EnergyCount({}))
+REOPEN_S = 60.0
+"""How long handles are used again: GPUs may come and go, and be divided."""
+
+
+def read_gpus(opened: Sequence[NvmlGpu | DeadGpu] = ()) -> GpuReport:
+    """Queries NVML for the GPUs that CUDA_VISIBLE_DEVICES leaves, in this process; `opened` were found before."""
+    source = open_source()
     usable: dict[str, Gpu] = {}
     parts: dict[str, list[str]] = {}
     problem, driver = f"NVML: {source.no_gpus}", None
     try:
-        for gpu in source.open():
+        for gpu in opened or source.open():
             parts[gpu.uuid] = []
             try:
                 found = gpu.describe(time.monotonic())
@@ -62,6 +67,23 @@ def read_gpus() -> GpuReport:
         elif len(gpus) < len(usable):
             limit = f"{given} leaves {len(gpus)} of {len(usable)} GPUs"
     return GpuReport(gpus=gpus, driver=driver, problem="" if gpus else problem, limit=limit)
+
+
+def open_source() -> NvmlSource:
+    """Returns the driver's library, to be opened."""
+    return NvmlSource("all", Owners({}), EnergyCount({}))
+
+
+def answer_again() -> None:
+    """Writes a report for each line of the input; to open the library takes longer than to ask it."""
+    opened: Sequence[NvmlGpu | DeadGpu] = ()
+    opened_at = 0.0
+    for _ in sys.stdin:
+        if not opened or time.monotonic() - opened_at > REOPEN_S:
+            with contextlib.suppress(SourceError):
+                opened, opened_at = open_source().open(), time.monotonic()
+        sys.stdout.buffer.write(msgspec.json.encode(read_gpus(opened)) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 def _order_matters(wanted: str, gpus: Iterable[Gpu]) -> bool:
@@ -93,8 +115,6 @@ def _cuda_order() -> list[str]:
 
 if __name__ == "__main__":
     if "--again" in sys.argv:
-        for _ in sys.stdin:
-            sys.stdout.buffer.write(msgspec.json.encode(read_gpus()) + b"\n")
-            sys.stdout.buffer.flush()
+        answer_again()
     else:
         sys.stdout.buffer.write(msgspec.json.encode(read_gpus()))
