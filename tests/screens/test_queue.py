@@ -24,6 +24,7 @@ from trainers.state.summary import summarise
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.run_table import RunTable
 
 Start = Callable[..., AbstractAsyncContextManager[Pilot[None]]]
@@ -110,6 +111,7 @@ async def test_the_form_asks_before_it_takes_what_a_live_run_has(
         await pilot.app.workers.wait_for_complete()
         if answer == "queue":
             await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen))
+            await until(pilot, lambda: "number 1 of 1" in str(pilot.app.screen.query_one(RunHeader).render()))
     queued = [summarise(one.run) for one in find_waiting(runs_dir)]
     assert len(launches.configs) == (answer == "launch")
     assert [info.status for info in queued] == (["queued"] if answer == "queue" else [])

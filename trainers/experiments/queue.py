@@ -279,9 +279,20 @@ def placed(infos: Sequence[RunInfo]) -> list[RunInfo]:
     return [found.get(info.directory, info) for info in infos]
 
 
+def describe_place(run: RunDir) -> str:
+    """Says which place a waiting run has in the queue, why it waits, and when it is expected to start."""
+    queue = find_waiting(run.path.parent)
+    place = next((n for n, one in enumerate(queue, start=1) if one.run.run_id == run.run_id), None)
+    if place is None:
+        return ""
+    info = replace(summarise(run), waiting=queue[place - 1].waiting, reason="")
+    seen = outlook(run.path.parent).get(run.run_id, Outlook())
+    return ", ".join(filter(None, (f"number {place} of {len(queue)}", _words(info, seen))))
+
+
 def _words(info: RunInfo, seen: Outlook) -> str:
     if info.waiting is not None and info.waiting.held:
-        return "held in the queue"
+        return "held"
     start = f"expected to start {clock(seen.start)}" if seen.start else ""
     return ", ".join(filter(None, (seen.reason, start))) or info.reason
 

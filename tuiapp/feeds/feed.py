@@ -88,6 +88,7 @@ class JournalFeed(PollingThread):
         self._share: float | None = 0.0  # of the journal that was read; None once it was read to its end
         self._taken = False  # all events up to that end
         self.trouble = ""
+        self._place = ""
 
     @property
     def lost(self) -> bool:
@@ -132,8 +133,20 @@ class JournalFeed(PollingThread):
                 self.removed = dead and self._run.is_gone()
                 self._dead = dead
                 self.trouble = pulse.trouble if alive else ""
+                self._tell_of_the_queue()
             self._polls += 1
             yield ENDED_POLL_S if self._ended else self._poll_s
+
+    def _tell_of_the_queue(self) -> None:
+        """Says how the run stands in the queue, which no journal knows."""
+        if os.path.exists(self._run.waits):
+            # Few runs wait there.
+            from trainers.experiments.queue import describe_place
+
+            words = describe_place(self._run)
+            if words != self._place:
+                self._waiting.append(Queued(job="", reason=words))
+            self._place = words
 
     def _note_share(self, *, more: bool) -> None:
         """Notes how far the journal is read; `more` if the last read found something."""
