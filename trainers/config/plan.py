@@ -38,7 +38,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
     """Rank processes: one per device, or one that owns them all; 0 if somebody else starts them."""
     part: tuple[int, int] | None = None
-    """As of `RunStarted`, of ranks that somebody else has started on several nodes."""
+    """As of `RunStarted`, of ranks that somebody else has started on several nodes which are runs of their own."""
+    others: int | None = None
+    """How many nodes are to join, of ranks that somebody else has started; 0: any number. None: none may."""
     steps_per_epoch: int
     """Full global batches in the training data; the remainder of an epoch is dropped. 0 if not known."""
     total_steps: int

@@ -18,6 +18,8 @@ RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
 SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
 """Environment variable: the file from which a node's agent reads the run's secret."""
+LISTENER_VARIABLE = "TUIAPP_AGENT_LISTENER"
+"""Environment variable: the name of the socket to which an agent's ranks report, if somebody else has started them."""
 MAX_JOB_BYTES = 64
 """Of a Slurm job's id."""
 

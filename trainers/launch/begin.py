@@ -18,16 +18,17 @@ from trainers.config.run_config import OPTIONS, RunConfig
 from trainers.config.slurm import SlurmError
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, read_about
 from trainers.contract.journal import journal_end
-from trainers.contract.orphans import SUPERVISOR, TOKEN
 from trainers.contract.rundir import RunDir
 from trainers.launch.directory import make_directory, working_directory
 from trainers.launch.errors import LaunchError
 from trainers.launch.prepare import prepare
-from trainers.launch.processes import start_job, start_supervisor
+from trainers.launch.processes import apart, start_job, start_supervisor
 from trainers.state.summary import run_name
 
 MIRROR_VARIABLE = "TUIAPP_MIRROR"
 """The key `mirror` of a run that a script begins by itself."""
+NETWORK_VARIABLE = "TUIAPP_NETWORK"
+"""The key `network` of such a run, whose ranks are on several nodes."""
 
 
 def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, about: About | None = None) -> RunDir:
@@ -77,12 +78,14 @@ def record(
     number: int = 1,
     *,
     named: bool = False,
+    others: int | None = None,
 ) -> RunDir:
     """Starts to record the program that calls this, whose ranks somebody else has started; returns its directory.
 
-    `ranks` are those of this machine, and `part` says which of several nodes that is. Of a script that `tuiapp run` has
-    started, `launched`, it is the `number`-th run, and `named` by the script or else after the launched one. Raises
-    LaunchError if the directory cannot be written, or the supervisor does not start.
+    `ranks` are those of this machine, and `part` says which of several nodes that is; or they are those of all nodes,
+    of which so many `others` are to join. Of a script that `tuiapp run` has started, `launched`, it is the `number`-th
+    run, and `named` by the script or else after the launched one. Raises LaunchError if the directory cannot be
+    written, or the supervisor does not start.
     """
     machine = inspect_machine()
     program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
@@ -102,13 +105,12 @@ def record(
         working_directory=printable(working_directory() or "/"),
         platform="cuda" if machine.gpus else "cpu",
         devices=ranks,
+        network=os.environ.get(NETWORK_VARIABLE, "") if others is not None else "",
     )
-    plan = Plan(config=config, facts=None, processes=0, part=part, steps_per_epoch=0, total_steps=0)
+    plan = Plan(config=config, facts=None, processes=0, part=part, others=others, steps_per_epoch=0, total_steps=0)
     about = _about_further(launched, number, named=named) if launched is not None else About()
     run = make_directory(plan, runs_dir, machine, about)
-    # It does not end with the run that was launched, whose processes are known by these.
-    apart = {name: value for name, value in os.environ.items() if name not in (TOKEN, SUPERVISOR)}
-    return _start(run, environment=apart)
+    return _start(run, environment=apart())
 
 
 def _about_further(launched: RunDir, number: int, *, named: bool) -> About:

@@ -10,13 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from trainers.config import slurm
 from trainers.config.files import read_end, write_atomically
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import RunStarted
 from trainers.contract.journal import JournalReader
-from trainers.contract.rundir import RunDir
+from trainers.contract.orphans import SUPERVISOR, TOKEN
+from trainers.contract.rundir import LISTENER_VARIABLE, RunDir
 from trainers.launch.directory import working_directory
 from trainers.launch.errors import LaunchError
 
@@ -38,7 +40,7 @@ def start_supervisor(
     process = None
     try:
         command = _module("trainers.run.supervisor", str(run.path), *resumed)
-        process, said_before = _start_process(run, command, passed, environment)
+        process, said_before = _start_process(run.supervisor_log, command, passed, environment)
         started = _wait_for_start(run, offset, process, said_before)
     except BaseException:
         # Ctrl-C, too: a run that nobody knows of must not train. Its reaper ends what it has started.
@@ -71,7 +73,8 @@ def start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
     if slurm.inside_allocation():
         # `salloc` gives its shell on the machine where it was typed.
         elsewhere = "SLURMD_NODENAME" not in os.environ
-        _start_process(run, [*(["srun", "--nodes=1", "--ntasks=1", "--overlap"] if elsewhere else []), *command])
+        first = ["srun", "--nodes=1", "--ntasks=1", "--overlap"] if elsewhere else []
+        _start_process(run.supervisor_log, [*first, *command])
         return
     script = run.path / "slurm.sh"
     write_atomically(script, slurm.job_script(config, run.path, command).encode())
@@ -97,7 +100,7 @@ def watch_queue(run: RunDir) -> None:
 
 
 def _start_watch(run: RunDir, job: str, lock: int) -> None:
-    _start_process(run, _module("trainers.run.slurm_queue", str(run.path), job, str(lock)), (lock,))
+    _start_process(run.supervisor_log, _module("trainers.run.slurm_queue", str(run.path), job, str(lock)), (lock,))
 
 
 def _module(name: str, *arguments: str) -> list[str]:
@@ -105,11 +108,27 @@ def _module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
+def start_agent(run: RunDir, log: Path, listener: str) -> subprocess.Popen[bytes]:
+    """Starts this machine's agent of a run whose ranks somebody else has started; they report to the socket `listener`.
+
+    `log` gets what it says.
+    """
+    environment = {**apart(), LISTENER_VARIABLE: listener}
+    process, _ = _start_process(log, _module("trainers.run.node", str(run.path)), environment=environment)
+    threading.Thread(target=process.wait, name="reap-agent", daemon=True).start()
+    return process
+
+
+def apart() -> dict[str, str]:
+    """The environment of what does not end with the run that was launched, whose processes are known by these."""
+    return {name: value for name, value in os.environ.items() if name not in (TOKEN, SUPERVISOR)}
+
+
 def _start_process(
-    run: RunDir, command: list[str], passed: Sequence[int] = (), environment: Mapping[str, str] | None = None
+    log_file: Path, command: list[str], passed: Sequence[int] = (), environment: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Starts a command in its own session; returns it, and the length that supervisor.log had."""
-    with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+    """Starts a command in its own session; returns it, and the length that its log had."""
+    with open(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         said_before = log.tell()
         process = subprocess.Popen(
             command,

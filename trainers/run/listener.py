@@ -37,12 +37,15 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Listener:
-    """`address`: the file that gets the socket's name, if any. Raises OSError if it cannot be written."""
+    """`address`: the file that gets the socket's name, if any. Raises OSError if it cannot be written.
 
-    def __init__(self, address: Path | None) -> None:
+    `name` is random if not given.
+    """
+
+    def __init__(self, address: Path | None, name: str = "") -> None:
         self._address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.name = f"tuiapp-{secrets.token_hex(16)}"
+        self.name = name or f"tuiapp-{secrets.token_hex(16)}"
         self._socket.bind(f"\0{self.name}")
         self._socket.listen(1024)
         self._socket.setblocking(False)
@@ -161,9 +164,9 @@ class AttachedRank:
 class Reporters:
     """Listens from its construction on, as `Listener`, whose errors it raises; the node hears of what it reads."""
 
-    def __init__(self, run: RunDir, address: Path | None, reactor: Reactor, node: LocalNode) -> None:
+    def __init__(self, run: RunDir, address: Path | None, reactor: Reactor, node: LocalNode, name: str) -> None:
         self._run, self._reactor, self._node = run, reactor, node
-        self._listener = Listener(address)
+        self._listener = Listener(address, name)
         self.name = self._listener.name
         """The socket's, for the ranks' environment."""
         self.connections: list[Connection] = []

@@ -124,12 +124,20 @@ class StartError(Exception):
 class LocalNode:
     """One machine's part of a run. Its processes carry `token`; `reaper` starts the process that ends them.
 
-    A supervisor gives the node `plan` and `run`; ranks that nobody launched find the run by its file `address`.
-    Raises OSError if a script's ranks cannot be listened to.
+    A supervisor gives the node `plan` and `run`; ranks that nobody launched find the run by its file `address`, an
+    agent's by the name of its socket, `listener`. Raises OSError if a script's ranks cannot be listened to.
     """
 
     def __init__(
-        self, run: RunDir, plan: Plan, token: str, reactor: Reactor, sink: Sink, *, of_supervisor: bool = True
+        self,
+        run: RunDir,
+        plan: Plan,
+        token: str,
+        reactor: Reactor,
+        sink: Sink,
+        *,
+        of_supervisor: bool = True,
+        listener: str = "",
     ) -> None:
         self._run, self._plan, self._config, self._token = run, plan, plan.config, token
         self._reactor, self._sink = reactor, sink
@@ -138,7 +146,7 @@ class LocalNode:
         if not BACKENDS[self._config.backend].builtin:
             self._script = script_start(run, plan)
             self._metrics = ScriptMetrics(self._config)
-            self.reporters = Reporters(run, run.address if of_supervisor else None, reactor, self)
+            self.reporters = Reporters(run, run.address if of_supervisor else None, reactor, self, listener)
         who = "the supervisor" if of_supervisor else "this node's agent"
         without = f"training continues, but if {who} died too, its ranks would not end at once"
         self._reaper = Helper("reaper", partial(start_reaper, run, token, notify=of_supervisor), sink.on_event, without)

@@ -7,7 +7,7 @@ It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from
 this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and
 the reaper are those of a run on one machine; only the supervisor is elsewhere. If the connection breaks the ranks train
 on, and the agent connects again; after the run's `node_grace_s`, or once the supervisor is known to be gone, it ends
-them.
+those that it has started. Ranks that somebody else has started report to the socket that `TUIAPP_AGENT_LISTENER` names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainers.config.files import make_private, user_data
 from trainers.config.machine import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
 from trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
-from trainers.contract.rundir import SECRET_VARIABLE, RunDir
+from trainers.contract.rundir import LISTENER_VARIABLE, SECRET_VARIABLE, RunDir
 from trainers.run import node_wire, wire
 from trainers.run.agreement import Voter
 from trainers.run.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
@@ -62,10 +62,10 @@ class RefusedError(Exception):
 
 
 class Agent:
-    """`early`: the supervisor may not be there yet."""
+    """`early`: the supervisor may not be there yet. `listener` is `LocalNode`'s."""
 
-    def __init__(self, host: str, port: int, secret: bytes, *, early: bool) -> None:
-        self._early = early
+    def __init__(self, host: str, port: int, secret: bytes, *, early: bool, listener: str = "") -> None:
+        self._early, self._listener = early, listener
         self._host, self._port, self._secret = host, port, secret
         self._session = secrets.token_hex(16)
         self._reactor = Reactor()
@@ -174,7 +174,8 @@ class Agent:
             assert self._number is not None
             place = Place(begin.port, begin.address, self._number, self._interface)
             # Processes of two nodes may be on one machine: each agent ends its own.
-            self._node = LocalNode(run, plan, begin.token, self._reactor, self, of_supervisor=False)
+            hands = self._reactor, self
+            self._node = LocalNode(run, plan, begin.token, *hands, of_supervisor=False, listener=self._listener)
             self._node.start_reaper()
             self._node.start(place, begin.attempt, begin.ranks, os.fsdecode(begin.resume_from))
         except StartError as error:
@@ -260,7 +261,9 @@ class Agent:
 
     def _end(self) -> None:
         for process in self._ranks.values():
-            process.kill(signal.SIGKILL)
+            # Whoever started the others lets them train on.
+            if isinstance(process, RankProcess):
+                process.kill(signal.SIGKILL)
         if self._node is not None:
             self._node.close()
             self._node.dismiss_reaper()
@@ -370,7 +373,8 @@ def main() -> int:
         print(f"tuiapp: the run's secret cannot be read: {error}", file=sys.stderr)
         return 1
     host, _, port = address.rpartition(":")
-    agent = Agent(host.strip("[]"), int(port), secret.encode(), early=early)
+    listener = os.environ.pop(LISTENER_VARIABLE, "")
+    agent = Agent(host.strip("[]"), int(port), secret.encode(), early=early, listener=listener)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, agent.note_signal)
     return agent.run()

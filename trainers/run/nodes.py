@@ -55,6 +55,7 @@ from trainers.run.local_node import Sink
 from trainers.run.node_wire import Challenge, Greeting, Welcome
 from trainers.run.reactor import Reactor
 from trainers.state.messages import listed
+from trainers.state.rank_state import MAX_NODES
 
 E = TypeVar("E", bound=Event)
 
@@ -138,19 +139,22 @@ class Nodes:
         self._run, self._plan, self.address, self._reactor, self._sink = run, plan, address, reactor, sink
         self._secret = secrets.token_hex(32).encode()
         self._links = {number: _Link(number, reactor.forget) for number in range(1, plan.config.nodes)}
-        each = plan.world_size // plan.processes
+        each = plan.world_size // max(1, plan.processes)
         self._planned = {
             first + device: number
             for number in range(plan.config.nodes)
             for first in plan.ranks_of(number)
             for device in range(each)
         }
-        """Rank → its node."""
+        """Rank → its node; none of ranks that somebody else has started."""
         for rank, number in self._planned.items():
             if number:
                 self._links[number].numbers.add(rank)
+        self.own: set[int] = set()
+        """Ranks of the supervisor's own node that somebody else has started."""
         self._unauthenticated: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
-        self._begun = False
+        self._beginning: tuple[str, int, int, str] | None = None
+        """Once all agents are to start their ranks: of what run, see `begin`."""
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.bind((address, 0))
@@ -177,13 +181,17 @@ class Nodes:
         return sum(not link.session for link in self._links.values())
 
     @property
+    def joined(self) -> int:
+        return len(self._links) - self.missing
+
+    @property
     def ranks(self) -> dict[int, RemoteRank]:
         """Those of all other nodes that have not ended."""
         return {number: rank for link in self._links.values() for number, rank in link.ranks.items()}
 
     def place_of(self, rank: int) -> str:
         """The node that a rank, or a device, is on: its number and its host."""
-        number = rank * self._plan.config.nodes // self._plan.world_size
+        number = next((link.number for link in self._links.values() if rank in link.numbers), 0)
         return f"node {number}, {self._links[number].host if number else socket.gethostname()}"
 
     def unreachable(self) -> dict[int, str]:
@@ -193,23 +201,31 @@ class Nodes:
         }
 
     def begin(self, token: str, attempt: int, port: int, resume_from: str = "") -> None:
-        """Has all agents start their ranks, whose rendezvous is at `port`."""
-        self._begun = True
+        """Has all agents start their ranks, whose rendezvous is at `port`; those that join later, too."""
+        self._beginning = token, attempt, port, resume_from
         for link in self._links.values():
-            numbers = list(self._plan.ranks_of(link.number))
-            link.ranks = {rank: self._rank(link, rank) for rank in numbers}
-            link.channel.send(
-                node_wire.Begin(
-                    run_dir=os.fsencode(self._run.path),
-                    plan=msgspec.Raw(msgspec.json.encode(self._plan)),
-                    ranks=numbers,
-                    token=node_token(token, link.number),
-                    attempt=attempt,
-                    address=self.address,
-                    port=port,
-                    resume_from=os.fsencode(resume_from),
-                )
+            self._begin(link, *self._beginning)
+
+    def _begin(self, link: _Link, token: str, attempt: int, port: int, resume_from: str) -> None:
+        numbers = list(self._plan.ranks_of(link.number))
+        link.ranks = {rank: self._rank(link, rank) for rank in numbers}
+        link.channel.send(
+            node_wire.Begin(
+                run_dir=os.fsencode(self._run.path),
+                plan=msgspec.Raw(msgspec.json.encode(self._plan)),
+                ranks=numbers,
+                token=node_token(token, link.number),
+                attempt=attempt,
+                address=self.address,
+                port=port,
+                resume_from=os.fsencode(resume_from),
             )
+        )
+
+    def let_go(self) -> None:
+        """Nobody waits for the ranks any more: they train on, unrecorded."""
+        for link in self._links.values():
+            link.ranks.clear()
 
     def advance(self, now: float, *, failing: bool, at_once: bool) -> None:
         """Pings agents, names those that are silent, and gives up those that stay so.
@@ -231,7 +247,7 @@ class Nodes:
                 text = f"{link.name} is connected again, after {lasted:.0f} s"
                 self._note(link, "back")
                 self._sink.on_event(Alert(kind="node", severity="info", node=link.number, text=text, ended=True))
-            elif quiet and link.silent_since is None and (link.ranks or not self._begun):
+            elif quiet and link.silent_since is None and (link.ranks or self._beginning is None):
                 link.silent_since = link.channel.last_seen
                 grace = f"{self._plan.config.node_grace_s:.0f} s"
                 text = f"{link.name} is not connected; it is given up after {grace}"
@@ -331,6 +347,9 @@ class Nodes:
             if link.session == greeting.session:
                 return link
         free = next((link for link in self._links.values() if not link.session), None)
+        if free is None and self._plan.others is not None and len(self._links) < MAX_NODES - 1:
+            number = len(self._links) + 1
+            free = self._links[number] = _Link(number, self._reactor.forget)
         return free or "all nodes have joined already"
 
     def _join(self, link: _Link, greeting: Greeting, connection: socket.socket, nonce: str) -> None:
@@ -345,6 +364,8 @@ class Nodes:
         self._reactor.watch(link.channel.fileno(), partial(self._on_messages, link))
         if first:
             self._note(link, "joined")
+            if self._beginning is not None:
+                self._begin(link, *self._beginning)
 
     def _on_messages(self, link: _Link) -> None:
         for message in link.channel.read():
@@ -391,7 +412,8 @@ class Nodes:
         """What is wrong with a message, by the plan: whoever knows the secret speaks for its own ranks alone."""
         match message:
             case node_wire.RankAttached(rank):
-                free = rank not in self._planned and not any(rank in one.numbers for one in self._links.values())
+                taken = self._planned.keys() | self.own
+                free = rank not in taken and not any(rank in one.numbers for one in self._links.values())
                 return "" if rank in link.numbers or (free and 0 <= rank < MAX_RANKS) else f"rank {rank}"
             case node_wire.FromRankOf(rank, content):
                 allowed, ranks = isinstance(content, _OF_RANKS), [rank, getattr(content, "rank", None)]

@@ -23,7 +23,7 @@ def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int |
         attempt=attempt,
         resumed_from=resumed_from,
         host=socket.gethostname(),
-        nodes=plan.config.nodes,
+        nodes=1 + plan.others if plan.others else plan.config.nodes,
         pid=os.getpid(),
         config=to_toml_values(plan.config),
         world_size=plan.world_size,

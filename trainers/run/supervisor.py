@@ -7,7 +7,8 @@ on as an open descriptor; notes say what was wrong with newer checkpoints. The n
 own.
 
 A script's ranks report over a socket (`listener`). If its plan has no processes, somebody else starts them: the
-supervisor then only records those that connect, and ends when they have ended.
+supervisor then only records those that connect, and ends when they have ended. Are they on several nodes, the agents of
+the others may join at any time.
 
 A single thread waits for whichever comes first: a message, the end of a process, a command, a deadline. No reader of
 the run, and no rank, can block it. It ends once all ranks have ended; the journal's last event says how.
@@ -30,7 +31,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from trainers.config.catalog import BACKENDS
-from trainers.config.machine import interface_of, own_address
+from trainers.config.machine import NotHereError, interface_of, own_address
 from trainers.config.mirror import OFF
 from trainers.config.plan import Plan, read_plan
 from trainers.contract.evaluations import NEVER
@@ -75,6 +76,8 @@ FIRST_RANK_S = 30.0
 LATE_RANK_S = 2.0
 """Time for a rank that is still missing to connect after the others have ended."""
 SAY_WAITING_S = 600.0
+APART_S = 60.0
+"""After which the nodes of a job that somebody else has started are missed."""
 RESAMPLE_S = 1.0
 """From a rank's connection to sampling its process: others may follow."""
 
@@ -113,8 +116,12 @@ class Supervisor:
         """The others; None until their agents may connect, and on one machine."""
         self._waits_for_nodes = False
         self._say_waiting_at = 0.0
+        self._apart_at: float | None = None
+        """When to say that nodes which were to join have not."""
         self._held = ExitStack()
-        self.requests = Requests(run, in_job=self._config.launcher == "slurm")
+        # Slurm ends a step, too, by a signal to all its processes.
+        in_step = not plan.processes and "SLURM_STEP_ID" in os.environ
+        self.requests = Requests(run, in_job=in_step or self._config.launcher == "slurm")
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
@@ -158,10 +165,39 @@ class Supervisor:
             self._mirror.advance(monotonic())
         if self._config.nodes == 1:
             self._start_ranks(LOOPBACK)
+            if self._plan.others is not None:
+                self._open_to_others()
             return
         self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), self._reactor, self)
         self._waits_for_nodes = True
         self._say_waiting(monotonic())
+
+    def _open_to_others(self) -> None:
+        """Lets the agents of the nodes join on which somebody else has started ranks."""
+        try:
+            self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), self._reactor, self)
+        except (OSError, NotHereError) as error:
+            self._say_apart(f"its recorder cannot listen: {error}")
+            return
+        self._nodes.begin(self._token, self._attempt, port=0)
+        self._apart_at = self._started + APART_S if self._plan.others else None
+
+    def _say_apart(self, why: str) -> None:
+        """Says once that a stop does not reach all ranks: in the log, and to whoever has started the ranks."""
+        self._apart_at = None
+        text = f"a stop of this run reaches the ranks alone that report to it: {why}"
+        self._emit(LogLine(rank=None, stream="run", text=text))
+        if self._node.reporters is not None and self._node.reporters.connections:
+            min(self._node.reporters.connections, key=lambda one: one.rank).send(wire.Say(text))
+
+    def _look_for_others(self, now: float) -> None:
+        if self._nodes is None or self._apart_at is None or now < self._apart_at:
+            return
+        if missing := (self._plan.others or 0) - self._nodes.joined:
+            which = "1 other node" if missing == 1 else f"{missing} other nodes"
+            where = f"where it does not share {self._run.path.parent}, its ranks are a run of their own"
+            self._say_apart(f"{which} of its job has not joined it within {APART_S:.0f} s; {where}")
+        self._apart_at = None
 
     def _say_waiting(self, now: float) -> None:
         """Says which nodes are missing, and how they join; again now and then."""
@@ -275,9 +311,12 @@ class Supervisor:
                 self._emit(message)
 
     def on_attached(self, rank: AttachedRank | RemoteRank) -> None:
-        if isinstance(rank, AttachedRank):
+        if not self._plan.processes:
             self._attached.add(rank.rank)
             self._wait_until = 0.0
+        if isinstance(rank, AttachedRank):
+            if self._nodes is not None:
+                self._nodes.own.add(rank.rank)
         elif self._teardown.killing:
             rank.kill(signal.SIGTERM)
 
@@ -328,6 +367,7 @@ class Supervisor:
                     self._emit(Alert(kind="checkpoint", severity="info", text=text))
         # After the requests: what ends Slurm's job ends its agents, too.
         self._advance_nodes(now)
+        self._look_for_others(now)
         self._journal.repeat_due()
 
     def _request_stop(self, request: StopRequested) -> None:
@@ -344,6 +384,8 @@ class Supervisor:
         self._teardown.interrupt(request)
         if request.by == "removal":
             self._node.ranks.clear()
+            if self._nodes is not None:
+                self._nodes.let_go()
 
     def _end(self) -> None:
         if self._nodes is not None:

@@ -58,6 +58,12 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
     step: int
 
 
+class Say(msgspec.Struct, frozen=True, tag="say"):
+    """Supervisor to a rank that somebody else has started: what whoever did so should read."""
+
+    text: str
+
+
 class TellCollectives(msgspec.Struct, frozen=True, tag="tell_collectives"):
     """Supervisor to rank: the run hangs; write which collectives this rank has begun, see `stacks.Collectives`."""
 
@@ -106,7 +112,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     error: RankError | None = None
 
 
-ToRank: TypeAlias = Propose | Agreed | Recorded | TellCollectives
+ToRank: TypeAlias = Propose | Agreed | Recorded | Say | TellCollectives
 FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees | Leaves | Failed
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)

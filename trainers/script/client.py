@@ -128,6 +128,8 @@ class Client:
                 self._send([wire.Vote(self.rank, self.gate.vote(), vote_round)])
             case wire.Agreed(step, stop, save):
                 self.gate.decide(step, stop=stop, save=save)
+            case wire.Say(text):
+                print(f"tuiapp: {text}", file=sys.stderr)
 
     def _flush(self) -> None:
         waiting = [self.backlog.popleft() for _ in range(len(self.backlog))]

@@ -1,7 +1,7 @@
 """Which rank of which job this process is, and which run records that job.
 
 A job is what one launcher started: torchrun, a Slurm step, mpirun, or a script that spawns its ranks. All its ranks on
-one machine report to the same run; two jobs never share one.
+one machine report to the same run, and those of several if their nodes meet (`meeting`). Two jobs never share one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from trainers.contract.rundir import RunDir
 from trainers.run.wire import RUN_DIR
 
 JOIN_TIMEOUT_S = 60.0
+CONNECT_S = 1.0
 END_S = 5.0
 """From a run's last rank to the release of its lock."""
 STALE_S = 86_400.0
@@ -62,6 +63,18 @@ class JobRank(NamedTuple):
     """Whether it is the first rank of its node, of several."""
     inherited: bool
     """Whether the process that started this one reports as this rank, and this one is not known to be it."""
+    meets: str
+    """Names the job on all its nodes; "" if all its ranks are on one, or nothing names it there."""
+
+
+class Recorder(NamedTuple):
+    """The run that records this node's ranks of a job, and the socket to which they report."""
+
+    run: RunDir
+    listener: str = ""
+    """Its name; that in the run's file `address` if ""."""
+    apart: str = ""
+    """Why the ranks of the job's other nodes are runs of their own, where this process has just found that out."""
 
 
 def find_place(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> JobRank:
@@ -82,13 +95,16 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
         job = starters_job
     same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
     part = _part() if several else None
-    if part is not None and not launched:
+    if part is not None:
         # Two may have one name, in containers.
         job = f"{job}, node {part[0]}"
     local_size = (_local_size(part) if part else None) or place[1]
+    elsewhere = part is not None or (several and (_local_size() or place[1]) < place[1])
+    shared = (launched or _job_of_nodes()) if elsewhere else ""
+    meets = f"{shared} {begun}" if shared else ""
     first_of_part = part is not None and 0 in (_number("LOCAL_RANK"), _number("SLURM_LOCALID"))
     inherited = not known and same and (several or bool(launched) or job == starters_job)
-    return JobRank(*place, job, part, local_size, first_of_part, inherited)
+    return JobRank(*place, job, part, local_size, first_of_part, inherited, meets)
 
 
 def set_reports(place: JobRank | None) -> None:
@@ -119,6 +135,22 @@ def job_of_children(pid: int) -> str:
     return f"{socket.gethostname()} {launcher}"
 
 
+def _job_of_nodes() -> str:
+    """Names the job of this process as on its other nodes; "" if none of the launchers that are known does."""
+    names = []
+    if "SLURM_STEP_ID" in os.environ:
+        # A job that Slurm has put back into its queue keeps its number.
+        names += ["SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Not TORCHELASTIC_RESTART_COUNT: each node counts the failures of its own ranks.
+        names += ["TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"]
+    if not names and "PMIX_NAMESPACE" in os.environ:
+        names = ["PMIX_NAMESPACE"]
+    if not names and {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        names = ["MASTER_ADDR", "MASTER_PORT"]
+    return " ".join(f"{name}={os.environ.get(name, '')}" for name in names)
+
+
 def _job_of_port() -> str:
     """Names the job of a torch.distributed process group by its port: ranks may start one another, as Lightning's do.
 
@@ -129,34 +161,47 @@ def _job_of_port() -> str:
     return "" if launched or not address or not port else f"{socket.gethostname()} torch {address} {port}"
 
 
-def find_run(runs_dir: Path, place: JobRank, make: Callable[[], RunDir]) -> RunDir:
-    """Returns the live run that records a job; the first rank to ask makes it.
+def find_run(runs_dir: Path, place: JobRank, begin: Callable[[JobRank], Recorder]) -> Recorder:
+    """Returns the live run that records a job; on each of its nodes the first rank to ask begins it.
 
     Where another process that lives reports as this rank already, the ranks are those of another job of the same name,
     as of two scripts that were given one port: theirs is a run of its own.
 
     Raises OSError, TimeoutError, and StoppedError.
     """
-    own, number = f"{place.rank} {identity(os.getpid())}", 1
+    own, number, job, meets = f"{place.rank} {identity(os.getpid())}", 1, place.job, place.meets
     while True:
-        with _locked(runs_dir, place.job if number == 1 else f"{place.job}, number {number}") as file:
-            name, *reporting = os.pread(file, MAX_NOTE_BYTES, 0).decode("utf-8", "replace").splitlines() or [""]
+        if number > 1:
+            further = f", number {number}"
+            place = place._replace(job=job + further, meets=meets and meets + further)
+        with _locked(runs_dir, place.job) as file:
+            first, *reporting = os.pread(file, MAX_NOTE_BYTES, 0).decode("utf-8", "replace").splitlines() or [""]
+            name, _, listener = first.partition(" ")
             run = RunDir(runs_dir / name)
             if run.path != runs_dir:
                 # Without its address it is ending, and takes no more ranks.
-                if run.is_live() and run.address.exists():
+                if run.is_live() and (listens(listener) if listener else run.address.exists()):
                     if other := _other_process(place.rank, reporting):
                         text = f"process {other} reports as rank {place.rank} of {name}: this is another run"
                         print(f"tuiapp: {text}", file=sys.stderr)
                         number += 1
                         continue
-                    os.pwrite(file, "\n".join([name, *reporting, own]).encode(), 0)
-                    return run
-                _check_not_stopped(run)
-            run = make()
+                    os.pwrite(file, "\n".join([first, *reporting, own]).encode(), 0)
+                    return Recorder(run, listener)
+                check_not_stopped(run)
+            recorder = begin(place)
             os.ftruncate(file, 0)
-            os.pwrite(file, f"{run.run_id}\n{own}".encode(), 0)
-            return run
+            os.pwrite(file, f"{recorder.run.run_id} {recorder.listener}".rstrip().encode() + f"\n{own}".encode(), 0)
+            return recorder
+
+
+def listens(name: str) -> bool:
+    """Whether a process has a socket of this name on this machine."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one, suppress(OSError):
+        one.settimeout(CONNECT_S)
+        one.connect(f"\0{name}")
+        return True
+    return False
 
 
 def _other_process(rank: int, reporting: list[str]) -> int:
@@ -170,7 +215,8 @@ def _other_process(rank: int, reporting: list[str]) -> int:
     return 0
 
 
-def _check_not_stopped(run: RunDir) -> None:
+def check_not_stopped(run: RunDir) -> None:
+    """Raises StoppedError if a run that is ending was stopped after this process began."""
     run.wait_until_over(END_S)
     end = peek_journal(run.journal).last
     began = start_time(os.getpid()) / os.sysconf("SC_CLK_TCK")
@@ -182,11 +228,8 @@ def _check_not_stopped(run: RunDir) -> None:
 
 @contextmanager
 def _locked(runs_dir: Path, job: str) -> Iterator[int]:
-    directory = runs_dir / ".jobs"
-    make_private(runs_dir)
-    make_private(directory)
-    _remove_stale(directory)
-    path = directory / hashlib.sha256(job.encode()).hexdigest()[:32]
+    path = notes(runs_dir) / digest(job)
+    _remove_stale(path.parent)
     try:
         file = take(path, JOIN_TIMEOUT_S)
     except BlockingIOError:
@@ -197,6 +240,19 @@ def _locked(runs_dir: Path, job: str) -> Iterator[int]:
         os.close(file)
 
 
+def notes(runs_dir: Path) -> Path:
+    """The directory in which a job's processes find one another; raises OSError if it cannot be made."""
+    directory = runs_dir / ".jobs"
+    make_private(runs_dir)
+    make_private(directory)
+    return directory
+
+
+def digest(job: str) -> str:
+    """A file's name for a job."""
+    return hashlib.sha256(job.encode()).hexdigest()[:32]
+
+
 def _remove_stale(directory: Path) -> None:
     with suppress(OSError):
         for path in directory.iterdir():
@@ -205,10 +261,13 @@ def _remove_stale(directory: Path) -> None:
                 path.unlink()
 
 
-def suffix(place: JobRank) -> str:
-    """What makes a run's name differ from those of the other tasks of an array, and of the other nodes of a job."""
+def suffix(part: tuple[int, int] | None) -> str:
+    """What makes a run's name differ from those of the other tasks of an array, and of the job's other nodes, if any.
+
+    `part` is that of the run.
+    """
     task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
-    return (f"-{task}" if task else "") + (f"-node{place.part[0]}" if place.part else "")
+    return (f"-{task}" if task else "") + (f"-node{part[0]}" if part else "")
 
 
 def _number(name: str) -> int | None:
@@ -228,10 +287,12 @@ def _part() -> tuple[int, int] | None:
     return None
 
 
-def _local_size(part: tuple[int, int]) -> int | None:
-    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
+def _local_size(part: tuple[int, int] | None = None) -> int | None:
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
         if size := _number(name):
             return size
+    if part is None:
+        return None
     counts: list[int] = []
     # "2(x3),1": two tasks on each of three nodes, one on the fourth.
     for tasks, nodes in re.findall(r"(\d{1,6})(?:\(x(\d{1,6})\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")):

@@ -8,7 +8,8 @@
         tuiapp.log({"loss": loss}, step=step)
 
 Started by `tuiapp run`, the script reports to that run. Started in any other way, `init` makes a run directory and
-starts a process that records it, which all ranks of the job share and which ends with them. Nothing here raises into
+starts a process that records it, which all ranks of the job share, also those of other nodes that share the runs
+directory, and which ends with them. Nothing here raises into
 training or waits for a device. `TUIAPP_MODE=disabled` turns it off.
 
 Each `init` begins a run, and ends the one before: the trials of a sweep and the folds of a cross-validation are runs of
@@ -472,8 +473,7 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
     if _launch in _stopped:
         raise RuntimeError(f"{_launch}, the run that was launched, was stopped")
     _begun += 1
-    place = find_place(rank, world_size, _begun)
-    name = f"{name}{suffix(place)}" if name else ""
+    place, part = find_place(rank, world_size, _begun), None
     if place.inherited:
         raise RuntimeError(f"rank {place.rank} is reported by the process that started this one")
     named = os.environ.get("TUIAPP_RUN_DIR")
@@ -482,39 +482,53 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
     if launched is not None and _begun == 1:
         directory, _launch = launched, launched.run_id
         client = Client(directory, place.rank, listener, announce=False)
-        run = Run(client, directory.path, name)
+        run = Run(client, directory.path, name and f"{name}{suffix(None)}")
     else:
+        from trainers.config.plan import read_plan
+        from trainers.contract.events import LogLine
         from trainers.launch import record
+        from trainers.script.meeting import begin_at_meeting
 
         # A node that does not share the run's directory keeps a part of its own elsewhere.
         beside = launched.path.parent if launched is not None and launched.config.is_file() else default_runs_dir()
         runs_dir = Path(dir).absolute() if dir is not None else beside
+        further = launched, _begun
+        others = place.part[1] - 1 if place.part else 0
         try:
-            directory = find_run(
+            recorder = find_run(
                 runs_dir,
                 place,
-                lambda: record(runs_dir, place.local_size, place.part, launched, _begun, named=bool(name)),
+                lambda place: begin_at_meeting(
+                    runs_dir,
+                    place,
+                    lambda: record(runs_dir, place.world_size, None, *further, named=bool(name), others=others),
+                    lambda: record(runs_dir, place.local_size, place.part, *further, named=bool(name)),
+                ),
             )
         except StoppedError as error:
             # What its supervisor does to the ranks that it knows.
             print(f"tuiapp: {error}: SIGTERM", file=sys.stderr)
             os.kill(os.getpid(), signal.SIGTERM)
             raise
-        client, of_launched = Client(directory, place.rank), None
+        directory, part = recorder.run, read_plan(recorder.run.plan).part
+        client, of_launched = Client(directory, place.rank, recorder.listener), None
+        if recorder.apart:
+            alone = f"the ranks of {f'node {part[0]}' if part else 'this node'} are a run of their own"
+            text = f"{alone}, which a stop of the others does not reach: {recorder.apart}"
+            print(f"tuiapp: {text}", file=sys.stderr)
+            client.backlog.append(LogLine(rank=None, stream="run", text=text))
         if launched is not None:
             with suppress(OSError):
                 of_launched = Client(launched, place.rank, listener, announce=False)
-        run = Run(client, directory.path, name, of_launched)
+        run = Run(client, directory.path, name and f"{name}{suffix(part)}", of_launched)
     set_reports(place)
     if directory is launched:
         from trainers.run.stacks import answer_unless_handled
 
         answer_unless_handled(directory.rank(place.rank))
-    elif place.rank == 0 or place.first_of_part:
+    elif place.rank == 0 or (part and place.first_of_part):
         known_as = directory.run_id if dir is None else shlex.quote(str(directory.path))
-        which = (
-            f"the ranks of node {place.part[0]} of {place.part[1]}, a run of their own" if place.part else "this run"
-        )
+        which = f"the ranks of node {part[0]} of {part[1]}, a run of their own" if part else "this run"
         print(f"tuiapp: to watch {which}: tuiapp attach {known_as}", file=sys.stderr)
     hook_exit(_end_present, _abandon)
     return run
