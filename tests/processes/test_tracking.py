@@ -36,7 +36,6 @@ from trainers.state.run_state import RunState
 from trainers.state.summary import summarise
 from tuiapp.library.exporters.tables import rows_of
 from tuiapp.library.find import list_runs
-from tuiapp.view.run_list import choose
 
 
 def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:
@@ -628,45 +627,6 @@ def test_two_jobs_with_one_port_are_two_runs(start: Start, runs_dir: Path, tmp_p
         assert f"process {one[rank].pid} reports as rank {rank} of {first.run.run_id}: this is another run" in said
     assert {len(watched.of(Metrics)) for watched in (first, second)} == {2}
     assert {watched.end().status for watched in (first, second)} == {"completed"}
-
-
-def test_a_job_on_two_nodes_says_which_node_each_run_is(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    text = """
-        import time, tuiapp
-        run = tuiapp.init(name="wide", total_steps=7)
-        while not run.should_stop():
-            run.log({"loss": 1})
-            time.sleep(0.01)
-    """
-    job = {
-        "SLURM_JOB_ID": "18", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3", "SLURM_STEP_ID": "0",
-        "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
-    }  # fmt: skip
-    ranks = [
-        start(text, SLURM_PROCID=str(rank), SLURM_NODEID=str(rank // 2), SLURM_LOCALID=str(rank % 2), **job)
-        for rank in range(4)
-    ]
-    the_run(runs_dir, 2)
-    watched = [Watched(run) for run in list_runs(runs_dir)]
-    runs = {one.wait(Facts, lambda said: bool(said.name)).name: one for one in watched}
-    assert runs.keys() == {"wide-3-node0", "wide-3-node1"}
-    for node in (0, 1):
-        run = runs[f"wide-3-node{node}"]
-        for rank in (2 * node, 2 * node + 1):
-            run.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
-        assert (run.started.world_size, run.started.job, run.started.part) == (2, "17_3", (node, 2))
-        state = RunState()
-        for event in run.events:
-            apply(state, event)
-        assert sorted(state.ranks) == [2 * node, 2 * node + 1]
-        assert choose([summarise(run.run)], f"17_3 {run.started.host}")
-    mailbox.send(runs["wide-3-node1"].run.commands, "stop")
-    assert runs["wide-3-node1"].end().status == "stopped"
-    said = [ends_well(process) for process in ranks[2:]]
-    assert sum("the ranks of node 1 of 2, a run of their own" in text for text in said) == 1
-    assert all(process.poll() is None for process in ranks[:2])
-    mailbox.send(runs["wide-3-node0"].run.commands, "stop")
-    assert runs["wide-3-node0"].end().status == "stopped"
 
 
 def test_what_is_wrong_in_a_call_costs_that_alone_and_is_said_once(start: Start, runs_dir: Path) -> None:

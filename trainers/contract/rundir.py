@@ -63,7 +63,7 @@ class RunDir:
     secret = _File("secret")
     """What the agents of other nodes prove to know: see `trainers.run.nodes`."""
     port = _File("port")
-    """Where they connect, as ADDRESS:PORT."""
+    """Where they connect, as ADDRESS:PORT; empty if none may."""
     handover = _File("handover")
     """There while the run's Slurm job, which has begun, asks the process that waited for it for the lock."""
     job = _File("job")

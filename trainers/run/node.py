@@ -1,13 +1,14 @@
 """One node's agent: starts this machine's ranks for a supervisor on another, and forwards all that they report.
 
     python -m trainers.run.node HOST:PORT
-    python -m trainers.run.node RUN_DIR
+    python -m trainers.run.node RUN_DIR [NODE]
 
 It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from stdin; given the run's directory, which
 this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and
 the reaper are those of a run on one machine; only the supervisor is elsewhere. If the connection breaks the ranks train
 on, and the agent connects again; after the run's `node_grace_s`, or once the supervisor is known to be gone, it ends
-those that it has started. Ranks that somebody else has started report to the socket that `TUIAPP_AGENT_LISTENER` names.
+those that it has started. Ranks that somebody else has started report to the socket that `TUIAPP_AGENT_LISTENER` names;
+theirs is node NODE of their job.
 """
 
 from __future__ import annotations
@@ -62,10 +63,12 @@ class RefusedError(Exception):
 
 
 class Agent:
-    """`early`: the supervisor may not be there yet. `listener` is `LocalNode`'s."""
+    """`early`: the supervisor may not be there yet. `listener` is `LocalNode`'s, `wanted` is `Greeting`'s."""
 
-    def __init__(self, host: str, port: int, secret: bytes, *, early: bool, listener: str = "") -> None:
-        self._early, self._listener = early, listener
+    def __init__(
+        self, host: str, port: int, secret: bytes, *, early: bool, listener: str = "", wanted: int = 0
+    ) -> None:
+        self._early, self._listener, self._wanted = early, listener, wanted
         self._host, self._port, self._secret = host, port, secret
         self._session = secrets.token_hex(16)
         self._reactor = Reactor()
@@ -115,7 +118,9 @@ class Agent:
             return
         self._retry_at = now + RETRY_S
         try:
-            connection, welcome = greet(self._host, self._port, self._secret, self._session, self._channel.received)
+            connection, welcome = greet(
+                self._host, self._port, self._secret, self._session, self._channel.received, self._wanted
+            )
         except RefusedError as error:
             self._give_up(str(error))
             return
@@ -270,7 +275,9 @@ class Agent:
         self._channel.detach()
 
 
-def greet(host: str, port: int, secret: bytes, session: str, received: int) -> tuple[socket.socket, Welcome]:
+def greet(
+    host: str, port: int, secret: bytes, session: str, received: int, wanted: int = 0
+) -> tuple[socket.socket, Welcome]:
     """Connects to a supervisor and proves the secret; both sides do. Raises OSError, RefusedError."""
     connection = socket.create_connection((host, port), timeout=CONNECT_S)
     try:
@@ -286,6 +293,7 @@ def greet(host: str, port: int, secret: bytes, session: str, received: int) -> t
             host=socket.gethostname(),
             session=session,
             received=received,
+            wanted=wanted,
         )
         connection.sendall(wire.encode(greeting))
         welcome = msgspec.json.decode(_read_line(connection), type=Welcome)
@@ -362,7 +370,10 @@ def main() -> int:
     try:
         if early:
             run = RunDir(Path(sys.argv[1]))
-            address, secret = read_soon(run.port), read_soon(run.secret)
+            if not (address := read_soon(run.port)):
+                print(f"tuiapp: the recorder of {run.run_id} takes no other nodes; its log says why", file=sys.stderr)
+                return 1
+            secret = read_soon(run.secret)
         else:
             address = sys.argv[1]
             secret = read_soon(Path(file), SECRET_S) if file else sys.stdin.readline().strip()
@@ -373,8 +384,8 @@ def main() -> int:
         print(f"tuiapp: the run's secret cannot be read: {error}", file=sys.stderr)
         return 1
     host, _, port = address.rpartition(":")
-    listener = os.environ.pop(LISTENER_VARIABLE, "")
-    agent = Agent(host.strip("[]"), int(port), secret.encode(), early=early, listener=listener)
+    listener, wanted = os.environ.pop(LISTENER_VARIABLE, ""), int(sys.argv[2]) if sys.argv[2:] else 0
+    agent = Agent(host.strip("[]"), int(port), secret.encode(), early=early, listener=listener, wanted=wanted)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, agent.note_signal)
     return agent.run()

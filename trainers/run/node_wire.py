@@ -37,6 +37,8 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     """Random; the same over all connections of one agent."""
     received: int = 0
     """The number of the last message it has."""
+    wanted: int = 0
+    """The number that its node has in the job, whose ranks somebody else has started; 0: any."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):

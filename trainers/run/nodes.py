@@ -347,9 +347,11 @@ class Nodes:
             if link.session == greeting.session:
                 return link
         free = next((link for link in self._links.values() if not link.session), None)
-        if free is None and self._plan.others is not None and len(self._links) < MAX_NODES - 1:
-            number = len(self._links) + 1
-            free = self._links[number] = _Link(number, self._reactor.forget)
+        if self._plan.others is not None:
+            numbers = [number for number in range(1, MAX_NODES) if number not in self._links]
+            if numbers:
+                number = greeting.wanted if greeting.wanted in numbers else numbers[0]
+                free = self._links[number] = _Link(number, self._reactor.forget)
         return free or "all nodes have joined already"
 
     def _join(self, link: _Link, greeting: Greeting, connection: socket.socket, nonce: str) -> None:

@@ -22,7 +22,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -31,6 +31,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.files import write_atomically
 from trainers.config.machine import NotHereError, interface_of, own_address
 from trainers.config.mirror import OFF
 from trainers.config.plan import Plan, read_plan
@@ -118,6 +119,8 @@ class Supervisor:
         self._say_waiting_at = 0.0
         self._apart_at: float | None = None
         """When to say that nodes which were to join have not."""
+        self._unsaid = ""
+        """What a rank is still to say on stderr."""
         self._held = ExitStack()
         # Slurm ends a step, too, by a signal to all its processes.
         in_step = not plan.processes and "SLURM_STEP_ID" in os.environ
@@ -178,6 +181,8 @@ class Supervisor:
             self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), self._reactor, self)
         except (OSError, NotHereError) as error:
             self._say_apart(f"its recorder cannot listen: {error}")
+            with suppress(OSError):
+                write_atomically(self._run.port, b"")
             return
         self._nodes.begin(self._token, self._attempt, port=0)
         self._apart_at = self._started + APART_S if self._plan.others else None
@@ -187,10 +192,12 @@ class Supervisor:
         self._apart_at = None
         text = f"a stop of this run reaches the ranks alone that report to it: {why}"
         self._emit(LogLine(rank=None, stream="run", text=text))
-        if self._node.reporters is not None and self._node.reporters.connections:
-            min(self._node.reporters.connections, key=lambda one: one.rank).send(wire.Say(text))
+        self._unsaid = text
 
     def _look_for_others(self, now: float) -> None:
+        if self._unsaid and self._node.reporters is not None and self._node.reporters.connections:
+            self._node.reporters.connections[0].send(wire.Say(self._unsaid))
+            self._unsaid = ""
         if self._nodes is None or self._apart_at is None or now < self._apart_at:
             return
         if missing := (self._plan.others or 0) - self._nodes.joined:
@@ -390,6 +397,7 @@ class Supervisor:
     def _end(self) -> None:
         if self._nodes is not None:
             self._nodes.end()
+        self._run.port.unlink(missing_ok=True)
         for pid in self._node.close():
             self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         self._node.finish_metrics()

@@ -25,6 +25,8 @@ from trainers.script.jobs import JobRank, Recorder, check_not_stopped, digest, l
 
 MEET_S = 30.0
 """How long a node tries to join the first; as long the others wait for a first one that has not written its name."""
+FIRST_S = 1.0
+"""How long the others leave it to node 0 to be the first, so that the run's nodes have the numbers of the job's."""
 POLL_S = 0.05
 LOOK_S = 0.5
 MAX_NOTE_BYTES = 1024
@@ -75,20 +77,21 @@ def begin_at_meeting(
 
 
 def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Recorder:
-    stem, here = digest(place.meets), f"{socket.gethostname()} {place.part[0] if place.part else ''}"
-    directory, deadline = notes(runs_dir), monotonic() + MEET_S
-    note, since = _newest(directory, stem), monotonic()
+    stem, node = digest(place.meets), place.part[0] if place.part else 0
+    here = f"{socket.gethostname()} {node}"
+    directory, began = notes(runs_dir), monotonic()
+    note, since = _newest(directory, stem), began
     while True:
         with suppress(FileNotFoundError):
             name, first = note.read() if note.number else ("", "")
             run = RunDir(runs_dir / name)
             if not name:
-                free = not note.number or monotonic() - since > MEET_S
+                free = monotonic() - since > (MEET_S if note.number else FIRST_S if node else 0.0)
             elif not (free := not run.is_live()):
                 if first == here:
                     # Its ranks were started again, or its processes do not know that they are of one node.
                     return Recorder(run)
-                if listener := _join(run, first, deadline, note):
+                if listener := _join(run, node, first, began + MEET_S, note):
                     return Recorder(run, listener)
             else:
                 check_not_stopped(run)
@@ -120,7 +123,7 @@ def _open(note: _Note, here: str, begin: Callable[[], RunDir]) -> Recorder:
     return Recorder(run)
 
 
-def _join(run: RunDir, first: str, deadline: float, note: _Note) -> str:
+def _join(run: RunDir, node: int, first: str, deadline: float, note: _Note) -> str:
     """Starts the agent of this node; returns the name of the socket to which its ranks report.
 
     Returns "" once the run is over, or another node, which knows that, has begun the next.
@@ -130,7 +133,7 @@ def _join(run: RunDir, first: str, deadline: float, note: _Note) -> str:
         raise ApartError(known)
     listener = f"tuiapp-{secrets.token_hex(16)}"
     log = run.path / f"agent-{socket.gethostname()}-{os.getpid()}.log"
-    agent, looked = start_agent(run, log, listener), monotonic()
+    agent, looked = start_agent(run, node, listener, log), monotonic()
     joined = False
     try:
         while not (joined := listens(listener)):

@@ -77,6 +77,10 @@ def apply(state: RunState, event: object) -> None:
                 rank.phase, rank.last_time = event.phase, event.time
                 state.changed |= {"run", "ranks"}
         case ev.Node():
+            if event.state == "joined" and state.started is not None and 0 < event.node < MAX_NODES:
+                # Of a job that somebody else has started the number of nodes need not be known before.
+                state.nodes = state.nodes or {0: NodeState(0, sanitize(state.started.host, 60), "joined", state.host)}
+                state.nodes.setdefault(event.node, NodeState(event.node))
             if node := state.nodes.get(event.node):
                 node.host = sanitize(event.host, 60)
                 node.status = "joined" if event.state == "back" else event.state
@@ -105,7 +109,7 @@ def apply(state: RunState, event: object) -> None:
             state.changed.add("run")
         case ev.RankStarted():
             if rank := _rank(state, event.rank):
-                rank.pid, rank.last_time = event.pid, event.time
+                rank.pid, rank.node, rank.last_time = event.pid, event.node, event.time
                 rank.device, rank.uuid = sanitize(event.device, 40), event.uuid
                 rank.device_name = sanitize(event.device_name, 60)
                 name = f" ({rank.device_name})" if rank.device_name else ""

@@ -97,6 +97,7 @@ class Pace:
 class RankState:
     rank: int
     pid: int | None = None
+    node: int | None = None  # of several, as its events say; None before them
     device: str = ""
     device_name: str = ""
     uuid: str = ""  # its GPU's; "" on the CPU

@@ -191,13 +191,15 @@ class RunState:
         return self.started.world_size if self.started else len(self.ranks)
 
     def node_of(self, rank: int) -> int:
-        """Returns the node that a rank is on: each has equally many, in the order of their numbers."""
-        return rank * len(self.nodes) // self.world_size if self.nodes and self.world_size else 0
+        """Returns the node that a rank is on: before it says so, as if each had equally many, in their order."""
+        found = self.ranks.get(rank)
+        if found is not None and found.node in self.nodes:
+            return found.node
+        return min(rank * len(self.nodes) // self.world_size, len(self.nodes) - 1) if self.nodes else 0
 
-    def ranks_of(self, node: int) -> range:
+    def ranks_of(self, node: int) -> list[int]:
         """Returns the numbers of a node's ranks, of a run on several machines."""
-        each = self.world_size // len(self.nodes)
-        return range(node * each, (node + 1) * each)
+        return [rank for rank in sorted(self.ranks) if self.node_of(rank) == node]
 
     def host_of(self, node: int) -> tuple[ev.HostSample | None, HostHistory]:
         """Returns the latest sample of a node's host, and the last ones; on one machine its own."""

@@ -220,7 +220,7 @@ LEAST_CELLS, LEAST_ROWS = 34, 3
 MOST_PERCENT = 98  # of the step times are within the scale
 
 
-def rank_graphs(state: RunState, width: int, height: int, among: range | None = None) -> list[Line]:
+def rank_graphs(state: RunState, width: int, height: int, among: Sequence[int] | None = None) -> list[Line]:
     """Returns a title and a graph for each rank (`among` some) that reports step times, in at most `height` lines."""
     candidates = among if among is not None else state.curves.ranks(STEP_TIME)
     ranks = [rank for rank in candidates if rank != ALL and len(state.curves[rank, STEP_TIME])]
