@@ -88,7 +88,7 @@ def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Record
             if not name:
                 free = monotonic() - since > (MEET_S if note.number else FIRST_S if node else 0.0)
             elif not (free := not run.is_live()):
-                if first == here:
+                if first == here and _is_here(run):
                     # Its ranks were started again, or its processes do not know that they are of one node.
                     return Recorder(run)
                 if listener := _join(run, node, first, began + MEET_S, note):
@@ -101,6 +101,13 @@ def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Record
         sleep(POLL_S)
         if (newest := _newest(directory, stem)) != note:
             note, since = newest, monotonic()
+
+
+def _is_here(run: RunDir) -> bool:
+    """Whether a run's supervisor is on this machine, and not on another of its name."""
+    with suppress(OSError):
+        return listens(run.address.read_text())
+    return False
 
 
 def _newest(directory: Path, stem: str) -> _Note:
