@@ -13,7 +13,7 @@ from trainers.config.files import printable
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.mirror import OFF, mirror_fault, place_mirror
 from trainers.config.options import ConfigError
-from trainers.config.plan import Plan
+from trainers.config.plan import Plan, read_plan
 from trainers.config.run_config import OPTIONS, RunConfig
 from trainers.config.slurm import SlurmError
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, read_about
@@ -105,7 +105,7 @@ def record(
         working_directory=printable(working_directory() or "/"),
         platform="cuda" if machine.gpus else "cpu",
         devices=ranks,
-        network=os.environ.get(NETWORK_VARIABLE, "") if others is not None else "",
+        network=os.environ.get(NETWORK_VARIABLE, "" if launched is None else read_plan(launched.plan).config.network),
     )
     plan = Plan(config=config, facts=None, processes=0, part=part, others=others, steps_per_epoch=0, total_steps=0)
     about = _about_further(launched, number, named=named) if launched is not None else About()

@@ -29,11 +29,18 @@ def describe_place(begun: RunStarted) -> str:
     return ", ".join(filter(None, (job, node)))
 
 
-def describe_alone(begun: RunStarted | None) -> str:
-    """What a stop of a run does not end; "" if it ends all ranks of its job."""
-    if begun is None or begun.part is None:
-        return ""
-    return f"A stop ends the ranks of node {begun.part[0]} alone: those of the job's other nodes are runs of their own."
+def describe_alone(begun: RunStarted | None, awaited: int = 0) -> str:
+    """What a stop of a run does not end; "" if it ends all ranks of its job.
+
+    `awaited` nodes have not joined it: they may have runs of their own, if somebody else has started its ranks.
+    """
+    if begun is not None and begun.part is not None:
+        node = begun.part[0]
+        return f"A stop ends the ranks of node {node} alone: those of the job's other nodes are runs of their own."
+    if begun is not None and awaited and begun.config.get("launcher") == "local":
+        missing = plural(awaited, "node")
+        return f"A stop ends the ranks alone that report to this run: {missing} of the job have not joined it."
+    return ""
 
 
 def describe_result(summary: Summary) -> str:

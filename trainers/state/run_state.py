@@ -201,6 +201,11 @@ class RunState:
         """Returns the numbers of a node's ranks, of a run on several machines."""
         return [rank for rank in sorted(self.ranks) if self.node_of(rank) == node]
 
+    @property
+    def awaited_nodes(self) -> int:
+        """How many nodes have not joined yet."""
+        return sum(node.status == "awaited" for node in self.nodes.values())
+
     def host_of(self, node: int) -> tuple[ev.HostSample | None, HostHistory]:
         """Returns the latest sample of a node's host, and the last ones; on one machine its own."""
         found = self.nodes.get(node)

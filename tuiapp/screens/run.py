@@ -443,7 +443,7 @@ class RunScreen(CoveredScreenFix[None]):
             grace_s=grace_s,
             queued=queued,
             waiting=queued and self.state.queued is not None and not self.state.queued.job,
-            alone=describe_alone(self.state.started),
+            alone=describe_alone(self.state.started, self.state.awaited_nodes),
         ):
             self._asked_to_stop = True
 
