@@ -16,7 +16,7 @@ import pytest
 from tests.processes.cluster import machines
 from tests.processes.harness import Watched, launched, watching
 from tests.processes.nodes import address_of, agent, without
-from tests.processes.own_scripts import curve
+from tests.processes.own_scripts import curve, the_run
 from tests.processes.test_script import of_script
 from tests.slow import mostly_slow
 from tests.waiting import wait_until
@@ -117,6 +117,31 @@ def test_all_nodes_stop_at_the_step_that_they_agree_on(tmp_path: Path, runs_dir:
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
         assert len({max(curve(run, rank, "loss")) for rank in (0, 1)}) == 1
+
+
+def test_further_runs_of_a_script_are_those_of_all_nodes(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(
+        tmp_path,
+        """
+        import tuiapp
+        for trial in range(2):
+            with tuiapp.init() as run:
+                while not run.should_stop():
+                    run.log({"loss": run.rank})
+                    if trial == 0 and run.step == 20:
+                        break
+        """,
+    )
+    with on_two_nodes(config, runs_dir, None) as run:
+        further = the_run(runs_dir, 2)
+        for rank in (0, 1):
+            further.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
+        mailbox.send(run.run.commands, "stop")
+        assert further.end().status == "stopped"
+        assert len({max(curve(further, rank, "loss")) for rank in (0, 1)}) == 1
+        assert {(event.rank, event.node) for event in further.of(RankStarted)} == {(0, 0), (1, 1)}
+        assert run.end().status == "stopped"
+        further.wait_gone()
 
 
 def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, runs_dir: Path) -> None:

@@ -18,7 +18,7 @@ from tests import histories as h
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.script import meeting
-from trainers.script.jobs import JobRank, Recorder, StoppedError
+from trainers.script.jobs import JobRank, Recorder, StoppedError, find_place
 from trainers.script.meeting import begin_at_meeting
 
 
@@ -173,3 +173,36 @@ def test_the_others_leave_it_to_node_0_for_a_moment(
 
 def _interrupted() -> RunDir:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("variables", "meets"),
+    [
+        ("RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 TORCHELASTIC_RUN_ID=none MASTER_ADDR=a MASTER_PORT=1", ""),
+        (
+            "RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none "
+            "MASTER_ADDR=a MASTER_PORT=1 TORCHELASTIC_RESTART_COUNT=3",
+            "TORCHELASTIC_RUN_ID=none MASTER_ADDR=a MASTER_PORT=1 2",
+        ),
+        (
+            "SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=2 SLURM_JOB_ID=7 SLURM_STEP_ID=0 "
+            "SLURM_RESTART_COUNT=1",
+            "SLURM_CLUSTER_NAME= SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_RESTART_COUNT=1 2",
+        ),
+        ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=9", ""),
+        (
+            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=9",
+            "PMIX_NAMESPACE=9 2",
+        ),
+        ("PMI_RANK=1 PMI_SIZE=4 MPI_LOCALNRANKS=2", ""),
+        ("PMI_RANK=1 PMI_SIZE=4 MPI_LOCALNRANKS=2 MASTER_ADDR=a MASTER_PORT=1", "MASTER_ADDR=a MASTER_PORT=1 2"),
+    ],
+    ids=["one machine", "torchrun", "Slurm", "one machine by mpirun", "Open MPI", "MPICH", "MPICH with a port"],
+)
+def test_what_names_a_job_on_all_its_nodes(monkeypatch: pytest.MonkeyPatch, variables: str, meets: str) -> None:
+    for name in list(os.environ):
+        if name.startswith(("SLURM", "MASTER", "TUIAPP_RUN_DIR")):
+            monkeypatch.delenv(name)
+    for variable in variables.split():
+        monkeypatch.setenv(*variable.split("="))
+    assert find_place(begun=2).meets == meets

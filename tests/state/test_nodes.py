@@ -7,7 +7,7 @@ import pytest
 from tests import histories as h
 from tests import node_histories as nodes
 from tests.state.folding import fold
-from trainers.contract.events import Alert, LogLine, Node
+from trainers.contract.events import Alert, LogLine, Node, RankStarted
 
 
 def test_a_hosts_sample_is_its_nodes() -> None:
@@ -28,7 +28,23 @@ def test_each_has_its_host_its_state_and_its_ranks() -> None:
         ("gpubox", "joined"), ("gpubox02", "joined"), ("gpubox03", "silent"), ("gpubox04", "lost"),
     ]  # fmt: skip
     assert [state.node_of(rank) for rank in (0, 7, 8, 31)] == [0, 0, 1, 3]
-    assert state.ranks_of(1) == range(8, 16)
+    assert state.ranks_of(1) == list(range(8, 16))
+
+
+def test_nodes_that_nobody_expected_and_ranks_in_any_order() -> None:
+    """As of a job that mpirun has started: how many nodes it has is not known before they join."""
+    events = [
+        h.started(4),
+        *(Node(node=node, host=nodes.host(node), state="joined", **h.at(0.4)) for node in (2, 1)),
+        *(
+            RankStarted(rank=rank, node=node, pid=rank, device="cpu", **h.at(0.5))
+            for rank, node in ((0, 0), (3, 1), (1, 2))
+        ),
+    ]
+    state = fold(events)
+    assert [(node.number, node.host) for node in state.nodes.values()] == [(n, nodes.host(n)) for n in range(3)]
+    assert [state.node_of(rank) for rank in (0, 3, 1)] == [0, 1, 2]
+    assert state.ranks_of(2) == [1]
 
 
 def test_one_that_is_back_has_joined() -> None:

@@ -77,10 +77,11 @@ def apply(state: RunState, event: object) -> None:
                 rank.phase, rank.last_time = event.phase, event.time
                 state.changed |= {"run", "ranks"}
         case ev.Node():
-            if event.state == "joined" and state.started is not None and 0 < event.node < MAX_NODES:
+            if state.started is not None and 0 < event.node < MAX_NODES and event.node not in state.nodes:
                 # Of a job that somebody else has started the number of nodes need not be known before.
-                state.nodes = state.nodes or {0: NodeState(0, sanitize(state.started.host, 60), "joined", state.host)}
-                state.nodes.setdefault(event.node, NodeState(event.node))
+                first = NodeState(0, sanitize(state.started.host, 60), "joined", state.host)
+                nodes = (state.nodes or {0: first}) | {event.node: NodeState(event.node)}
+                state.nodes = dict(sorted(nodes.items()))
             if node := state.nodes.get(event.node):
                 node.host = sanitize(event.host, 60)
                 node.status = "joined" if event.state == "back" else event.state
