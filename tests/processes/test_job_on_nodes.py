@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from contextlib import ExitStack
 from pathlib import Path
-from shutil import which
+from shutil import rmtree, which
 
 import psutil
 import pytest
@@ -133,6 +134,25 @@ def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Pa
     assert sum(ends_well(process).count(cause) for process in first) == 1
 
 
+def test_a_directory_that_is_removed_does_not_end_the_ranks(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    text = """
+        import os, time, tuiapp
+        run = tuiapp.init()
+        while not os.path.exists("go"):
+            run.log({"loss": 1})
+            time.sleep(0.01)
+    """
+    ranks = on_node(start, 0, text) + on_node(start, 1, text)
+    run = the_run(runs_dir)
+    reports(run, 0, 1, 2, 3)
+    rmtree(run.run.path)
+    run.wait_gone()
+    assert all(process.poll() is None for process in ranks)
+    (tmp_path / "go").touch()
+    for process in ranks:
+        ends_well(process)
+
+
 def test_a_script_that_never_asks_is_ended_on_all_nodes(start: Start, runs_dir: Path) -> None:
     text = "import time, tuiapp\nrun = tuiapp.init()\nrun.log({'loss': 1})\ntime.sleep(600)"
     ranks = on_node(start, 0, text) + on_node(start, 1, text)
@@ -191,13 +211,41 @@ def test_a_node_that_is_lost_is_named_and_the_others_train_on(start: Start, runs
 
 
 @pytest.mark.slow
+def test_a_node_that_does_not_reach_the_first_is_a_run_of_its_own(runs_dir: Path, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(UNTIL_STOPPED))
+    environment = {**os.environ, **JOB, "TUIAPP_RUNS_DIR": str(runs_dir), "PYTHONPATH": os.getcwd()}
+    environment |= {"TUIAPP_NETWORK": "eth0", "SLURM_NTASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+    with machines() as two, ExitStack() as ended:
+        two.cut(1)
+        ranks = []
+        for rank in range(2):
+            own = {**environment, "SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank), "SLURM_LOCALID": "0"}
+            command = two.command(rank, sys.executable, str(script))
+            process = subprocess.Popen(command, env=own, stderr=subprocess.PIPE, text=True)
+            ended.callback(process.communicate)
+            ended.callback(process.kill)
+            ranks.append(process)
+        first, second = the_run(runs_dir), the_run(runs_dir, 2)
+        reports(second, 1)
+        assert (first.started.part, second.started.part) == (None, (1, 2))
+        for run in (second, first):
+            mailbox.send(run.run.commands, "stop")
+            assert run.end().status == "stopped"
+        said = [ends_well(process) for process in ranks]
+        assert "the ranks of node 1 are a run of their own" in said[1]
+        assert f"{two.address(0)}:" in said[1]
+        assert "of their own" not in said[0]
+
+
+@pytest.mark.slow
 def test_nodes_that_are_not_joined_are_missed(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     ranks = on_node(start, 0) + on_node(start, 1, TUIAPP_RUNS_DIR=str(tmp_path / "elsewhere"))
     for run in (the_run(runs_dir), the_run(tmp_path / "elsewhere")):
-        run.wait(LogLine, lambda line: "1 other node of its job has not joined it within 60 s" in line.text, 90)
+        run.wait(LogLine, lambda line: "no other node of its job has joined it within 60 s" in line.text, 90)
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
-    assert sum(ends_well(process).count("has not joined it") for process in ranks) == 2
+    assert sum(ends_well(process).count("no other node of its job") for process in ranks) == 2
 
 
 ALL_REDUCE = """
@@ -275,7 +323,7 @@ def test_a_job_of_mpirun_on_two_machines(runs_dir: Path, tmp_path: Path) -> None
     if which("mpirun") is None:
         pytest.skip("not installed: mpirun (Debian: openmpi-bin)")
     script, shell = tmp_path / "train.py", tmp_path / "shell"
-    script.write_text(UNTIL_STOPPED.replace("    ", "", 1).replace("\n    ", "\n").replace('"loss"', '"total"'))
+    script.write_text(textwrap.dedent(UNTIL_STOPPED).replace('"loss"', '"total"'))
     with machines() as two, ExitStack() as ended:
         # In the place of ssh, whose first word is the machine.
         lines = [f'{two.address(node)}) exec {" ".join(two.command(node, "sh", "-c"))} "$*";;' for node in range(2)]

@@ -185,7 +185,7 @@ class Supervisor:
                 write_atomically(self._run.port, b"")
             return
         self._nodes.begin(self._token, self._attempt, port=0)
-        self._apart_at = self._started + APART_S if self._plan.others else None
+        self._apart_at = self._started + APART_S
 
     def _say_apart(self, why: str) -> None:
         """Says once that a stop does not reach all ranks: in the log, and to whoever has started the ranks."""
@@ -200,11 +200,12 @@ class Supervisor:
             self._unsaid = ""
         if self._nodes is None or self._apart_at is None or now < self._apart_at:
             return
-        if missing := (self._plan.others or 0) - self._nodes.joined:
-            which = "1 other node" if missing == 1 else f"{missing} other nodes"
-            where = f"where it does not share {self._run.path.parent}, its ranks are a run of their own"
-            self._say_apart(f"{which} of its job has not joined it within {APART_S:.0f} s; {where}")
         self._apart_at = None
+        joined, others = self._nodes.joined, self._plan.others or 1
+        if joined < others:
+            which = f"only {joined} of the {others} other nodes" if joined else "no other node"
+            where = f"where one does not share {self._run.path.parent}, its ranks are a run of their own"
+            self._say_apart(f"{which} of its job has joined it within {APART_S:.0f} s; {where}")
 
     def _say_waiting(self, now: float) -> None:
         """Says which nodes are missing, and how they join; again now and then."""

@@ -25,7 +25,8 @@ from trainers.contract.process_identity import identity, is_alive, start_time
 from trainers.contract.rundir import RunDir
 from trainers.run.wire import RUN_DIR
 
-JOIN_TIMEOUT_S = 60.0
+JOIN_TIMEOUT_S = 90.0
+"""The rank that begins the run may first wait for another node in vain."""
 CONNECT_S = 1.0
 END_S = 5.0
 """From a run's last rank to the release of its lock."""
@@ -91,13 +92,13 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
     job = f"{(several and _job_of_port()) or job_of_children(os.getppid() if several else os.getpid())} {begun}"
     if launched := os.environ.get(RUN_DIR):
         job = f"{launched} {begun}"
+    part = _part() if several else None
     if several and int(pid) == _parent():
         job = starters_job
-    same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
-    part = _part() if several else None
-    if part is not None:
+    elif part is not None:
         # Two may have one name, in containers.
         job = f"{job}, node {part[0]}"
+    same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
     local_size = (_local_size(part) if part else None) or place[1]
     elsewhere = part is not None or (several and (_local_size() or place[1]) < place[1])
     shared = (launched or _job_of_nodes()) if elsewhere else ""
