@@ -49,12 +49,19 @@ class _Note(NamedTuple):
         return _Note(self.number + 1, self.path.with_name(f"{self.path.name.rpartition('-')[0]}-{self.number + 1}"))
 
     def read(self) -> tuple[str, str]:
-        """The run's id and its first node; "" twice until that is written. Raises FileNotFoundError."""
+        """The run's id and its first node; "" twice until they are written, or if nobody will any more."""
         try:
             run, here = read_limited(self.path, MAX_NOTE_BYTES).removesuffix("\n").split("\n")
-        except ValueError:
+        except (FileNotFoundError, ValueError):
             return "", ""
         return (run, here) if RUN_ID.fullmatch(run) else ("", "")
+
+    def create(self) -> int | None:
+        """Returns a descriptor to write it; None if another node has created it."""
+        try:
+            return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return None
 
 
 _known: dict[str, str] = {}
@@ -82,22 +89,20 @@ def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Record
     directory, began = notes(runs_dir), monotonic()
     note, since = _newest(directory, stem), began
     while True:
-        with suppress(FileNotFoundError):
-            name, first = note.read() if note.number else ("", "")
-            run = RunDir(runs_dir / name)
-            if not name:
-                free = monotonic() - since > (MEET_S if note.number else FIRST_S if node else 0.0)
-            elif not (free := not run.is_live()):
-                if first == here and _is_here(run):
-                    # Its ranks were started again, or its processes do not know that they are of one node.
-                    return Recorder(run)
-                if listener := _join(run, node, first, began + MEET_S, note):
-                    return Recorder(run, listener)
-            else:
-                check_not_stopped(run)
-            if free:
-                with suppress(FileExistsError):
-                    return _open(note.following, here, begin)
+        name, first = note.read()
+        run = RunDir(runs_dir / name)
+        if not name:
+            free = monotonic() - since > (MEET_S if note.number else FIRST_S if node else 0.0)
+        elif not (free := not run.is_live()):
+            if first == here and _is_here(run):
+                # Its ranks were started again, or its processes do not know that they are of one node.
+                return Recorder(run)
+            if listener := _join(run, node, first, began + MEET_S, note):
+                return Recorder(run, listener)
+        else:
+            check_not_stopped(run)
+        if free and (file := note.following.create()) is not None:
+            return _open(note.following, file, here, begin)
         sleep(POLL_S)
         if (newest := _newest(directory, stem)) != note:
             note, since = newest, monotonic()
@@ -116,9 +121,8 @@ def _newest(directory: Path, stem: str) -> _Note:
     return _Note(number, directory / f"{stem}-{number}")
 
 
-def _open(note: _Note, here: str, begin: Callable[[], RunDir]) -> Recorder:
-    """Begins the run if no other node does; raises FileExistsError if one does."""
-    file = os.open(note.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _open(note: _Note, file: int, here: str, begin: Callable[[], RunDir]) -> Recorder:
+    """Begins the run, and writes its name into the note that this node has created."""
     try:
         run = begin()
         os.write(file, f"{run.run_id}\n{here}\n".encode())
