@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from tests import histories as h
 from trainers.contract.events import RankFailed
-from trainers.state.messages import describe_failure, describe_ranks
+from trainers.state.messages import describe_alone, describe_failure, describe_ranks
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,13 @@ def test_long_errors_stay_one_short_sentence() -> None:
 )
 def test_ranks_with_their_nodes(ranks: list[int], words: str) -> None:
     assert describe_ranks(ranks, lambda rank: f"node {rank // 8}") == words
+
+
+def test_which_ranks_a_stop_does_not_reach() -> None:
+    launched = replace(h.started(4), nodes=2)
+    assert describe_alone(None) == describe_alone(launched) == ""
+    awaited = describe_alone(launched, 1)
+    assert awaited == "A stop ends the ranks alone that report to this run: 1 node of the job has not joined it."
+    # Those that an agent of ours starts are waited for.
+    assert describe_alone(replace(launched, config=launched.config | {"launcher": "join"}), 1) == ""
+    assert describe_alone(replace(launched, part=(1, 2))).startswith("A stop ends the ranks of node 1 alone")

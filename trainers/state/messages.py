@@ -38,8 +38,8 @@ def describe_alone(begun: RunStarted | None, awaited: int = 0) -> str:
         node = begun.part[0]
         return f"A stop ends the ranks of node {node} alone: those of the job's other nodes are runs of their own."
     if begun is not None and awaited and begun.config.get("launcher") == "local":
-        missing = plural(awaited, "node")
-        return f"A stop ends the ranks alone that report to this run: {missing} of the job have not joined it."
+        missing = f"{plural(awaited, 'node')} of the job {'has' if awaited == 1 else 'have'} not joined it"
+        return f"A stop ends the ranks alone that report to this run: {missing}."
     return ""
 
 

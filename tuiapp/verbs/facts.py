@@ -27,7 +27,7 @@ class UsageError(Exception):
 
 def list_facts(info: RunInfo) -> dict[str, object]:
     """Returns a run's entry in a list of runs, ready for JSON."""
-    config = info.config
+    config, nodes = info.config, (info.begun.part[1] if info.begun.part else info.begun.nodes) if info.begun else 1
     return {
         **run_facts(info.directory, info.status, info.summary),
         "name": info.name or None,
@@ -42,7 +42,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         "host": info.host or None,
         "slurm_job": info.begun.job or None if info.begun else None,
         "node": info.begun.part[0] if info.begun and info.begun.part else None,
-        "nodes": info.begun.part[1] if info.begun and info.begun.part else None,
+        "nodes": nodes if nodes > 1 else None,
         "reason": info.reason,
         "problem": info.problem,
     }
