@@ -134,6 +134,7 @@ def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Pa
     assert sum(ends_well(process).count(cause) for process in first) == 1
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_removed_does_not_end_the_ranks(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     text = """
         import os, time, tuiapp
