@@ -154,6 +154,22 @@ def test_a_directory_that_is_removed_does_not_end_the_ranks(start: Start, runs_d
         ends_well(process)
 
 
+def test_nodes_with_the_same_ranks_are_runs_of_their_own(start: Start, runs_dir: Path) -> None:
+    text = UNTIL_STOPPED.replace("init(", "init(rank=int(__import__('os').environ['SLURM_LOCALID']), world_size=2, ")
+    first = on_node(start, 0, text)
+    one = the_run(runs_dir)
+    reports(one, 0, 1)
+    second = on_node(start, 1, text)
+    other = the_run(runs_dir, 2)
+    reports(other, 0, 1)
+    for run in (one, other):
+        mailbox.send(run.run.commands, "stop")
+        assert run.end().status == "stopped"
+    for process in first:
+        ends_well(process)
+    assert sum("is on another node: they are two jobs of one name" in ends_well(process) for process in second) == 1
+
+
 def test_a_script_that_never_asks_is_ended_on_all_nodes(start: Start, runs_dir: Path) -> None:
     text = "import time, tuiapp\nrun = tuiapp.init()\nrun.log({'loss': 1})\ntime.sleep(600)"
     ranks = on_node(start, 0, text) + on_node(start, 1, text)

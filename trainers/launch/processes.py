@@ -108,13 +108,14 @@ def _module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
-def start_agent(run: RunDir, node: int, listener: str, log: Path) -> subprocess.Popen[bytes]:
+def start_agent(run: RunDir, node: int, rank: int, listener: str, log: Path) -> subprocess.Popen[bytes]:
     """Starts this machine's agent of a run whose ranks somebody else has started; they report to the socket `listener`.
 
-    It is `node` of their job, 0 if that is not known; `log` gets what it says.
+    It is `node` of their job, 0 if that is not known, and has `rank`; `log` gets what it says.
     """
     environment = {**apart(), LISTENER_VARIABLE: listener}
-    process, _ = _start_process(log, _module("trainers.run.node", str(run.path), str(node)), environment=environment)
+    command = _module("trainers.run.node", str(run.path), str(node), str(rank))
+    process, _ = _start_process(log, command, environment=environment)
     threading.Thread(target=process.wait, name="reap-agent", daemon=True).start()
     return process
 

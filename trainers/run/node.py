@@ -1,14 +1,14 @@
 """One node's agent: starts this machine's ranks for a supervisor on another, and forwards all that they report.
 
     python -m trainers.run.node HOST:PORT
-    python -m trainers.run.node RUN_DIR [NODE]
+    python -m trainers.run.node RUN_DIR [NODE RANK]
 
 It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from stdin; given the run's directory, which
 this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and
 the reaper are those of a run on one machine; only the supervisor is elsewhere. If the connection breaks the ranks train
 on, and the agent connects again; after the run's `node_grace_s`, or once the supervisor is known to be gone, it ends
 those that it has started. Ranks that somebody else has started report to the socket that `TUIAPP_AGENT_LISTENER` names;
-theirs is node NODE of their job.
+theirs is node NODE of their job, and RANK is one of them.
 """
 
 from __future__ import annotations
@@ -63,12 +63,15 @@ class RefusedError(Exception):
 
 
 class Agent:
-    """`early`: the supervisor may not be there yet. `listener` is `LocalNode`'s, `wanted` is `Greeting`'s."""
+    """`early`: the supervisor may not be there yet.
+
+    `listener` is `LocalNode`'s; `wanted` and `rank` are `Greeting`'s.
+    """
 
     def __init__(
-        self, host: str, port: int, secret: bytes, *, early: bool, listener: str = "", wanted: int = 0
+        self, host: str, port: int, secret: bytes, *, early: bool, listener: str = "", wanted: int = 0, rank: int = -1
     ) -> None:
-        self._early, self._listener, self._wanted = early, listener, wanted
+        self._early, self._listener, self._who = early, listener, (wanted, rank)
         self._host, self._port, self._secret = host, port, secret
         self._session = secrets.token_hex(16)
         self._reactor = Reactor()
@@ -119,7 +122,7 @@ class Agent:
         self._retry_at = now + RETRY_S
         try:
             connection, welcome = greet(
-                self._host, self._port, self._secret, self._session, self._channel.received, self._wanted
+                self._host, self._port, self._secret, self._session, self._channel.received, *self._who
             )
         except RefusedError as error:
             self._give_up(str(error))
@@ -276,7 +279,7 @@ class Agent:
 
 
 def greet(
-    host: str, port: int, secret: bytes, session: str, received: int, wanted: int = 0
+    host: str, port: int, secret: bytes, session: str, received: int, wanted: int = 0, rank: int = -1
 ) -> tuple[socket.socket, Welcome]:
     """Connects to a supervisor and proves the secret; both sides do. Raises OSError, RefusedError."""
     connection = socket.create_connection((host, port), timeout=CONNECT_S)
@@ -294,6 +297,7 @@ def greet(
             session=session,
             received=received,
             wanted=wanted,
+            rank=rank,
         )
         connection.sendall(wire.encode(greeting))
         welcome = msgspec.json.decode(_read_line(connection), type=Welcome)
@@ -384,8 +388,10 @@ def main() -> int:
         print(f"tuiapp: the run's secret cannot be read: {error}", file=sys.stderr)
         return 1
     host, _, port = address.rpartition(":")
-    listener, wanted = os.environ.pop(LISTENER_VARIABLE, ""), int(sys.argv[2]) if sys.argv[2:] else 0
-    agent = Agent(host.strip("[]"), int(port), secret.encode(), early=early, listener=listener, wanted=wanted)
+    listener, wanted, rank = os.environ.pop(LISTENER_VARIABLE, ""), *map(int, sys.argv[2:] or (0, -1))
+    agent = Agent(
+        host.strip("[]"), int(port), secret.encode(), early=early, listener=listener, wanted=wanted, rank=rank
+    )
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, agent.note_signal)
     return agent.run()

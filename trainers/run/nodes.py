@@ -348,6 +348,8 @@ class Nodes:
                 return link
         free = next((link for link in self._links.values() if not link.session), None)
         if self._plan.others is not None:
+            if greeting.rank in self.own.union(*(link.numbers for link in self._links.values())):
+                return f"rank {greeting.rank} is on another node: they are two jobs of one name"
             numbers = [number for number in range(1, MAX_NODES) if number not in self._links]
             if numbers:
                 number = greeting.wanted if greeting.wanted in numbers else numbers[0]

@@ -84,7 +84,7 @@ def begin_at_meeting(
 
 
 def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Recorder:
-    stem, node = digest(place.meets), place.part[0] if place.part else 0
+    stem, node = digest(place.meets), _number(place)
     here = f"{socket.gethostname()} {node}"
     directory, began = notes(runs_dir), monotonic()
     note, since = _newest(directory, stem), began
@@ -97,7 +97,7 @@ def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Record
             if first == here and _is_here(run):
                 # Its ranks were started again, or its processes do not know that they are of one node.
                 return Recorder(run)
-            if listener := _join(run, node, first, began + MEET_S, note):
+            if listener := _join(run, place, first, began + MEET_S, note):
                 return Recorder(run, listener)
         else:
             check_not_stopped(run)
@@ -106,6 +106,10 @@ def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Record
         sleep(POLL_S)
         if (newest := _newest(directory, stem)) != note:
             note, since = newest, monotonic()
+
+
+def _number(place: JobRank) -> int:
+    return place.part[0] if place.part else 0
 
 
 def _is_here(run: RunDir) -> bool:
@@ -134,7 +138,7 @@ def _open(note: _Note, file: int, here: str, begin: Callable[[], RunDir]) -> Rec
     return Recorder(run)
 
 
-def _join(run: RunDir, node: int, first: str, deadline: float, note: _Note) -> str:
+def _join(run: RunDir, place: JobRank, first: str, deadline: float, note: _Note) -> str:
     """Starts the agent of this node; returns the name of the socket to which its ranks report.
 
     Returns "" once the run is over, or another node, which knows that, has begun the next.
@@ -144,7 +148,7 @@ def _join(run: RunDir, node: int, first: str, deadline: float, note: _Note) -> s
         raise ApartError(known)
     listener = f"tuiapp-{secrets.token_hex(16)}"
     log = run.path / f"agent-{socket.gethostname()}-{os.getpid()}.log"
-    agent, looked = start_agent(run, node, listener, log), monotonic()
+    agent, looked = start_agent(run, _number(place), place.rank, listener, log), monotonic()
     joined = False
     try:
         while not (joined := listens(listener)):
