@@ -32,6 +32,7 @@ def place(node: int = 0, job: str = "slurm 18.0 1") -> JobRank:
         first_of_part=True,
         inherited=False,
         meets=job,
+        node=node,
     )
 
 

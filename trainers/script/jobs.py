@@ -66,6 +66,8 @@ class JobRank(NamedTuple):
     """Whether the process that started this one reports as this rank, and this one is not known to be it."""
     meets: str
     """Names the job on all its nodes; "" if all its ranks are on one, or nothing names it there."""
+    node: int
+    """The number of this one among them; of a launcher that does not say it, as if each had equally many ranks."""
 
 
 class Recorder(NamedTuple):
@@ -100,12 +102,14 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
         job = f"{job}, node {part[0]}"
     same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
     local_size = (_local_size(part) if part else None) or place[1]
-    elsewhere = part is not None or (several and (_local_size() or place[1]) < place[1])
+    local = _local_size() or place[1]
+    elsewhere = part is not None or (several and local < place[1])
+    node = part[0] if part else place[0] // local
     shared = (launched or _job_of_nodes()) if elsewhere else ""
     meets = f"{shared} {begun}" if shared else ""
     first_of_part = part is not None and 0 in (_number("LOCAL_RANK"), _number("SLURM_LOCALID"))
     inherited = not known and same and (several or bool(launched) or job == starters_job)
-    return JobRank(*place, job, part, local_size, first_of_part, inherited, meets)
+    return JobRank(*place, job, part, local_size, first_of_part, inherited, meets, node)
 
 
 def set_reports(place: JobRank | None) -> None:

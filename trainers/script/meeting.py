@@ -84,15 +84,14 @@ def begin_at_meeting(
 
 
 def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Recorder:
-    stem, node = digest(place.meets), _number(place)
-    here = f"{socket.gethostname()} {node}"
+    stem, here = digest(place.meets), f"{socket.gethostname()} {place.node}"
     directory, began = notes(runs_dir), monotonic()
     note, since = _newest(directory, stem), began
     while True:
         name, first = note.read()
         run = RunDir(runs_dir / name)
         if not name:
-            free = monotonic() - since > (MEET_S if note.number else FIRST_S if node else 0.0)
+            free = monotonic() - since > (MEET_S if note.number else FIRST_S if place.node else 0.0)
         elif not (free := not run.is_live()):
             if first == here and _is_here(run):
                 # Its ranks were started again, or its processes do not know that they are of one node.
@@ -106,10 +105,6 @@ def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Record
         sleep(POLL_S)
         if (newest := _newest(directory, stem)) != note:
             note, since = newest, monotonic()
-
-
-def _number(place: JobRank) -> int:
-    return place.part[0] if place.part else 0
 
 
 def _is_here(run: RunDir) -> bool:
@@ -148,7 +143,7 @@ def _join(run: RunDir, place: JobRank, first: str, deadline: float, note: _Note)
         raise ApartError(known)
     listener = f"tuiapp-{secrets.token_hex(16)}"
     log = run.path / f"agent-{socket.gethostname()}-{os.getpid()}.log"
-    agent, looked = start_agent(run, _number(place), place.rank, listener, log), monotonic()
+    agent, looked = start_agent(run, place.node, place.rank, listener, log), monotonic()
     joined = False
     try:
         while not (joined := listens(listener)):
