@@ -77,7 +77,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         # argparse takes a value that is one word and begins with a dash, as --exclusive, for an option of its own.
         place = words.index("--slurm")
         words[place : place + 2], end = [f"--slurm={words[place + 1]}"], end - 1
-    if end < len(words) and {"run", "save", "add"} & set(words[:end]):
+    if end < len(words) and {"run", "save", "add", "scale"} & set(words[:end]):
         return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
     if unknown:
@@ -143,6 +143,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_watching(verbs)
     _add_records(verbs)
     _add_queue(verbs)
+    _add_studies(verbs)
     _add_presets(verbs)
     _add_settings(verbs)
     _add_environments(verbs)
@@ -354,6 +355,38 @@ def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         several.add_argument("runs", nargs="*", metavar="RUN")
         several.add_argument("--all", action="store_true", help="all that wait")
     action("clear", "clear_queue", "take all runs out of the queue")
+
+
+def _add_studies(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    scale = verbs.add_parser(
+        "scale",
+        help="measure how a training gets faster with more devices",
+        description="Queues runs with each number of devices, in turns and each alone, and prints a table of them.",
+        epilog="What follows -- are a script's own arguments.",
+    )
+    scale.add_argument("source", nargs="?", metavar="PRESET|FILE|SCRIPT", help="as of tuiapp run")
+    counts = "numbers of devices, as 1,2,4,8; default: 1, 2, 4 … as many as there are"
+    scale.add_argument("--devices", type=arguments.counts, metavar="N,N,…", help=counts)
+    how = scale.add_mutually_exclusive_group()
+    how.add_argument("--strong", action="store_true", help="the global batch stays the same (the default)")
+    how.add_argument("--weak", action="store_true", help="the global batch grows with the devices")
+    scale.add_argument("--steps", type=arguments.count, metavar="N", help="how many steps each run makes")
+    _studying(scale)
+    scale.set_defaults(does="scale:study_scaling")
+
+
+def _studying(parser: argparse.ArgumentParser) -> None:
+    """Adds what all studies of queued runs have."""
+    parser.add_argument("--repeat", type=arguments.count, default=3, metavar="N", help="runs of each kind; default 3")
+    _set(parser)
+    parser.add_argument("--name", metavar="STUDY", help="what to call the study, the group of its runs")
+    parser.add_argument("--show", metavar="STUDY", help="print the table of a study as far as it is, and start nothing")
+    _json(parser)
+    parser.add_argument("--csv", metavar="FILE", help="write the table as CSV, too")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown, too")
+    parser.add_argument("--report", metavar="FILE", help="write an HTML page with the table and curves, too")
+    parser.add_argument("--force", action="store_true", help="overwrite these files")
+    _runs_dir(parser, again=True)
 
 
 def _describing(parser: argparse.ArgumentParser) -> None:

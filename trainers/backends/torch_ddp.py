@@ -42,6 +42,7 @@ from trainers.frameworks.torch.ranks import (
 )
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_batch_norm import synchronize
+from trainers.frameworks.torch.sync_wait import SyncWait
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.loop import Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
@@ -89,12 +90,13 @@ class Replica:
         if config.compile:
             x, y = self.training_set.first(plan.local_batch_size)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
-        in_flight = steps_in_flight(self.device)
+        in_flight, waited = steps_in_flight(self.device), SyncWait(self.ddp, self.device, report)
         for work in training(plan, report, self.checkpoints, place=self.place, **in_flight):
             match work:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
+                    waited.report(work.number)
                     if work.is_first:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from trainers.config.plan import Plan
 from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
 from trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, Metrics, Summary
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, is_loss, loss_of, mean
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT, is_loss, loss_of, mean
 from trainers.state.timeline import Earlier, timed, warm_after
 
 NOTHING = Earlier()
 
-NOT_RESULTS = (DATA_WAIT, EXAMPLES, STEP_TIME)
+NOT_RESULTS = (DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT)
 
 
 class SummaryMeter:

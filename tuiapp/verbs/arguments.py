@@ -41,6 +41,11 @@ def count(text: str) -> int:
     return int(text[:9])
 
 
+def counts(text: str) -> list[int]:
+    """Parses counts with commas between them; returns them in ascending order, each once."""
+    return sorted({count(part.strip()) for part in text.split(",")})
+
+
 def port(text: str) -> int:
     """Parses a TCP port; 0 is any free one."""
     if not text.isascii() or not text.isdigit() or int(text[:9]) > 65_535:

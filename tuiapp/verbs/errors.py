@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainers.config.options import ConfigError
 from trainers.contract.about import AboutError
+from trainers.experiments.group_study import StudyError
 from trainers.experiments.queue import QueueError
 from trainers.launch import LaunchError
 from tuiapp.library.environments import CreateError
@@ -24,6 +25,7 @@ FOR_THE_USER = (
     LaunchError,
     RemovalError,
     ExportError,
+    StudyError,
     TopicError,
     UsageError,
 )

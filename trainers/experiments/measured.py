@@ -1,0 +1,198 @@
+"""What a run of a study came to, by its journal: how fast, how soon, with how much memory, how well."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from trainers.contract.about import read_about
+from trainers.contract.events import (
+    AnyEvent,
+    DeviceSample,
+    FrameworkMemory,
+    Metrics,
+    RankSample,
+    RankStarted,
+    RunStarted,
+)
+from trainers.contract.journal import JournalReader
+from trainers.contract.metrics import DATA_WAIT, RATE, STEP_TIME, SYNC_WAIT
+from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.state.curves import ALL, Curves
+from trainers.state.summary import RunInfo, summarise
+
+if TYPE_CHECKING:
+    from trainers.state.series import Series
+
+WARM = 0.1
+"""Share of the steps at the beginning that do not count where the summary has no speed, as in `warm_after`."""
+
+Unit: TypeAlias = Literal["examples/s", "steps/s"]
+
+
+class Spread(NamedTuple):
+    """A figure of several runs."""
+
+    median: float
+    least: float
+    most: float
+    count: int
+
+    def times(self, factor: float) -> Spread:
+        """Returns it in another unit."""
+        return Spread(self.median * factor, self.least * factor, self.most * factor, self.count)
+
+    @property
+    def half(self) -> float:
+        """Half of the range, over the median: "± 3 %"."""
+        return (self.most - self.least) / 2 / self.median if self.median else 0.0
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Returns the spread of those that are known; None for none."""
+    known = [value for value in values if value is not None]
+    return Spread(statistics.median(known), min(known), max(known), len(known)) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    info: RunInfo
+    throughput: float | None = None
+    """Steady: of a built-in trainer as of `Summary.examples_per_second`, of a script over the steps after the first
+    tenth."""
+    unit: Unit = "examples/s"
+    """A script that does not report its examples has steps per second."""
+    first_step_s: float | None = None
+    """From the supervisor's start to the end of the first step."""
+    waiting: float | None = None
+    """Share of its steps in which ranks waited for each other, see `SYNC_WAIT`."""
+    data_wait: float | None = None
+    """Share of its steps in which it waited for data."""
+    memory_bytes: int | None = None
+    """The most at once: on GPUs what the framework or else the driver counts of all of them, on the CPU the resident
+    memory of all ranks, in which pages that they share count for each."""
+    curves: Curves = field(default_factory=lambda: Curves(by_rank=False))
+    """Means over the ranks."""
+
+    @property
+    def devices(self) -> int:
+        return self.info.config.devices if self.info.config else 0
+
+    @property
+    def backend(self) -> str:
+        return self.info.config.backend if self.info.config else ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its figures count: those of runs that failed or were stopped do not."""
+        return self.info.status == "completed"
+
+
+def runs_of_group(runs_dir: Path, group: str) -> list[RunDir]:
+    """Returns the runs of a directory that belong to a group, the oldest first."""
+    try:
+        names = sorted(name for name in os.listdir(runs_dir) if RUN_ID.fullmatch(name))
+    except OSError:
+        return []
+    runs = [RunDir(runs_dir / name) for name in names]
+    return [run for run in runs if read_about(run)[0].group == group]
+
+
+def measure(run: RunDir) -> Measured:
+    """Reads a run's journal, of one that has not completed only its ends."""
+    info = summarise(run)
+    if info.status != "completed":
+        return Measured(info=info)
+    meter = _Meter()
+    for event in JournalReader(run.journal).rest():
+        meter.add(event)
+    curves = meter.curves
+    throughput, unit = _throughput(info, curves)
+    return Measured(
+        info=info,
+        throughput=throughput,
+        unit=unit,
+        first_step_s=meter.first_step_s,
+        waiting=_share(curves, SYNC_WAIT),
+        data_wait=_share(curves, DATA_WAIT),
+        memory_bytes=meter.memory_bytes,
+        curves=curves,
+    )
+
+
+class _Meter:
+    """Folds a journal into what the summary does not have."""
+
+    def __init__(self) -> None:
+        self.curves = Curves(by_rank=False)
+        self.first_step_s: float | None = None
+        self._started: float | None = None
+        self._resident: dict[int, int] = {}
+        self._framework: dict[int, int] = {}
+        """Rank → its framework's peak."""
+        self._used: dict[str, int] = {}
+        """GPU → used by whomever: a study's runs are alone."""
+        self._gpus: set[str] = set()
+        self._most_resident = self._most_used = 0
+
+    def add(self, event: AnyEvent) -> None:
+        self.curves.fold([event])
+        match event:
+            case RunStarted():
+                self._started = event.time if self._started is None else self._started
+            case RankStarted() if event.uuid:
+                self._gpus.add(event.uuid)
+            case Metrics() if event.is_training and self.first_step_s is None and self._started is not None:
+                self.first_step_s = max(0.0, event.places()[0][1] - self._started)
+            case RankSample():
+                self._resident[event.rank] = event.rss_bytes
+                self._most_resident = max(self._most_resident, sum(self._resident.values()))
+            case FrameworkMemory() if event.peak_bytes is not None:
+                self._framework[event.rank] = max(self._framework.get(event.rank, 0), event.peak_bytes)
+            case DeviceSample() if event.memory_used_bytes is not None and event.uuid in self._gpus:
+                self._used[event.uuid] = event.memory_used_bytes
+                self._most_used = max(self._most_used, sum(self._used.values()))
+
+    @property
+    def memory_bytes(self) -> int | None:
+        of_gpus = sum(self._framework.values()) or self._most_used
+        return (of_gpus if self._gpus else self._most_resident) or None
+
+
+def _throughput(info: RunInfo, curves: Curves) -> tuple[float | None, Unit]:
+    if info.summary.examples_per_second is not None:
+        return info.summary.examples_per_second, "examples/s"
+    if (rate := _steady(curves[ALL, RATE])) is not None:
+        return rate, "examples/s"
+    import numpy as np
+
+    last = curves.timeline.steps[-1]
+    ends = np.array([WARM * last, last], float)
+    begun, ended = curves.timeline.seconds(ends)
+    return (float((ends[1] - ends[0]) / (ended - begun)) if ended > begun else None), "steps/s"
+
+
+def _share(curves: Curves, name: str) -> float | None:
+    """Returns which part of a step a metric in seconds is; None if that was not reported."""
+    part, whole = _steady(curves[ALL, name]), _steady(curves[ALL, STEP_TIME])
+    return part / whole if part is not None and whole else None
+
+
+def _steady(series: Series) -> float | None:
+    """Returns the mean of a curve after its beginning, of one that has no more than that of all of it."""
+    import numpy as np
+
+    values, steps = series.means(), series.middles()
+    known = ~np.isnan(values)
+    warm = known & (steps > series.first_step + WARM * (series.last_step - series.first_step))
+    chosen = values[warm] if warm.any() else values[known]
+    return float(chosen.mean()) if len(chosen) else None
+
+
+def whole(runs: Sequence[Measured]) -> list[Measured]:
+    """Returns those whose figures count."""
+    return [run for run in runs if run.is_whole]

@@ -1,0 +1,101 @@
+"""`tuiapp scale`: how a training gets faster with more devices."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.data_files import DatasetError
+from trainers.config.datasets import find_dataset
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.run_config import RunConfig
+from trainers.config.script import subject
+from trainers.experiments.group_study import (
+    GroupStudy,
+    Planned,
+    begin_study,
+    check_name,
+    free_name,
+    read_study,
+)
+from trainers.experiments.measured import measure, runs_of_group
+from trainers.state.text import plural
+from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.queue import queue_checks
+from tuiapp.verbs.sources import read_source, runs_dir
+from tuiapp.verbs.studies import check_show, follow, interrupted, print_study, targets, write_tables
+
+VERB = "scale"
+
+
+def study_scaling(options: Namespace) -> int:
+    """Runs a study and prints its table, or prints that of an earlier one."""
+    directory, files = runs_dir(options), targets(options)
+    if options.show:
+        check_show(options, VERB)
+        return _print(options, directory, options.show, files)
+    machine = inspect_machine()
+    counts = options.devices or _usual_counts(machine)
+    if len(counts) < 2:
+        raise UsageError("One number of devices alone shows no scaling: give several, as --devices 1,2.")
+    plans = [_plan(options, devices, counts[0], machine) for devices in counts]
+    name = check_name(options.name or free_name(directory, f"{VERB}-{subject(plans[0].config)}"))
+    runs = begin_study(directory, name, GroupStudy(kind="scale", weak=options.weak), plans, options.repeat, machine)
+    tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
+    labels = [f"{plural(devices, 'device')}" for _ in range(options.repeat) for devices in counts]
+    try:
+        follow(runs, labels, directory)
+    except KeyboardInterrupt:
+        return interrupted(name, VERB)
+    return _print(options, directory, name, files)
+
+
+def _usual_counts(machine: Machine) -> list[int]:
+    """Returns 1, 2, 4 … up to what the machine has."""
+    most = sum(gpu.part is None for gpu in machine.gpus) or machine.cpu_cores
+    return [count for count in (2**power for power in range(11)) if count <= most]
+
+
+def _plan(options: Namespace, devices: int, fewest: int, machine: Machine) -> Planned:
+    """Returns the configuration for a number of devices; raises ConfigError if it cannot run here."""
+    checks, settings = queue_checks(machine), list(options.settings)
+    given = {setting.partition("=")[0].strip() for setting in settings}
+    if "devices" in given:
+        raise UsageError("--set devices is one number: leave it out, --devices has all of them.")
+    base = read_source(options.source, settings, (), options.arguments)
+    note = f"{'weak' if options.weak else 'strong'} scaling, {plural(devices, 'device')}"
+    if not BACKENDS[base.backend].builtin:
+        if options.steps:
+            raise UsageError("--steps is for built-in trainers; give the script its own option after --.")
+        config = read_source(options.source, [*settings, f"devices={devices}"], checks, options.arguments)
+        return Planned(config, f"{note}; the script has a batch of its own")
+    batch = base.global_batch_size * devices // fewest if options.weak else base.global_batch_size
+    # What an evaluation or a checkpoint takes is no part of a step, but of the wait for the table.
+    quiet = [f"{key}=0" for key in ("eval_every", "checkpoint_every") if key not in given]
+    settings += [*quiet, f"devices={devices}", f"global_batch_size={batch}"]
+    if options.steps:
+        settings += [f"max_steps={options.steps}", f"epochs={_epochs(base, batch, options.steps)}"]
+    grows = f"; the learning rate stays {base.learning_rate:g}" if options.weak else ""
+    return Planned(read_source(options.source, settings, checks), f"{note}, global batch {batch:,}{grows}")
+
+
+def _epochs(config: RunConfig, batch: int, steps: int) -> int:
+    """Returns how many epochs have that many steps; those of the configuration if the data are not known yet."""
+    try:
+        each = find_dataset(config.dataset).train_examples // batch
+    except DatasetError:
+        return config.epochs
+    return -(-steps // max(1, each))
+
+
+def _print(options: Namespace, directory: Path, name: str, files: dict[str, Path]) -> int:
+    study = read_study(directory, name, "scale")
+    # It needs numpy.
+    from tuiapp.view.scaling import scaling_sheet
+
+    runs = [measure(run) for run in runs_of_group(directory, name)]
+    sheet, _ = scaling_sheet(name, study, runs)
+    write_tables(files, sheet, force=options.force)
+    return print_study(options, sheet, runs, {"study": name, "kind": "scale"}, [])

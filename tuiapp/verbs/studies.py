@@ -1,0 +1,136 @@
+"""What scaling studies and shoot-outs have in common: their runs are queued, followed, and made into a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shutil import get_terminal_size
+
+from trainers.contract.rundir import RunDir
+from trainers.contract.waiting import read_waiting
+from trainers.experiments.measured import Measured
+from trainers.experiments.queue import keep_alive, outlook
+from trainers.state.summary import RunInfo, summarise
+from trainers.state.text import format_duration, format_rate, join_words, sanitize
+from tuiapp.library.export import ExportError, exists, put_in_place
+from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.output import tell
+from tuiapp.view.run_list import state
+from tuiapp.view.study import Sheet, run_facts
+
+POLL_S = 0.5
+CHART_ROWS, LEAST_COLUMNS, MOST_COLUMNS = 12, 30, 72
+INTERRUPTED = 130
+
+
+def targets(options: Namespace) -> dict[str, Path]:
+    """Returns the files to write, by option; raises `ExportError` before anything has run for them."""
+    found: dict[str, Path] = {}
+    for name, suffixes in (("csv", (".csv",)), ("markdown", (".md",)), ("report", (".html",))):
+        if (given := getattr(options, name)) is None:
+            continue
+        path = Path(os.path.expanduser(given))
+        if path.suffix.lower() not in suffixes:
+            raise ExportError(f"{path.name}: the name of a --{name} must end in {' or '.join(suffixes)}.")
+        if not path.parent.is_dir():
+            raise ExportError(f"The directory {path.parent} does not exist.")
+        if path.exists() and not (options.force and path.is_file()):
+            raise ExportError(exists(path))
+        found[name] = path
+    return found
+
+
+def check_show(options: Namespace, verb: str) -> None:
+    """Raises `UsageError` if --show is given with what makes a new study."""
+    given = [f"--{name}" for name in ("devices", "backends", "steps", "name") if getattr(options, name, None)]
+    given += ["--set"] if options.settings else []
+    given += [options.source] if options.source else []
+    if given:
+        raise UsageError(f"tuiapp {verb} --show prints a study that is there: leave out {' and '.join(given)}.")
+
+
+def follow(runs: Sequence[RunDir], labels: Sequence[str], runs_dir: Path) -> None:
+    """Tells on stderr how the runs of a study go, until all have ended."""
+    known = dict.fromkeys(runs, "")
+    reason = ""
+    while True:
+        infos = {run: summarise(run) for run, was in known.items() if was != "over"}
+        for run, info in infos.items():
+            if (now := _stands(info)) != known[run]:
+                place = runs.index(run)
+                if now != "queued":
+                    tell(join_words([f"{place + 1} of {len(runs)}: {labels[place]}", *_words(info)]))
+                known[run] = now
+        left = [run for run in runs if known[run] != "over"]
+        if not left:
+            return
+        if all(known[run] == "queued" for run in left):
+            why = _why(left[0], runs_dir)
+            if why not in (reason, ""):
+                tell(f"the next run waits: {why}")
+            reason = why or reason
+            keep_alive(left[0])
+        time.sleep(POLL_S)
+
+
+def _why(run: RunDir, runs_dir: Path) -> str:
+    """Returns why a queued run waits; "" if its keeper has not looked yet."""
+    waiting, seen = read_waiting(run.waits), outlook(runs_dir).get(run.run_id)
+    if waiting and waiting.held:
+        return f"it is held; to let it start: tuiapp queue release {run.run_id}"
+    return seen.reason if seen else ""
+
+
+def _stands(info: RunInfo) -> str:
+    return info.status if info.status in ("queued", "running") else "over"
+
+
+def _words(info: RunInfo) -> list[str]:
+    if info.status == "running":
+        return ["has started", info.directory.run_id]
+    summary, reason = info.summary, info.reason if info.status != "completed" else ""
+    rate = f"{format_rate(summary.examples_per_second)} examples/s" if summary.examples_per_second else ""
+    return [state(info), rate, format_duration(summary.seconds), reason]
+
+
+def interrupted(name: str, verb: str) -> int:
+    """Tells what became of a study that is followed no more."""
+    tell(f"the runs of {name} stay in the queue, and go on. Its table: tuiapp {verb} --show {name}")
+    tell("To take those out of the queue that wait: tuiapp queue clear, or tuiapp queue cancel RUN")
+    return INTERRUPTED
+
+
+def print_study(
+    options: Namespace, sheet: Sheet, runs: Sequence[Measured], more: Mapping[str, object], drawn: Sequence[str]
+) -> int:
+    """Prints the table and, on a terminal, the chart; or all as JSON. Returns the exit code."""
+    if options.json:
+        facts = {"title": sheet.title, **more, "rows": sheet.facts, "runs": [run_facts(run) for run in runs]}
+        print(json.dumps({**facts, "notes": sheet.notes}, indent=2))
+    else:
+        is_terminal = sys.stdout.isatty()
+        print(sheet.title, "", *sheet.lines(get_terminal_size().columns if is_terminal else sys.maxsize), sep="\n")
+        if is_terminal and drawn:
+            print("", *drawn, sep="\n")
+        print("", *sheet.notes, sep="\n")
+    statuses = {run.info.status for run in runs}
+    return 1 if statuses & {"failed", "lost"} else 3 if "stopped" in statuses else 0
+
+
+def chart_columns() -> int:
+    """Returns how many cells wide a chart on the terminal is."""
+    return max(LEAST_COLUMNS, min(MOST_COLUMNS, get_terminal_size().columns - 10))
+
+
+def write_tables(files: Mapping[str, Path], sheet: Sheet, *, force: bool) -> None:
+    """Writes CSV and Markdown where asked for."""
+    for name, text in (("csv", sheet.to_csv), ("markdown", sheet.to_markdown)):
+        if name in files:
+            with put_in_place(files[name], force=force) as temporary:
+                temporary.write_text(text(), encoding="utf-8")
+            print(sanitize(str(files[name])), file=sys.stderr)
