@@ -374,6 +374,18 @@ def _add_studies(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _studying(scale)
     scale.set_defaults(does="scale:study_scaling")
 
+    shootout = verbs.add_parser(
+        "shootout",
+        help="measure the same training on every backend that can run here",
+        description="Queues runs of the same model, data, seed and batches with each backend, in turns and each alone, "
+        "and prints a table of them.",
+    )
+    shootout.add_argument("source", nargs="?", metavar="PRESET|FILE", help="as of tuiapp run")
+    which = "backends, as torch-ddp,jax-pmap; the others are compared with the first; default: all that can run"
+    shootout.add_argument("--backends", type=arguments.backends, metavar="NAME,…", help=which)
+    _studying(shootout)
+    shootout.set_defaults(does="shootout:study_backends")
+
 
 def _studying(parser: argparse.ArgumentParser) -> None:
     """Adds what all studies of queued runs have."""

@@ -58,6 +58,12 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(statistics.median(known), min(known), max(known), len(known)) if known else None
 
 
+def median(values: Iterable[float | None]) -> float | None:
+    """Returns the median of those that are known; None for none."""
+    found = spread(values)
+    return found.median if found else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     info: RunInfo

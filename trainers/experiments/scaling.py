@@ -7,10 +7,10 @@ Throughput counts examples, so that this holds whether the global batch stays (s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainers.experiments.measured import Measured, Spread, Unit, spread, whole
+from trainers.experiments.measured import Measured, Spread, Unit, median, spread, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,12 @@ class ScalingRow:
     @property
     def counted(self) -> int:
         return len(whole(self.runs))
+
+    @property
+    def shown(self) -> Measured:
+        """The run whose curves stand for all: of those that count one of median throughput."""
+        counted = sorted(whole(self.runs), key=lambda run: run.throughput or 0.0)
+        return counted[len(counted) // 2] if counted else self.runs[0]
 
     @property
     def batch(self) -> int | None:
@@ -68,9 +74,9 @@ def scaling_rows(runs: Sequence[Measured], *, weak: bool = False) -> list[Scalin
                 ideal=ideal,
                 throughput=throughput,
                 speedup=speedup,
-                waiting=_median(run.waiting for run in whole(own)),
-                data_wait=_median(run.data_wait for run in whole(own)),
-                memory_bytes=_median(run.memory_bytes for run in whole(own)),
+                waiting=median(run.waiting for run in whole(own)),
+                data_wait=median(run.data_wait for run in whole(own)),
+                memory_bytes=median(run.memory_bytes for run in whole(own)),
             )
         )
     return rows
@@ -79,8 +85,3 @@ def scaling_rows(runs: Sequence[Measured], *, weak: bool = False) -> list[Scalin
 def unit_of(runs: Sequence[Measured]) -> Unit:
     """Returns what throughput is counted in: examples if all runs that count report them."""
     return "steps/s" if any(run.unit == "steps/s" for run in whole(runs)) else "examples/s"
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    found = spread(values)
-    return found.median if found else None

@@ -8,6 +8,7 @@ from html import escape
 from trainers.state.text import format_clock, sanitize
 from tuiapp.library.report import Reported, Rows, config_rows, environment_rows, figures, result_rows
 from tuiapp.view import figure
+from tuiapp.view.study import Sheet
 
 STYLE = """
 :root{color-scheme:light dark;--text:#222;--soft:#666;--line:#ddd;--ground:#fff;--panel:#f7f7f8;--bad:#a3142c}
@@ -33,15 +34,20 @@ ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--soft)}
 """
 
 
-def to_html(runs: Sequence[Reported], written: str) -> str:
-    """Returns the page of a report; `written` says when."""
+def to_html(runs: Sequence[Reported], written: str, study: Sheet | None = None, picture: str = "") -> str:
+    """Returns the page of a report; `written` says when.
+
+    That of a study has its table first, with a picture of it if there is one; `runs` are then those whose curves stand
+    for all.
+    """
     alone = len(runs) == 1
-    title = runs[0].title if alone else f"{len(runs)} runs"
+    title = study.title if study else runs[0].title if alone else f"{len(runs)} runs"
     letters = [] if alone else [run.letter for run in runs]
     differing, same = config_rows(runs)
     pictures = "".join(f"<div>{picture}</div>" for _, picture in figures(runs))
     body = [
         f"<h1>{escape(title)}</h1>",
+        *([_study(study, picture)] if study else []),
         *(_heading(run, alone) for run in runs),
         _section("Result", _table(result_rows(runs), letters)),
         *(_summary(run, alone) for run in runs),
@@ -63,6 +69,15 @@ def to_html(runs: Sequence[Reported], written: str) -> str:
         + "\n".join(part for part in body if part)
         + "\n</body>\n</html>\n"
     )
+
+
+def _study(study: Sheet, picture: str) -> str:
+    head = "".join(f"<th>{escape(one)}</th>" for one in study.heads)
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in study.cells)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in study.notes)
+    drawn = f'<div class="figures"><div>{picture}</div></div>' if picture else ""
+    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return f"<section>{table}<ul>{notes}</ul>{drawn}</section>"
 
 
 def _heading(run: Reported, alone: bool) -> str:

@@ -46,6 +46,21 @@ def counts(text: str) -> list[int]:
     return sorted({count(part.strip()) for part in text.split(",")})
 
 
+def backends(text: str) -> list[str]:
+    """Parses names of built-in backends with commas between them, each once."""
+    # Imported where backends are compared.
+    from trainers.config.catalog import BACKENDS
+    from trainers.config.options import suggest
+
+    known = [name for name, row in BACKENDS.items() if row.builtin]
+    names = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in known:
+            hint = suggest(name, known) or f" There are: {', '.join(known)}."
+            raise argparse.ArgumentTypeError(f"{name!r} is not a backend.{hint}")
+    return names
+
+
 def port(text: str) -> int:
     """Parses a TCP port; 0 is any free one."""
     if not text.isascii() or not text.isdigit() or int(text[:9]) > 65_535:

@@ -20,12 +20,13 @@ from trainers.experiments.group_study import (
     read_study,
 )
 from trainers.experiments.measured import measure, runs_of_group
+from trainers.experiments.scaling import unit_of
 from trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
-from tuiapp.verbs.studies import check_show, follow, interrupted, print_study, targets, write_tables
+from tuiapp.verbs.studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
 
 VERB = "scale"
 
@@ -91,11 +92,16 @@ def _epochs(config: RunConfig, batch: int, steps: int) -> int:
 
 
 def _print(options: Namespace, directory: Path, name: str, files: dict[str, Path]) -> int:
-    study = read_study(directory, name, "scale")
-    # It needs numpy.
-    from tuiapp.view.scaling import scaling_sheet
+    study = read_study(directory, name, VERB)
+    # They need numpy.
+    from tuiapp.view import figure
+    from tuiapp.view.scaling import scaling_chart, scaling_sheet
 
     runs = [measure(run) for run in runs_of_group(directory, name)]
-    sheet, _ = scaling_sheet(name, study, runs)
-    write_tables(files, sheet, force=options.force)
-    return print_study(options, sheet, runs, {"study": name, "kind": "scale"}, [])
+    sheet, rows = scaling_sheet(name, study, runs)
+    chart = scaling_chart(rows, columns=figure.COLUMNS, lines=figure.ROWS, margin=0)
+    picture = figure.draw_scaling(chart, unit_of(runs)) if chart else ""
+    write_files(files, sheet, [row.shown for row in rows], picture, force=options.force)
+    legend = "speed-up: solid as measured, as thick as its spread; dotted if it were linear"
+    lines = drawn(lambda columns, lines: scaling_chart(rows, columns=columns, lines=lines), "devices", legend)
+    return print_study(options, sheet, runs, {"study": name, "kind": VERB}, lines)

@@ -7,24 +7,32 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
+from textwrap import wrap
 
+from trainers.config.settings import read_settings
 from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import read_waiting
-from trainers.experiments.measured import Measured
+from trainers.experiments.measured import Measured, whole
 from trainers.experiments.queue import keep_alive, outlook
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import format_duration, format_rate, join_words, sanitize
 from tuiapp.library.export import ExportError, exists, put_in_place
+from tuiapp.terminal.ascii_filter import to_ascii
+from tuiapp.terminal.facts import wants_ascii
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
+from tuiapp.view.axes import LABEL_CELLS
+from tuiapp.view.chart import Chart
+from tuiapp.view.comparison import MOST
+from tuiapp.view.plain_chart import plain_chart
 from tuiapp.view.run_list import state
 from tuiapp.view.study import Sheet, run_facts
 
 POLL_S = 0.5
-CHART_ROWS, LEAST_COLUMNS, MOST_COLUMNS = 12, 30, 72
+CHART_LINES, LEAST_COLUMNS, MOST_COLUMNS = 12, 30, 72
 INTERRUPTED = 130
 
 
@@ -71,7 +79,8 @@ def follow(runs: Sequence[RunDir], labels: Sequence[str], runs_dir: Path) -> Non
             return
         if all(known[run] == "queued" for run in left):
             why = _why(left[0], runs_dir)
-            if why not in (reason, ""):
+            # One of ours that has just ended may be named still.
+            if why not in (reason, "") and not any(run.run_id in why for run in runs):
                 tell(f"the next run waits: {why}")
             reason = why or reason
             keep_alive(left[0])
@@ -106,30 +115,47 @@ def interrupted(name: str, verb: str) -> int:
 
 
 def print_study(
-    options: Namespace, sheet: Sheet, runs: Sequence[Measured], more: Mapping[str, object], drawn: Sequence[str]
+    options: Namespace, sheet: Sheet, runs: Sequence[Measured], more: Mapping[str, object], picture: Sequence[str]
 ) -> int:
     """Prints the table and, on a terminal, the chart; or all as JSON. Returns the exit code."""
     if options.json:
         facts = {"title": sheet.title, **more, "rows": sheet.facts, "runs": [run_facts(run) for run in runs]}
         print(json.dumps({**facts, "notes": sheet.notes}, indent=2))
     else:
-        is_terminal = sys.stdout.isatty()
-        print(sheet.title, "", *sheet.lines(get_terminal_size().columns if is_terminal else sys.maxsize), sep="\n")
-        if is_terminal and drawn:
-            print("", *drawn, sep="\n")
-        print("", *sheet.notes, sep="\n")
+        width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+        print(sheet.title, "", *sheet.lines(width), sep="\n")
+        if picture:
+            print("", *picture, sep="\n")
+        print("", *(line for note in sheet.notes for line in wrap(note, width, subsequent_indent="  ")), sep="\n")
     statuses = {run.info.status for run in runs}
     return 1 if statuses & {"failed", "lost"} else 3 if "stopped" in statuses else 0
 
 
-def chart_columns() -> int:
-    """Returns how many cells wide a chart on the terminal is."""
-    return max(LEAST_COLUMNS, min(MOST_COLUMNS, get_terminal_size().columns - 10))
+def drawn(make: Callable[[int, int], Chart | None], x_label: str, legend: str) -> list[str]:
+    """Returns a chart for the terminal, of so many columns of dots and lines of cells; nothing if stdout is none."""
+    if not sys.stdout.isatty():
+        return []
+    around = LABEL_CELLS + len(x_label) + 4
+    columns = max(LEAST_COLUMNS, min(MOST_COLUMNS, get_terminal_size().columns - around))
+    chart = make(2 * columns, CHART_LINES)
+    lines = [*plain_chart(chart, columns, CHART_LINES, x_label), legend] if chart and not chart.is_empty else []
+    is_ascii = wants_ascii(read_settings()[0].unicode, os.environ)
+    return [to_ascii(line) for line in lines] if is_ascii else lines
 
 
-def write_tables(files: Mapping[str, Path], sheet: Sheet, *, force: bool) -> None:
-    """Writes CSV and Markdown where asked for."""
-    for name, text in (("csv", sheet.to_csv), ("markdown", sheet.to_markdown)):
+def write_files(
+    files: Mapping[str, Path], sheet: Sheet, shown: Sequence[Measured], picture: str, *, force: bool
+) -> None:
+    """Writes CSV, Markdown and the report where asked for; the report has the curves of `shown`."""
+
+    def page() -> str:
+        from tuiapp.library.report import read_runs
+        from tuiapp.library.report_html import to_html
+
+        runs = [run.info.directory for run in whole(shown)][:MOST]
+        return to_html(read_runs(runs), time.strftime("%Y-%m-%d %H:%M:%S %Z"), sheet, picture)
+
+    for name, text in (("csv", sheet.to_csv), ("markdown", sheet.to_markdown), ("report", page)):
         if name in files:
             with put_in_place(files[name], force=force) as temporary:
                 temporary.write_text(text(), encoding="utf-8")

@@ -13,7 +13,7 @@ from trainers.state.curves import ALL, Curves
 from trainers.state.known_metrics import metric
 from trainers.state.series import Floats
 from trainers.state.text import sanitize
-from tuiapp.view.axes import step_ticks
+from tuiapp.view.axes import Ticks, step_ticks
 from tuiapp.view.chart import Chart, ChartOptions, Curve, Line, build_lines
 from tuiapp.view.palette import series_color
 
@@ -47,12 +47,36 @@ def draw_figure(runs: Sequence[tuple[str, int, Curves]], name: str, *, standalon
         f"<title>{_text(shown.label)}</title>",
         f"<style>{style()}</style>" if standalone else "",
         f'<text class="name" x="{LEFT}" y="20">{_text(shown.label)}</text>',
-        _axes(chart),
+        _axes(chart, step_ticks(*chart.x_range, X_TICKS), "step"),
     ]
     parts += [_band(curve, chart) for curve in chart.curves if alone and curve.label == name]
     parts += [_path(curve, chart, thin=curve.label != name) for curve in chart.curves]
     parts += [_legend(chart, name, runs), "</svg>"]
     return "\n".join(part for part in parts if part)
+
+
+def draw_scaling(chart: Chart, unit: str) -> str:
+    """Returns the SVG of a scaling study's chart, `COLUMNS` wide: points with their spread, and the ideal line."""
+    measured, linear = chart.curves[0], chart.raw[0]
+    known = np.flatnonzero(~np.isnan(measured.middle))
+    points = zip(*(_points(known, each, chart) for each in (measured.middle, measured.low, measured.high)), strict=True)
+    marks = []
+    for point, low, high in points:
+        x, y = point.split()
+        marks += [f'<circle class="f0" cx="{x}" cy="{y}" r="3"/>', f'<path class="curve c0" d="M{low}L{high}"/>']
+    ends = "L".join(_points(np.flatnonzero(~np.isnan(linear.middle)), linear.middle, chart))
+    parts = [
+        f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        "<title>speed-up</title>",
+        f'<text class="name" x="{LEFT}" y="20">speed-up ({_text(unit)}) over devices</text>',
+        _axes(chart, chart.x_ticks, "devices"),
+        f'<path class="curve thin c1" stroke-dasharray="{DASHES[1]}" d="M{ends}"/>',
+        _path(measured, chart, thin=False),
+        *marks,
+        f'<text x="{RIGHT}" y="20" text-anchor="end">dashed: linear; bars: least and most</text>',
+        "</svg>",
+    ]
+    return "\n".join(parts)
 
 
 def style() -> str:
@@ -86,19 +110,19 @@ def _heights(values: Floats, chart: Chart) -> Floats:
     return BOTTOM - (values - bottom) / (top - bottom) * (BOTTOM - TOP)
 
 
-def _axes(chart: Chart) -> str:
+def _axes(chart: Chart, x_ticks: Ticks, name: str) -> str:
     parts = []
     for value, label in chart.y_ticks:
         y = _heights(np.array(value), chart)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_text(label)}</text>')
     left, right = chart.x_range
-    for value, label in step_ticks(left, right, X_TICKS):
+    for value, label in x_ticks:
         x = LEFT + (value - left) / (right - left) * (RIGHT - LEFT)
         # A label at the edge must not be cut off.
         anchor = "middle" if x + 4 * len(label) < WIDTH else "end"
         parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 18}" text-anchor="{anchor}">{_text(label)}</text>')
-    parts.append(f'<text x="{RIGHT}" y="{HEIGHT - 4}" text-anchor="end">step</text>')
+    parts.append(f'<text x="{RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{name}</text>')
     return "\n".join(parts)
 
 

@@ -1,14 +1,23 @@
-"""A scaling study in words."""
+"""A scaling study in words, and its curve against the ideal line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log2
+
+import numpy as np
 
 from trainers.experiments.group_study import GroupStudy
 from trainers.experiments.measured import Measured
 from trainers.experiments.scaling import ScalingRow, scaling_rows, unit_of
 from trainers.state.text import MISSING, format_bytes, format_count, format_percent
+from tuiapp.view.chart import BAND, Chart, Curve
 from tuiapp.view.study import Sheet, counted_words, missing_notes, rate_words, spread_words
+
+MARGIN = 12
+"""Columns of dots at the right, for the curves' names."""
+SPEEDUPS = tuple(factor * 2**power for power in range(-4, 14) for factor in (1, 1.25, 1.5, 1.75))
+"""Numbers for the axis."""
 
 
 def scaling_sheet(name: str, study: GroupStudy, runs: Sequence[Measured]) -> tuple[Sheet, list[ScalingRow]]:
@@ -78,3 +87,34 @@ def _notes(study: GroupStudy, unit: str, rows: Sequence[ScalingRow]) -> list[str
     elif rows:
         notes.append("waiting is not known: only backends with DDP on two ranks or more tell it")
     return notes
+
+
+def scaling_chart(rows: Sequence[ScalingRow], *, columns: int, lines: int, margin: int = MARGIN) -> Chart | None:
+    """Draws speed-up over devices, both logarithmic: the ideal one is a straight line, dotted; None for a single point.
+
+    The measured curve's bounds are the least and the greatest speed-up. `columns` are of dots, `lines` of cells.
+    """
+    known = [(row.ideal, row.speedup) for row in rows if row.speedup]
+    if len(known) < 2:
+        return None
+    right = log2(max(row.ideal for row in rows))
+    last = columns - 1 - margin
+    low, middle, high, ideal, breaks = (np.full(columns, np.nan) for _ in range(5))
+    breaks[:] = 0.0
+    for factor, speedup in known:
+        place = round(log2(factor) / right * last)
+        low[place], middle[place], high[place] = (log2(value) for value in speedup[1::-1] + speedup[2:3])
+    ideal[[0, last]] = 0.0, right
+    bottom, top = min(0.0, float(np.nanmin(low))), max(right, float(np.nanmax(high)))
+    pad = 0.04 * (top - bottom)
+    chart = Chart(
+        curves=[Curve("measured", 0, middle, low, high, breaks)],
+        raw=[Curve("linear", BAND, ideal, ideal, ideal, breaks)],
+        x_range=(0.0, right * (columns - 1) / last),
+        y_range=(bottom - pad, top + pad),
+    )
+    chart.x_ticks = [(log2(row.ideal), str(row.devices)) for row in rows]
+    places = [(log2(value), f"{value:g}×") for value in SPEEDUPS if bottom - pad <= log2(value) <= top + pad]
+    # The powers of two, and what is between them as long as there is room.
+    chart.y_ticks = places if len(places) <= lines * 2 // 3 else [one for one in places if one[0] == round(one[0])]
+    return chart

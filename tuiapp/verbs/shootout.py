@@ -1,0 +1,112 @@
+"""`tuiapp shootout`: the same training on every backend that can run here."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.interpreters import find_interpreter
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.options import ConfigError
+from trainers.config.placement import place
+from trainers.config.run_config import RunConfig
+from trainers.config.script import subject
+from trainers.experiments.group_study import (
+    GroupStudy,
+    Planned,
+    StudyError,
+    begin_study,
+    check_name,
+    free_name,
+    read_study,
+)
+from trainers.experiments.measured import measure, runs_of_group
+from trainers.experiments.queue import unused
+from trainers.state.text import plural
+from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.queue import queue_checks
+from tuiapp.verbs.sources import read_source, runs_dir
+from tuiapp.verbs.studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
+
+VERB = "shootout"
+
+
+def study_backends(options: Namespace) -> int:
+    """Runs a shoot-out and prints its table, or prints that of an earlier one."""
+    directory, files = runs_dir(options), targets(options)
+    if options.show:
+        check_show(options, VERB)
+        return _print(options, directory, options.show, files)
+    machine = inspect_machine()
+    plans, left_out = _plans(options, machine)
+    for backend, why in left_out.items():
+        tell(f"left out: {backend}: {why}")
+    if not plans:
+        raise StudyError("No backend can run this here.")
+    name = check_name(options.name or free_name(directory, f"{VERB}-{subject(plans[0].config)}"))
+    order = [plan.config.backend for plan in plans]
+    study = GroupStudy(kind="shootout", order=order, left_out=left_out)
+    runs = begin_study(directory, name, study, plans, options.repeat, machine)
+    tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
+    try:
+        follow(runs, order * options.repeat, directory)
+    except KeyboardInterrupt:
+        return interrupted(name, VERB)
+    return _print(options, directory, name, files)
+
+
+def _plans(options: Namespace, machine: Machine) -> tuple[list[Planned], dict[str, str]]:
+    """Returns a run of each backend that can run it, and why the others cannot.
+
+    Raises ConfigError if a backend that the command names cannot.
+    """
+    given = {setting.partition("=")[0].strip() for setting in options.settings}
+    if "backend" in given:
+        raise UsageError("--set backend is one backend: leave it out, --backends has all of them.")
+    base = read_source(options.source, options.settings)
+    if not BACKENDS[base.backend].builtin:
+        raise UsageError("A script has one framework, its own: a shoot-out is of presets and configuration files.")
+    fixed = [] if "devices" in given else [f"devices={_devices(base, machine)}"]
+    # The table has the last evaluation alone; what is saved is deleted with the runs.
+    fixed += [f"{key}=0" for key in ("eval_every", "checkpoint_every") if key not in given]
+    plans, left_out = list[Planned](), dict[str, str]()
+    for backend in options.backends or [name for name, row in BACKENDS.items() if row.builtin]:
+        # What is installed is asked for; `place` refuses only what is known to be missing.
+        find_interpreter(backend, base.python).inspect()
+        settings = [*options.settings, *fixed, f"backend={backend}"]
+        try:
+            config = read_source(options.source, settings, queue_checks(machine))
+        except ConfigError as error:
+            if options.backends:
+                raise
+            left_out[backend] = "; ".join(problem.message for problem in error.problems)
+            continue
+        plans.append(Planned(config, f"shoot-out: {backend} on {plural(config.devices, 'device')}"))
+    return plans, left_out
+
+
+def _devices(config: RunConfig, machine: Machine) -> int:
+    """Returns how many devices all backends get: as many as the configuration has with its own backend."""
+    try:
+        return place(config, unused(machine)).devices
+    except ConfigError:
+        return config.devices
+
+
+def _print(options: Namespace, directory: Path, name: str, files: dict[str, Path]) -> int:
+    study = read_study(directory, name, VERB)
+    # They need numpy.
+    from tuiapp.view.chart import ChartOptions, build_comparison
+    from tuiapp.view.shootout import shootout_sheet
+
+    runs = [measure(run) for run in runs_of_group(directory, name)]
+    sheet, rows = shootout_sheet(name, study, runs)
+    write_files(files, sheet, [row.shown for row in rows], "", force=options.force)
+    curves = [(chr(ord("a") + place), place, row.shown.curves) for place, row in enumerate(rows)]
+    legend = "loss: " + "  ".join(f"{letter} {row.backend}" for (letter, *_), row in zip(curves, rows, strict=True))
+    lines = drawn(
+        lambda columns, lines: build_comparison(curves, ChartOptions(), columns=columns, rows=lines), "step", legend
+    )
+    return print_study(options, sheet, runs, {"study": name, "kind": VERB, "left_out": study.left_out}, lines)
