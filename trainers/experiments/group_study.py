@@ -57,7 +57,7 @@ def begin_study(
     So whatever else the machine does meets them all alike. Raises StudyError if there is a study or group of that name,
     OSError, and as `queue.add`; then nothing stays queued.
     """
-    file, runs = _file(runs_dir, name), list[RunDir]()
+    file, runs = study_file(runs_dir, name), list[RunDir]()
     if file.exists() or runs_of_group(runs_dir, name):
         raise StudyError(f"There is a group {name} already: choose another --name, or print it with --show {name}.")
     try:
@@ -84,7 +84,7 @@ def read_study(runs_dir: Path, name: str, kind: str) -> GroupStudy:
     if name not in known:
         hint = suggest(name, known) or (f" There are: {', '.join(known)}." if known else " There is none yet.")
         raise StudyError(f"There is no study {shown(name)} that tuiapp {kind} has made.{hint}")
-    study = _read(_file(runs_dir, name))
+    study = _read(study_file(runs_dir, name))
     assert study is not None
     return study
 
@@ -93,7 +93,7 @@ def study_names(runs_dir: Path, kind: str) -> list[str]:
     """Returns the names of all studies of a kind."""
     with contextlib.suppress(OSError):
         names = sorted(name for name in os.listdir(runs_dir / "studies") if NAME.fullmatch(name))
-        return [name for name in names if (found := _read(_file(runs_dir, name))) and found.kind == kind]
+        return [name for name in names if (found := _read(study_file(runs_dir, name))) and found.kind == kind]
     return []
 
 
@@ -101,7 +101,7 @@ def free_name(runs_dir: Path, wanted: str) -> str:
     """Returns a name for a new study that none has: the one wanted, or else with a number."""
     base = re.sub(r"[^A-Za-z0-9._-]+", "-", wanted)[: MAX_TAG_CHARACTERS - 4]
     names = (base if number == 1 else f"{base}-{number}" for number in range(1, 1000))
-    return next(name for name in names if not _file(runs_dir, name).parent.exists())
+    return next(name for name in names if not study_file(runs_dir, name).parent.exists())
 
 
 def check_name(name: str) -> str:
@@ -111,7 +111,8 @@ def check_name(name: str) -> str:
     return name
 
 
-def _file(runs_dir: Path, name: str) -> Path:
+def study_file(runs_dir: Path, name: str) -> Path:
+    """Returns where a study's own file is."""
     return runs_dir / "studies" / name / "study.json"
 
 

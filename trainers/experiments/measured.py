@@ -14,6 +14,7 @@ from trainers.contract.events import (
     AnyEvent,
     DeviceSample,
     FrameworkMemory,
+    HostSample,
     Metrics,
     RankSample,
     RankStarted,
@@ -81,6 +82,8 @@ class Measured:
     memory_bytes: int | None = None
     """The most at once: on GPUs what the framework or else the driver counts of all of them, on the CPU the resident
     memory of all ranks, in which pages that they share count for each."""
+    others: float | None = None
+    """Share of the machine's processors that other programs had meanwhile, 0 to 1: they make figures smaller."""
     curves: Curves = field(default_factory=lambda: Curves(by_rank=False))
     """Means over the ranks."""
 
@@ -126,6 +129,7 @@ def measure(run: RunDir) -> Measured:
         waiting=_share(curves, SYNC_WAIT),
         data_wait=_share(curves, DATA_WAIT),
         memory_bytes=meter.memory_bytes,
+        others=meter.others,
         curves=curves,
     )
 
@@ -144,6 +148,9 @@ class _Meter:
         """GPU → used by whomever: a study's runs are alone."""
         self._gpus: set[str] = set()
         self._most_resident = self._most_used = 0
+        self._busy: dict[int, float] = {}
+        """Rank → cores that it uses."""
+        self._others: list[float] = []
 
     def add(self, event: AnyEvent) -> None:
         self.curves.fold([event])
@@ -154,7 +161,11 @@ class _Meter:
                 self._gpus.add(event.uuid)
             case Metrics() if event.is_training and self.first_step_s is None and self._started is not None:
                 self.first_step_s = max(0.0, event.places()[0][1] - self._started)
+            case HostSample() if event.cpu_percent_per_core and not event.node:
+                own = sum(self._busy.values()) / len(event.cpu_percent_per_core)
+                self._others.append(max(0.0, event.cpu_percent / 100 - own))
             case RankSample():
+                self._busy[event.rank] = (event.cpu_percent or 0.0) / 100
                 self._resident[event.rank] = event.rss_bytes
                 self._most_resident = max(self._most_resident, sum(self._resident.values()))
             case FrameworkMemory() if event.peak_bytes is not None:
@@ -162,6 +173,10 @@ class _Meter:
             case DeviceSample() if event.memory_used_bytes is not None and event.uuid in self._gpus:
                 self._used[event.uuid] = event.memory_used_bytes
                 self._most_used = max(self._most_used, sum(self._used.values()))
+
+    @property
+    def others(self) -> float | None:
+        return statistics.fmean(self._others) if self._others else None
 
     @property
     def memory_bytes(self) -> int | None:

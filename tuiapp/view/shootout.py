@@ -17,8 +17,9 @@ from trainers.state.text import (
     join_words,
     plural,
     sanitize,
+    without_directories,
 )
-from tuiapp.view.study import Sheet, counted_words, missing_notes, rate_words, spread_words
+from tuiapp.view.study import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
 
 
 def shootout_sheet(name: str, study: GroupStudy, runs: Sequence[Measured]) -> tuple[Sheet, list[ShootoutRow]]:
@@ -34,23 +35,17 @@ def shootout_sheet(name: str, study: GroupStudy, runs: Sequence[Measured]) -> tu
         heads,
         [_cells(row) for row in rows],
         [_facts(name, row) for row in rows],
-        [*([same] if same else []), *_notes(study, rows), *missing_notes(runs)],
+        [*([same] if same else []), *_notes(study, rows), *busy_notes(runs), *missing_notes(runs)],
     )
     return sheet, rows
 
 
 def _same(config: RunConfig) -> list[str]:
     """What all runs have in common."""
-    batch = f"global batch {config.global_batch_size:,}"
+    names = [sanitize(without_directories(one), 60) for one in (config.model, config.dataset)]
     devices = f"{plural(config.devices, 'device')} ({config.platform})"
-    return [
-        sanitize(config.model, 60),
-        sanitize(config.dataset, 60),
-        devices,
-        batch,
-        config.optimizer,
-        config.precision,
-    ]
+    batch = f"global batch {config.global_batch_size:,}"
+    return [*names, devices, batch, config.optimizer, config.precision, f"seed {config.seed}"]
 
 
 def _cells(row: ShootoutRow) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from trainers.state.text import MISSING, format_percent, format_rate, plural, sa
 from tuiapp.view.run_list import state
 from tuiapp.view.table import Column, plain_table
 
+BUSY = 0.1
+"""Share of the processors that other programs have, from which on it is said."""
 MOST_NAMED = 6
 """Runs that do not count."""
 
@@ -69,6 +71,17 @@ def counted_words(runs: Sequence[Measured]) -> str:
     return str(counted) if counted == len(runs) else f"{counted} of {len(runs)}"
 
 
+def busy_notes(runs: Sequence[Measured]) -> list[str]:
+    """Says how much other programs had of the processors, if that is enough to matter."""
+    known = [run.others for run in whole(runs) if run.others is not None]
+    if not known or max(known) < BUSY:
+        return []
+    from_, to = format_percent(min(known)), format_percent(max(known))
+    return [
+        f"other programs had {from_} to {to} of the processors during these runs: the figures are of a busy machine"
+    ]
+
+
 def missing_notes(runs: Sequence[Measured]) -> list[str]:
     """Says which runs do not count, and why."""
     notes = [
@@ -94,6 +107,7 @@ def run_facts(run: Measured) -> dict[str, object]:
         "waiting": run.waiting,
         "data_wait": run.data_wait,
         "memory_bytes": run.memory_bytes,
+        "others": run.others,
         "loss": run.info.summary.loss,
         "test_accuracy": run.info.summary.test_accuracy,
     }
