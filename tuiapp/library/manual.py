@@ -15,6 +15,7 @@ TOPICS = (
     "run",
     "runs",
     "queue",
+    "scaling",
     "devices",
     "scripts",
     "models",
