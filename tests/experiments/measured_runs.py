@@ -45,7 +45,7 @@ def recorded(
         events.append(RankSample(rank=rank, rss_bytes=(100 + rank) * h.MIB, threads=1, **h.at(2.5)))
         events.append(h.steps(rank, 1, STEPS, last, losses=losses or [1.0] * STEPS, pace=PACE_S))
         if waited is not None:
-            wait = {SYNC_WAIT: [waited * PACE_S]}
+            wait: dict[str, list[float | None]] = {SYNC_WAIT: [waited * PACE_S]}
             events += [Metrics(rank=rank, first_step=step, values=wait, **h.at(last)) for step in (10, 20)]
     summary = Summary(steps=STEPS, examples_per_second=rate, loss=0.5, test_loss=0.6, test_accuracy=0.9, seconds=6.0)
     events.append(RunEnded(status=status, reason="out of memory", summary=summary, **h.at(6.0)))

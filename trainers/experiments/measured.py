@@ -41,11 +41,12 @@ class Spread(NamedTuple):
     median: float
     least: float
     most: float
-    count: int
+    size: int
+    """How many runs."""
 
     def times(self, factor: float) -> Spread:
         """Returns it in another unit."""
-        return Spread(self.median * factor, self.least * factor, self.most * factor, self.count)
+        return Spread(self.median * factor, self.least * factor, self.most * factor, self.size)
 
     @property
     def half(self) -> float:

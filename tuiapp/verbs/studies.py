@@ -81,7 +81,7 @@ def follow(runs: Sequence[RunDir], labels: Sequence[str], runs_dir: Path) -> Non
             why = _why(left[0], runs_dir)
             # One of ours that has just ended may be named still.
             if why not in (reason, "") and not any(run.run_id in why for run in runs):
-                tell(f"the next run waits: {why}")
+                tell(f"not started yet: {why}")
             reason = why or reason
             keep_alive(left[0])
         time.sleep(POLL_S)
@@ -110,7 +110,7 @@ def _words(info: RunInfo) -> list[str]:
 def interrupted(name: str, verb: str) -> int:
     """Tells what became of a study that is followed no more."""
     tell(f"the runs of {name} stay in the queue, and go on. Its table: tuiapp {verb} --show {name}")
-    tell("To take those out of the queue that wait: tuiapp queue clear, or tuiapp queue cancel RUN")
+    tell("To take what waits out of the queue: tuiapp queue cancel RUN …, or tuiapp queue clear for all")
     return INTERRUPTED
 
 

@@ -84,7 +84,7 @@ def _notes(study: GroupStudy, unit: str, rows: Sequence[ScalingRow]) -> list[str
         notes.append("weak scaling: the global batch grows with the devices; the learning rate stays as it is")
     if any(row.waiting is not None for row in rows):
         notes.append("waiting: part of a step in which ranks waited for the gradients of the others, as DDP times it")
-    elif rows:
+    elif any(row.counted for row in rows):
         notes.append("waiting is not known: only backends with DDP on two ranks or more tell it")
     return notes
 

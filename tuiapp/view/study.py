@@ -62,7 +62,7 @@ def rate_words(found: Spread | None) -> str:
 
 def spread_words(found: Spread | None) -> str:
     """Formats half the range over the median: "± 3.1 %"; of a single run it is not known."""
-    return f"± {format_percent(found.half, 1)}" if found and found.count > 1 else MISSING
+    return f"± {format_percent(found.half, 1)}" if found and found.size > 1 else MISSING
 
 
 def counted_words(runs: Sequence[Measured]) -> str:
