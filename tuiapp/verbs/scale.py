@@ -42,7 +42,7 @@ def study_scaling(options: Namespace) -> int:
     if len(counts) < 2:
         raise UsageError("One number of devices alone shows no scaling: give several, as --devices 1,2.")
     plans = [_plan(options, devices, counts[0], machine) for devices in counts]
-    name = check_name(options.name or free_name(directory, f"{VERB}-{subject(plans[0].config)}"))
+    name = check_name(options.name or free_name(directory, f"{VERB}-{subject(plans[0].config).removesuffix('.py')}"))
     runs = begin_study(directory, name, GroupStudy(kind="scale", weak=options.weak), plans, options.repeat, machine)
     tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
     labels = [f"{plural(devices, 'device')}" for _ in range(options.repeat) for devices in counts]

@@ -75,6 +75,8 @@ def _facts(name: str, mode: str, unit: str, row: ScalingRow) -> dict[str, object
 
 def _notes(study: GroupStudy, unit: str, rows: Sequence[ScalingRow]) -> list[str]:
     steady = "after the first epoch, or the first tenth of the steps, without evaluations and checkpoints"
+    if unit == "steps/s":
+        steady = "by the clock after the first tenth of its steps"
     least = rows[0].devices if rows else 1
     notes = [
         f"{unit}: median of the runs, each {steady}; spread: half of the range over the median",
