@@ -25,7 +25,7 @@ from tuiapp.library.find import find_runs, titled
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.palette import Palette, system_commands
 from tuiapp.screens.preferences import UNREADABLE_THEMES, Preferences
-from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun, RunLaunched
+from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun, OpenStudy, RunLaunched, SweepQueued
 from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on, freeze_gc
 from tuiapp.terminal.key_queue import KeyQueue
@@ -215,6 +215,22 @@ class TuiApp(ReliableTimers, App[None]):
         self.show_run(event.run)
         # Not before: keys that wait for the launch are for the run's screen.
         self._form().end_launch()
+
+    @on(SweepQueued)
+    def _open_sweep(self, event: SweepQueued) -> None:
+        from tuiapp.screens.runs import RunsScreen
+
+        self.action_show_runs()
+        if isinstance(self.screen, RunsScreen):
+            self.screen.filter_by(f"group:{event.study}")
+        self.notify(f"{event.study}: {event.runs} runs queued.", markup=False)
+        self._form().end_launch()
+
+    @on(OpenStudy)
+    def _open_study(self, event: OpenStudy) -> None:
+        from tuiapp.screens.study import StudyScreen
+
+        self._push(StudyScreen(self._runs_dir, event.name))
 
     @on(OpenRun)
     def _open(self, event: OpenRun) -> None:

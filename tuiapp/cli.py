@@ -77,7 +77,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         # argparse takes a value that is one word and begins with a dash, as --exclusive, for an option of its own.
         place = words.index("--slurm")
         words[place : place + 2], end = [f"--slurm={words[place + 1]}"], end - 1
-    if end < len(words) and {"run", "save", "add", "scale"} & set(words[:end]):
+    if end < len(words) and {"run", "save", "add", "sweep", "scale"} & set(words[:end]):
         return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
     if unknown:
@@ -143,7 +143,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_watching(verbs)
     _add_records(verbs)
     _add_queue(verbs)
-    _add_studies(verbs)
+    _add_sweep(verbs)
+    _add_study(verbs)
+    _add_measured_studies(verbs)
     _add_presets(verbs)
     _add_settings(verbs)
     _add_environments(verbs)
@@ -357,7 +359,7 @@ def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     action("clear", "clear_queue", "take all runs out of the queue")
 
 
-def _add_studies(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_measured_studies(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     scale = verbs.add_parser(
         "scale",
         help="measure how a training gets faster with more devices",
@@ -399,6 +401,74 @@ def _studying(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", metavar="FILE", help="write an HTML page with the table and curves, too")
     parser.add_argument("--force", action="store_true", help="overwrite these files")
     _runs_dir(parser, again=True)
+
+
+def _add_sweep(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    sweep = verbs.add_parser(
+        "sweep",
+        help="queue a run of every combination of values, or search among them",
+        epilog="A, B: values; A..B a range; log:A..B one by factors; A..B:N N values of it. "
+        "What follows -- are a script's own arguments, in which {KEY} stands for its value.",
+    )
+    sweep.add_argument("source", nargs="?", metavar="PRESET|FILE|SCRIPT", help="as of tuiapp run")
+    sweep.add_argument("--like", metavar="RUN", help="begin with that run's configuration")
+    through = "values of a key: learning_rate=0.1,0.01 or seed=0..4; may be repeated"
+    sweep.add_argument("--grid", action="append", default=[], metavar="KEY=VALUES", help=through)
+    between = "what to search: learning_rate=log:1e-5..1e-1 or optimizer=sgd,adam; may be repeated"
+    sweep.add_argument("--search", action="append", default=[], metavar="KEY=RANGE", help=between)
+    _set(sweep)
+    sweep.add_argument("--name", metavar="STUDY", help="what to call it; default: the preset's name and a number")
+    sweep.add_argument("--tag", action="append", default=[], metavar="TAG", dest="tags", help="may be repeated")
+    sweep.add_argument("--trials", type=arguments.count, default=0, metavar="N", help="of a search: runs in all")
+    at_a_time = "of a search: runs at a time (default: as many as fit); with Slurm: jobs at a time"
+    sweep.add_argument("--parallel", type=arguments.count, default=0, metavar="N", help=at_a_time)
+    sweep.add_argument("--metric", metavar="NAME", help="what is best; default: as the key best, or earlier runs")
+    rises = sweep.add_mutually_exclusive_group()
+    rises.add_argument("--maximize", dest="rises", action="store_true", default=None, help="more of it is better")
+    rises.add_argument("--minimize", dest="rises", action="store_false", default=None, help="less of it is better")
+    sampler = "of a search: tpe (default) or random"
+    sweep.add_argument("--sampler", choices=("tpe", "random"), metavar="NAME", help=sampler)
+    prune = "of a search: stop hopeless runs by median (default), hyperband or none"
+    sweep.add_argument("--prune", choices=("median", "hyperband", "none"), metavar="NAME", help=prune)
+    sweep.add_argument("--storage", metavar="URL", help="of a search: a database of Optuna's; default: its journal")
+    sweep.add_argument("--priority", type=int, default=0, metavar="N", help="higher ones start first; default 0")
+    sweep.add_argument("--retry", type=arguments.count, default=0, metavar="N", help="as of tuiapp queue add")
+    sweep.add_argument("--hold", action="store_true", help="of a grid: keep its runs in the queue until released")
+    _launching(sweep)
+    _json(sweep)
+    _runs_dir(sweep, again=True)
+    sweep.set_defaults(does="sweep:begin_sweep")
+
+
+def _add_study(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    study = verbs.add_parser("study", help="what sweeps have come to: list, show, export, resume, best, stop")
+    _json(study)
+    _runs_dir(study, again=True)
+    study.set_defaults(does="study:list_studies")
+    actions = study.add_subparsers(title="actions", metavar="ACTION")
+
+    def action(name: str, does: str, words: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = actions.add_parser(name, help=words)
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+        _runs_dir(parser, again=True)
+        parser.set_defaults(does=f"study:{does}")
+        if name != "list":
+            parser.add_argument("name", metavar="STUDY", help="a study, or a group of runs")
+        return parser
+
+    action("list", "list_studies", "list them (the default)")
+    action("show", "show_study", "show its trials, the best first, and the objective against each key")
+    export = action("export", "export_study", "write its trials as a table")
+    export.add_argument("--format", choices=("csv", "json"), metavar="FORMAT", help="csv (default) or json")
+    export.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
+    export.add_argument("--force", action="store_true", help="overwrite FILE")
+    resume = action("resume", "resume_study", "go on: with more trials, or with what a grid lacks")
+    resume.add_argument("--trials", type=arguments.count, default=0, metavar="N", help="how many more")
+    resume.add_argument("--hold", action="store_true", help="of a grid: keep its runs in the queue until released")
+    best = action("best", "save_best", "print its best run")
+    best.add_argument("--save", metavar="PRESET", help="save its configuration as a preset")
+    best.add_argument("--force", action="store_true", help="overwrite a preset of that name")
+    action("stop", "end_study", "end it: cancel what waits, stop what runs")
 
 
 def _describing(parser: argparse.ArgumentParser) -> None:

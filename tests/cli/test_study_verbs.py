@@ -227,7 +227,7 @@ def test_the_table_of_a_shoot_out(tuiapp: Command, runs_dir: Path, tmp_path: Pat
 
 
 def test_following_tells_each_start_and_end_once(runs_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tuiapp.verbs.studies import follow
+    from tuiapp.verbs.measured_studies import follow
 
     runs = [recorded(runs_dir, 1), recorded(runs_dir, 2, devices=2, status="failed")]
     follow(runs, ["1 device", "2 devices"], runs_dir)

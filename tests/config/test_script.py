@@ -15,8 +15,8 @@ from trainers.config.placement import place
 from trainers.config.plan import make_plan, read_plan, write_plan
 from trainers.config.relevance import inapplicable_keys
 from trainers.config.run_config import RunConfig, build_config, to_mapping
-from trainers.config.script import command, data_name, read_code, short_command, subject
-from trainers.config.script_syntax import compile_pattern, program_name, read_environment, split_words
+from trainers.config.script import command, data_name, read_code, short_command, subject, variables
+from trainers.config.script_syntax import compile_pattern, program_name, read_environment, read_values, split_words
 from trainers.contract.rundir import RUN_ID, make_run_dir
 
 GPUS = tuple(Gpu(index=index, uuid=f"GPU-{index}", name="H200") for index in range(5))
@@ -161,3 +161,24 @@ def test_the_runs_name(tmp_path: Path, name: str, slug: str) -> None:
     assert f"-script-{slug}-" in run.run_id
     assert RUN_ID.fullmatch(run.run_id)
     assert program_name(f"/a/b/{name}") == name
+
+
+def test_values_take_the_place_of_their_names(script: RunConfig, machine: Machine) -> None:
+    given = {"arguments": "--lr {lr} --json '{\"a\": {n}}' {other} {text}", "values": "lr=0.1 n=3 text='a b'"}
+    placed = place(build_config({**to_mapping(script), **given, "environment": "A=1"}), machine)
+    assert command(placed, "python")[3:] == ["--lr", "0.1", "--json", '{"a": 3}', "{other}", "a b"]
+    own = {"TUIAPP_CONFIG_lr": "0.1", "TUIAPP_CONFIG_n": "3", "TUIAPP_CONFIG_text": "a b"}
+    assert variables(placed) == {**own, "A": "1"}
+    assert read_values(placed.values) == {"lr": 0.1, "n": 3, "text": "a b"}
+    with pytest.raises(ConfigError, match="sets no variable"):
+        build_config({**to_mapping(script), "values": "lr"})
+
+
+def test_a_script_finds_its_values_in_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainers.script import tracking
+
+    monkeypatch.setenv("TUIAPP_MODE", "disabled")
+    for name, value in {"lr": "0.1", "layers": "3", "amp": "true", "name": "base"}.items():
+        monkeypatch.setenv(f"TUIAPP_CONFIG_{name}", value)
+    run = tracking.init(config={"lr": 5, "own": 1})
+    assert dict(run.config) == {"lr": 0.1, "own": 1, "layers": 3, "amp": True, "name": "base"}

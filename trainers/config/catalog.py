@@ -328,8 +328,8 @@ BACKENDS = {
             takes_listener=False,
             builtin=False,
             keys=(
-                "script", "arguments", "processes", "working_directory", "environment", "output_pattern",
-                "tensorboard_dir", "stop_grace_s",
+                "script", "arguments", "values", "processes", "working_directory", "environment",
+                "output_pattern", "tensorboard_dir", "stop_grace_s",
             ),
         ),
     )

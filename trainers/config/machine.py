@@ -222,3 +222,12 @@ def interface_of(address: str) -> str:
     return next(
         (name for name, some in psutil.net_if_addrs().items() if any(one.address == address for one in some)), ""
     )
+
+
+def unused(machine: Machine) -> Machine:
+    """The machine as it would be if nobody used its GPUs: a run that waits may have any."""
+    gpus = [
+        msgspec.structs.replace(gpu, memory_used_bytes=0 if gpu.memory_total_bytes else None, processes=())
+        for gpu in machine.gpus
+    ]
+    return msgspec.structs.replace(machine, gpus=tuple(gpus))

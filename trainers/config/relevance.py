@@ -6,13 +6,13 @@ along with that; the run.toml of a launched run is accepted as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, takes
 from trainers.config.options import Problem, Value, format_value
-from trainers.config.run_config import OPTIONS, RunConfig, to_mapping
+from trainers.config.run_config import OPTIONS, Check, RunConfig, build_config, to_mapping
 
 _WITH_MODELS = {"sync_batch_norm": tuple(model.name for model in MODELS.values() if model.batch_norm)}
 """Key → the models that it affects."""
@@ -40,6 +40,17 @@ def check_inapplicable(config: RunConfig, given: Iterable[str]) -> list[Problem]
     """Reports keys in `given`, those set explicitly, that would be ignored."""
     values = to_mapping(config)
     return [_problem(key, values) for key in sorted(inapplicable_keys(values) & set(given))]
+
+
+def with_changes(base: Mapping[str, object], changes: Mapping[str, object], checks: Sequence[Check] = ()) -> RunConfig:
+    """Builds a configuration from another's values and changes; what these leave without effect is reset.
+
+    Raises ConfigError, also for a change that would have no effect.
+    """
+    values = {**base, **changes}
+    for key in inapplicable_keys(values) - inapplicable_keys(base) - changes.keys():
+        values[key] = OPTIONS[key].default
+    return build_config(values, checks=[*checks, lambda config: check_inapplicable(config, changes)])
 
 
 def check_file(config: RunConfig) -> list[Problem]:

@@ -49,6 +49,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Annotated[
         str, Option("Trainer", "Arguments", "as after its name in a shell", text="line", only=_with_key("arguments"))
     ] = ""
+    values: Annotated[
+        str, Option("Trainer", "Values", "of {lr} in arguments: lr=0.1 k=3", text="line", only=_with_key("values"))
+    ] = ""
     processes: Annotated[
         str,
         Option(
@@ -164,7 +167,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
     learning_rate: Annotated[
-        float, Option("Optimization", "Learning rate", "", above=0, maximum=100, aliases=("lr",))
+        float,
+        Option(
+            "Optimization", "Learning rate", "several are a sweep: 0.1, 0.01", above=0, maximum=100, aliases=("lr",)
+        ),
     ] = 0.001
     momentum: Annotated[
         float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
@@ -357,6 +363,7 @@ def _check_script(config: RunConfig) -> list[Problem]:
     readers: dict[str, Callable[[str], object]] = {
         "script": check_name,
         "arguments": split_words,
+        "values": read_environment,
         "environment": read_environment,
         "output_pattern": compile_pattern,
     }

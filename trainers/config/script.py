@@ -12,7 +12,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.options import Problem, suggest
 from trainers.config.run_config import RunConfig
-from trainers.config.script_syntax import MODULE, program_name, split_words
+from trainers.config.script_syntax import CONFIG_VARIABLE, MODULE, fill_in, program_name, read_environment, split_words
 
 MAX_CODE_BYTES = 1 << 20
 """A longer script is not copied into the run's directory."""
@@ -86,7 +86,7 @@ def command(config: RunConfig, python: str) -> list[str]:
     """The command of every rank of a placed configuration, in an interpreter."""
     named = config.script.startswith(MODULE)
     program = ["-m", config.script.removeprefix(MODULE)] if named else [config.script]
-    return [python, "-u", *program, *split_words(config.arguments)]
+    return [python, "-u", *program, *_arguments(config)]
 
 
 def short_command(config: RunConfig) -> str:
@@ -94,7 +94,18 @@ def short_command(config: RunConfig) -> str:
     named = config.script.startswith(MODULE)
     program = ["-m", program_name(config.script)] if named else [program_name(config.script)]
     interpreter = os.path.basename(config.python) or "python"
-    return shlex.join([interpreter, *program, *split_words(config.arguments)])
+    return shlex.join([interpreter, *program, *_arguments(config)])
+
+
+def _arguments(config: RunConfig) -> list[str]:
+    values = read_environment(config.values)
+    return [fill_in(word, values) for word in split_words(config.arguments)]
+
+
+def variables(config: RunConfig) -> dict[str, str]:
+    """The environment variables that a configuration gives its script."""
+    values = {f"{CONFIG_VARIABLE}{name}": value for name, value in read_environment(config.values).items()}
+    return {**values, **read_environment(config.environment)}
 
 
 def read_code(config: RunConfig) -> tuple[str, bytes] | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 
-from trainers.config.options import shown
+from trainers.config.options import WORDS, read_number, shown
 
 MODULE = "module:"
 """Before the name of a module that is run with `python -m`."""
@@ -21,6 +22,8 @@ ESCAPES = re.compile(
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\t")}
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BRACES = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def split_words(text: str) -> list[str]:
@@ -41,6 +44,30 @@ def read_environment(text: str) -> dict[str, str]:
             raise ValueError(f"{shown(word)} sets no variable; write NAME=VALUE, separated by spaces.")
         variables[name] = value
     return variables
+
+
+CONFIG_VARIABLE = "TUIAPP_CONFIG_"
+"""Environment variables with the values of a configuration begin so, followed by a value's name as it is written."""
+
+
+def read_values(text: str) -> dict[str, bool | int | float | str]:
+    """Reads `lr=0.1 layers=3`, as `read_environment`; what looks like a number, true or false is one."""
+    return {name: as_value(value) for name, value in read_environment(text).items()}
+
+
+def as_value(text: str) -> bool | int | float | str:
+    """A value that a text stands for, where nobody has declared what kind it is of."""
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    try:
+        return int(text) if _WHOLE.fullmatch(text) else read_number(text)
+    except ValueError:
+        return text
+
+
+def fill_in(word: str, values: Mapping[str, str]) -> str:
+    """Puts values into the place of their names in braces; braces around anything else stay."""
+    return _BRACES.sub(lambda found: values.get(found[1], found[0]), word)
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:

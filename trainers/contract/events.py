@@ -296,13 +296,17 @@ class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):
     """As `faulthandler` writes them, the main thread last, control characters replaced; at most 64 KiB."""
 
 
+PRUNED: Literal["pruned"] = "pruned"
+"""What a search gives as the reason for which it stops a run."""
+
+
 class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
     now: bool = False
     """True: at once; False: after the step that all ranks agree on."""
     save: bool = False
     """A checkpoint is saved before the end."""
     by: str = ""
-    """Source of the request: "command", "SIGTERM", "nan_policy", "removal", "Slurm", "Slurm's time limit"."""
+    """Source of the request: "command", "SIGTERM", "nan_policy", "removal", "Slurm", "Slurm's time limit", `PRUNED`."""
     agreed: bool = False
     """Whether the ranks agree on a step and end by themselves; a script's that do not ask get SIGTERM."""
 

@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias, get_args
 
 from trainers.config.files import write_atomically
 
-Command: TypeAlias = Literal["stop", "stop-now", "checkpoint", "job-ends", "time-limit"]
-"""The last two are a run's own Slurm job's, and stop it as "stop" does."""
+Command: TypeAlias = Literal["stop", "stop-now", "checkpoint", "job-ends", "time-limit", "pruned"]
+"""The last three stop a run as "stop" does: its own Slurm job ends, and a search has given it up."""
 
 
 def send(commands_dir: Path, command: Command) -> None:

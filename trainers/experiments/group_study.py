@@ -21,14 +21,7 @@ from trainers.contract.about import MAX_TAG_CHARACTERS, About
 from trainers.contract.rundir import RunDir
 from trainers.experiments.measured import runs_of_group
 from trainers.experiments.queue import QueueError, add, cancel
-
-MAX_FILE_BYTES = 1 << 20
-NAME = re.compile(rf"(?![.-])[A-Za-z0-9._-]{{1,{MAX_TAG_CHARACTERS}}}")
-NAME_RULE = f"1 to {MAX_TAG_CHARACTERS} letters, digits, '.', '_' or '-', the first one no '.' or '-'"
-
-
-class StudyError(ValueError):
-    """A study cannot be made or is not there; the message says why, and what to do."""
+from trainers.experiments.study import MAX_FILE_BYTES, NAME, NAME_RULE, StudyError, studies_dir
 
 
 class GroupStudy(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +85,7 @@ def read_study(runs_dir: Path, name: str, kind: str) -> GroupStudy:
 def study_names(runs_dir: Path, kind: str) -> list[str]:
     """Returns the names of all studies of a kind."""
     with contextlib.suppress(OSError):
-        names = sorted(name for name in os.listdir(runs_dir / "studies") if NAME.fullmatch(name))
+        names = sorted(name for name in os.listdir(studies_dir(runs_dir)) if NAME.fullmatch(name))
         return [name for name in names if (found := _read(study_file(runs_dir, name))) and found.kind == kind]
     return []
 
@@ -113,7 +106,7 @@ def check_name(name: str) -> str:
 
 def study_file(runs_dir: Path, name: str) -> Path:
     """Returns where a study's own file is."""
-    return runs_dir / "studies" / name / "study.json"
+    return studies_dir(runs_dir) / name / "study.json"
 
 
 def _read(file: Path) -> GroupStudy | None:

@@ -32,6 +32,7 @@ from trainers.experiments.holders import cpu_slots, held_by, live_runs
 from trainers.experiments.placing import Facts, Held, Start, decide, forecast
 from trainers.experiments.queue import Outlook, files_of, has_started, has_work, put, write_outlook
 from trainers.experiments.starter import note_started
+from trainers.experiments.sweep import keep_searches
 from trainers.experiments.transient import is_transient
 from trainers.state.summary import read_config, summarise
 
@@ -84,7 +85,10 @@ class Keeper:
 
     def _is_done(self) -> bool:
         waits = any(not one.waiting.held for one in self._queue)
-        return not waits and not self._starters and not any(one.waiting.retry for one in self._kept.values())
+        retries = any(one.waiting.retry for one in self._kept.values())
+        # A search that was killed has left runs without one that follows them.
+        searched = keep_searches(self._runs_dir)
+        return not (waits or self._starters or retries or searched)
 
     def _settle(self) -> None:
         """Waits for what a keeper that was killed was just starting: which GPUs that has is not known before."""

@@ -14,11 +14,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from trainers.config.files import make_private, read_limited, write_atomically
-from trainers.config.machine import Machine, inspect_machine
+from trainers.config.machine import Machine, inspect_machine, unused
 from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import About
@@ -67,7 +68,7 @@ def files_of(runs_dir: Path) -> _Files:
     return _Files(runs_dir)
 
 
-def add(
+def enqueue(
     config: RunConfig,
     runs_dir: Path,
     about: About | None = None,
@@ -79,7 +80,7 @@ def add(
     parallel: int = 0,
     held: bool = False,
 ) -> RunDir:
-    """Puts a new run at the end of the queue, and sees to it that the queue has a keeper; returns its directory.
+    """Puts a new run at the end of the queue; returns its directory. `start_keeper` sees to it that it starts.
 
     The configuration is checked as at a launch, but for what is busy now; GPUs that it does not name are chosen when it
     starts. `Waiting` says what the other arguments are. Raises ConfigError, LaunchError.
@@ -108,6 +109,12 @@ def add(
         put(run, waiting)
     finally:
         os.close(lock)
+    return run
+
+
+def add(config: RunConfig, runs_dir: Path, about: About | None = None, **place: Any) -> RunDir:
+    """As `enqueue`, and sees to it that the queue has a keeper."""
+    run = enqueue(config, runs_dir, about, **place)
     start_keeper(runs_dir)
     return run
 
@@ -124,15 +131,6 @@ def append(run: RunDir, event: Event) -> None:
     journal = JournalWriter(run.journal)
     journal.append([event], durable=True)
     journal.close()
-
-
-def unused(machine: Machine) -> Machine:
-    """The machine as it would be if nobody used its GPUs: a run that waits may have any."""
-    gpus = [
-        msgspec.structs.replace(gpu, memory_used_bytes=0 if gpu.memory_total_bytes else None, processes=())
-        for gpu in machine.gpus
-    ]
-    return msgspec.structs.replace(machine, gpus=tuple(gpus))
 
 
 def change(runs_dir: Path, run: RunDir, **fields: object) -> None:

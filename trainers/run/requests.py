@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from trainers.contract import mailbox
-from trainers.contract.events import CheckpointRequested, StopRequested
+from trainers.contract.events import PRUNED, CheckpointRequested, StopRequested
 from trainers.contract.rundir import HeldDirectory, RunDir
 
 Request: TypeAlias = StopRequested | CheckpointRequested
@@ -20,7 +20,7 @@ MOVED_S = 30.0
 """A directory that was moved may come back, or a link may replace it: the run gives up after this long."""
 
 
-_BY = {"job-ends": "Slurm", "time-limit": "Slurm's time limit"}
+_BY = {"job-ends": "Slurm", "time-limit": "Slurm's time limit", PRUNED: PRUNED}
 
 
 class Requests:
@@ -45,7 +45,9 @@ class Requests:
                 found.append(CheckpointRequested(by="command"))
             else:
                 now = command == "stop-now"
-                found.append(StopRequested(now=now, save=not now, by=_BY.get(command, "command")))
+                # What a search gives up is not worth a checkpoint.
+                save = not now and command != PRUNED
+                found.append(StopRequested(now=now, save=save, by=_BY.get(command, "command")))
         if not self._removed and self._is_given_up():
             # Nobody could see or stop it.
             self._removed = True

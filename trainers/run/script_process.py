@@ -19,8 +19,7 @@ import msgspec
 
 from trainers.config.files import read_end
 from trainers.config.plan import Plan
-from trainers.config.script import command
-from trainers.config.script_syntax import read_environment
+from trainers.config.script import command, variables
 from trainers.contract.rundir import RunDir
 from trainers.run import wire
 from trainers.run.place import Place
@@ -94,7 +93,7 @@ def script_start(run: RunDir, plan: Plan) -> ScriptStart:
         command=command(config, plan.python or sys.executable),
         working_directory=config.working_directory,
         world_size=plan.processes if config.processes == "per-device" or config.nodes > 1 else None,
-        variables=read_environment(config.environment),
+        variables=variables(config),
         run_id=run.run_id,
         nodes=config.nodes,
     )

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from trainers.contract.events import Event, LogLine, StopRequested
+from trainers.contract.events import PRUNED, Event, LogLine, StopRequested
 from trainers.run.agreement import Agreement, Voter
 
 STOP_GRACE_S = 30.0
@@ -107,6 +107,7 @@ class Teardown:
     def reason(self, step: int) -> str:
         by = {
             "command": "on request",
+            PRUNED: PRUNED,
             "SIGTERM": "by SIGTERM",
             "removal": "because its directory was removed or moved",
             "nan_policy": "because a loss was not finite (nan_policy)",

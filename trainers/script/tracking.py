@@ -394,7 +394,8 @@ def init(
 
     Args:
         name: Shown beside the run's id.
-        config: Hyperparameters: a mapping, or an object with attributes such as `argparse.Namespace`.
+        config: Hyperparameters: a mapping, or an object with attributes such as `argparse.Namespace`. Values that a
+            sweep or `tuiapp run --set values=…` gives take the place of these.
         total_steps: Steps until the end, for the progress bar; 0 if unknown.
         dir: Where the run directory is made; the user's runs if None. Ignored for the run that `tuiapp run` launches.
         rank: This process's rank; found in the environment of torchrun, Slurm or MPI, or by torch.distributed or
@@ -408,6 +409,7 @@ def init(
         _run = _begin(name, dir, rank, world_size, mode)
         name = _run.name if name and _run.directory else name
         _run._report(config, name, total_steps)
+        _run.config.update(_given_values())
         if _.get("sync_tensorboard"):
             _run._say_once(
                 "sync_tensorboard has no effect; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files"
@@ -417,7 +419,16 @@ def init(
         _run = Run()
         with suppress(Exception):
             _run.config.update(config)
+            _run.config.update(_given_values())
     return _run
+
+
+def _given_values() -> dict[str, Any]:
+    """What the run's configuration says of the script's own values: they take the place of what the script says."""
+    from trainers.config.script_syntax import CONFIG_VARIABLE, as_value
+
+    start = len(CONFIG_VARIABLE)
+    return {name[start:]: as_value(text) for name, text in os.environ.items() if name.startswith(CONFIG_VARIABLE)}
 
 
 def current(name: str = "", config: Any = None, total_steps: int = 0) -> Run:

@@ -16,6 +16,7 @@ from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_
 from trainers.contract.about import About, read_about
 from trainers.contract.evaluations import NEVER, Evaluated, Evaluations
 from trainers.contract.events import (
+    PRUNED,
     AnyEvent,
     Facts,
     Metrics,
@@ -129,7 +130,7 @@ def is_final(run: RunDir) -> bool:
     requeues = False
     with contextlib.suppress(ConfigError, OSError):
         requeues = read_config(run).requeue
-    asked = any(isinstance(event, StopRequested) and event.by == "command" for event in since_start(events))
+    asked = any(isinstance(event, StopRequested) and event.by in ("command", PRUNED) for event in since_start(events))
     return asked or not requeues or end.status == "completed"
 
 

@@ -13,7 +13,7 @@ from trainers.experiments.queue import placed, start_keeper
 from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.find import find_runs, unreadable
-from tuiapp.library.liveness import keep_watched
+from tuiapp.library.liveness import keep_searched, keep_watched
 
 POLL_S = 1.0
 SHOW_S = 0.2  # between two lists while the directory is read
@@ -91,6 +91,7 @@ class RunsFeed(PollingThread):
 
     def _poll(self) -> Generator[float, None, None]:
         start_keeper(self._runs_dir)
+        keep_searched(self._runs_dir)
         shown_at, whole = time.monotonic(), False
         while True:
             for _ in self._index.scan():

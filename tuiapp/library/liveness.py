@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from trainers.contract.lock import Liveness, LockNote
 from trainers.contract.process_identity import is_alive, machine
@@ -31,6 +32,15 @@ def keep_watched(run: RunDir) -> Liveness:
 
         watch_queue(run)
     return seen
+
+
+def keep_searched(runs_dir: Path) -> None:
+    """Starts the searches of a directory of runs that were killed."""
+    if os.path.isdir(runs_dir / "studies"):
+        # Imported by few views otherwise.
+        from trainers.experiments.sweep import keep_searches
+
+        keep_searches(runs_dir)
 
 
 LATE_S = 5.0

@@ -15,6 +15,7 @@ TOPICS = (
     "run",
     "runs",
     "queue",
+    "sweeps",
     "scaling",
     "devices",
     "scripts",

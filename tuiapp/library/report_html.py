@@ -8,7 +8,7 @@ from html import escape
 from trainers.state.text import format_clock, sanitize
 from tuiapp.library.report import Reported, Rows, config_rows, environment_rows, figures, result_rows
 from tuiapp.view import figure
-from tuiapp.view.study import Sheet
+from tuiapp.view.sheet import Sheet
 
 STYLE = """
 :root{color-scheme:light dark;--text:#222;--soft:#666;--line:#ddd;--ground:#fff;--panel:#f7f7f8;--bad:#a3142c}

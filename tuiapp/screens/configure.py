@@ -26,15 +26,16 @@ from trainers.config.run_config import RunConfig
 from trainers.config.settings import read_settings
 from trainers.contract.about import About
 from trainers.contract.rundir import RunDir, default_runs_dir
+from trainers.experiments.study import Study
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import plural, sanitize
 from tuiapp.library.environments import find_environments, inspect_environments
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
-from tuiapp.screens.requests import RunLaunched
+from tuiapp.screens.requests import RunLaunched, SweepQueued
 from tuiapp.terminal.resize import ResizeLoopFix
-from tuiapp.view.draft import NAME, command_line, examine, machine_words, to_texts
+from tuiapp.view.draft import NAME, command_line, examine, machine_words, study_of, to_texts
 from tuiapp.view.run_list import title
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
@@ -144,10 +145,16 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._failure = ""
         self.launching = True
         self._show()
-        self._launch(self._draft.config, self._draft.about)
+        if self._draft.axes:
+            self._sweep(study_of(self._draft, self._preset.name if self._preset else None))
+        else:
+            self._launch(self._draft.config, self._draft.about)
 
     @work(group="ask")
     async def action_save(self) -> None:
+        if self._draft.axes:
+            self.notify("A preset has one value of each key: choose one where there are several.", severity="error")
+            return
         if not self._draft.is_sound:
             self._refuse("Cannot save: fix the marked fields first.")
             return
@@ -279,6 +286,18 @@ class ConfigureScreen(ResizeLoopFix[None]):
             self._show_failure(error)
         else:
             self.post_message(RunLaunched(run))
+
+    @work(thread=True, group="launch")
+    def _sweep(self, study: Study) -> None:
+        # Imported late, as above.
+        from trainers.experiments.sweep import begin_grid
+
+        try:
+            place, runs = begin_grid(study, self._runs_dir, None if self._is_inspected else self._machine)
+        except Exception as error:  # Shown to the user, who keeps the form.
+            self.call_later(self._show_failure, error)
+        else:
+            self.post_message(SweepQueued(place.name, len(runs)))
 
     def _focus_form_if_alone(self) -> None:
         if self.focused is None:

@@ -27,6 +27,17 @@ class RunLaunched(Message):
 
 
 @dataclass
+class SweepQueued(Message):
+    study: str
+    runs: int
+
+
+@dataclass
+class OpenStudy(Message):
+    name: str
+
+
+@dataclass
 class CompareRuns(Message):
     runs: tuple[RunInfo, ...]
 

@@ -23,18 +23,18 @@ from trainers.experiments.queue import QueueError, change, move
 from trainers.launch import resume
 from trainers.state.known_metrics import metric
 from trainers.state.messages import describe_alone
+from trainers.state.objective import Objective, guess, objective_names, objective_of
 from trainers.state.summary import RunInfo
 from trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.library.chart_view import change_view, read_view
 from tuiapp.screens.about_dialog import ask_about
 from tuiapp.screens.pickers import MetricList
-from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
+from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
 from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.comparison import MOST
-from tuiapp.view.objective import Objective, guess, objective_names, objective_of
 from tuiapp.view.run_list import COLUMNS, NEWEST, best_first, choose, column_of, columns_of, order, shared, title
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
@@ -84,6 +84,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("K,ctrl+up", "move(-1)", "Earlier", tooltip="Earlier in the queue", id="runs.earlier", show=False),
         Binding("J,ctrl+down", "move(1)", "Later", tooltip="Later in the queue", id="runs.later", show=False),
         Binding("b", "objective", "Best by", tooltip="Best by a metric", id="runs.best-by", show=False),
+        Binding("t", "study", "Its study", tooltip="Open the study it belongs to", id="runs.study", show=False),
         Binding("i", "about", "Name, tags, note", tooltip="Name, tags and note", id="runs.about", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
         Binding("y", "copy_path", "Copy the path", id="runs.copy", show=False),
@@ -337,6 +338,12 @@ class RunsScreen(CoveredScreenFix[None]):
         if (info := self.current) and await ask_about(self.app, info.directory, info.facts.name):
             self._lister.poll_now()
 
+    def action_study(self) -> None:
+        if (info := self.current) and info.about.group:
+            self.post_message(OpenStudy(info.about.group))
+        elif info:
+            self.notify("This run belongs to no study or group. i gives it one.")
+
     def action_copy_path(self) -> None:
         if info := self.current:
             copy_path(self.app, info.directory)
@@ -392,6 +399,15 @@ class RunsScreen(CoveredScreenFix[None]):
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
+
+    def filter_by(self, words: str) -> None:
+        """Lists the runs that match these words, as soon as the screen is there."""
+
+        def fill() -> None:
+            box = self.query_one("#filter", Input)
+            box.value, box.display = words, True
+
+        self.call_after_refresh(fill)
 
     @on(Input.Changed, "#filter")
     def _filter(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainers.config.options import ConfigError
 from trainers.contract.about import AboutError
-from trainers.experiments.group_study import StudyError
 from trainers.experiments.queue import QueueError
+from trainers.experiments.study import StudyError
 from trainers.launch import LaunchError
 from tuiapp.library.environments import CreateError
 from tuiapp.library.export import ExportError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from shutil import get_terminal_size
 from typing import NamedTuple
 
-from trainers.config.machine import Machine, inspect_machine
+from trainers.config.machine import Machine, inspect_machine, unused
 from trainers.config.placement import placement_problems
 from trainers.config.run_config import Check
 from trainers.contract.about import About, Change
@@ -25,7 +25,6 @@ from trainers.experiments.queue import (
     move,
     outlook,
     start_keeper,
-    unused,
 )
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import MISSING, plural, sanitize

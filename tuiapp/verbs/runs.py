@@ -19,6 +19,7 @@ from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.experiments.queue import placed, start_keeper
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
 from trainers.state.messages import describe_alone, failure_lines
+from trainers.state.objective import guess, objective_of
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
@@ -48,7 +49,6 @@ from tuiapp.verbs.facts import (
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.devices.large import efficiency_words
-from tuiapp.view.objective import guess, objective_of
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
     BY_NAME,

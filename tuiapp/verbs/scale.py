@@ -23,10 +23,10 @@ from trainers.experiments.measured import measure, runs_of_group
 from trainers.experiments.scaling import unit_of
 from trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.measured_studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
-from tuiapp.verbs.studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
 
 VERB = "scale"
 

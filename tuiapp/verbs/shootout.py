@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.interpreters import find_interpreter
-from trainers.config.machine import Machine, inspect_machine
+from trainers.config.machine import Machine, inspect_machine, unused
 from trainers.config.options import ConfigError
 from trainers.config.placement import place
 from trainers.config.run_config import RunConfig
@@ -15,20 +15,19 @@ from trainers.config.script import subject
 from trainers.experiments.group_study import (
     GroupStudy,
     Planned,
-    StudyError,
     begin_study,
     check_name,
     free_name,
     read_study,
 )
 from trainers.experiments.measured import measure, runs_of_group
-from trainers.experiments.queue import unused
+from trainers.experiments.study import StudyError
 from trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.measured_studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
-from tuiapp.verbs.studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
 
 VERB = "shootout"
 

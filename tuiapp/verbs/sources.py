@@ -10,13 +10,11 @@ from pathlib import Path
 
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
-from trainers.config.relevance import check_file, check_inapplicable, inapplicable_keys
+from trainers.config.relevance import check_file, with_changes
 from trainers.config.run_config import (
     MAX_FILE_BYTES,
-    OPTIONS,
     Check,
     RunConfig,
-    build_config,
     get_option,
     parse_toml,
     to_mapping,
@@ -69,7 +67,7 @@ def read_source(
         given = {"backend": "script", "script": source}
     elif source is not None:
         base = _read_file(source) if _is_path(source) else load_config(source)
-    return _with_changes(_plain(base), {**given, **_passed(arguments), **_changes(settings)}, checks)
+    return with_changes(_plain(base), {**given, **_passed(arguments), **_changes(settings)}, checks)
 
 
 def read_like(
@@ -88,7 +86,7 @@ def read_like(
     if changes.keys() & {"platform", "devices"}:
         # Its run.toml names the GPUs that it had: choose new ones.
         values["device_ids"] = []
-    return _with_changes(values, changes, checks)
+    return with_changes(values, changes, checks)
 
 
 def _plain(config: RunConfig) -> dict[str, object]:
@@ -98,13 +96,6 @@ def _plain(config: RunConfig) -> dict[str, object]:
 def _passed(arguments: Sequence[str] | None) -> dict[str, object]:
     """A script's arguments as a change; none given is no change, unless `--` was written."""
     return {"arguments": shlex.join(arguments)} if arguments is not None else {}
-
-
-def _with_changes(base: dict[str, object], changes: dict[str, object], checks: Sequence[Check]) -> RunConfig:
-    values = {**base, **changes}
-    for key in inapplicable_keys(values) - inapplicable_keys(base) - changes.keys():
-        values[key] = OPTIONS[key].default
-    return build_config(values, checks=[*checks, lambda config: check_inapplicable(config, changes)])
 
 
 def _changes(settings: Sequence[str]) -> dict[str, object]:

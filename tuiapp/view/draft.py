@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -14,17 +15,34 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DatasetError
 from trainers.config.machine import Machine
 from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
-from trainers.config.options import ConfigError, Option, Problem, Value, format_value
+from trainers.config.options import ConfigError, Option, Problem, Value, format_value, shown
 from trainers.config.placement import check_data, place, placement_problems
 from trainers.config.plan import make_plan
 from trainers.config.relevance import inapplicable_keys
-from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
-from trainers.config.script import rank_processes
-from trainers.config.script_syntax import MODULE, split_words
+from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping, to_toml_values
+from trainers.config.script import rank_processes, subject
+from trainers.config.script_syntax import MODULE, read_environment, split_words
 from trainers.contract.about import About, AboutError, split_tags
+from trainers.experiments.space import (
+    Axis,
+    all_configs,
+    checks_of,
+    combinations,
+    names_several,
+    read_axis,
+    short_value,
+)
+from trainers.experiments.study import NAME as STUDY
+from trainers.experiments.study import NAME_RULE as STUDY_RULE
+from trainers.experiments.study import Study, stem_of
 from trainers.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")
+
+CHECKED_RUNS = 64
+"""Of a sweep that is edited: all are checked when it is launched."""
+LISTED = 6
+"""Values of a key at most, in words."""
 
 NAME = Option("Run", "Name", "what to call the run", text="line", key="name")
 TAGS = Option("Run", "Tags", "words to find it by: sweep, lr", text="line", key="tags")
@@ -45,11 +63,17 @@ class Draft:
     changed: frozenset[str] = frozenset()  # keys that differ from the base
     hidden: frozenset[str] = frozenset()  # keys that do not apply
     about: About = field(default_factory=About)  # the run
+    axes: tuple[Axis, ...] = ()  # keys with several values: a sweep; `config` has the first of each
 
     @property
     def is_sound(self) -> bool:
         """Whether it can run on some machine: required of a preset."""
         return not self.unreadable and not cross_check(self.config)
+
+    @property
+    def runs(self) -> int:
+        """How many a launch begins."""
+        return math.prod(len(axis.values) for axis in self.axes)
 
     @property
     def not_in_words(self) -> Set[str]:
@@ -111,12 +135,13 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
 
     `texts` may have those of `OF_THE_RUN` too.
     """
-    values, problems = _read({key: text for key, text in texts.items() if key not in OF_THE_RUN})
+    values, axes, problems = _read({key: text for key, text in texts.items() if key not in OF_THE_RUN}, base)
     about, not_allowed = _read_about(texts)
     # A key that does not apply must neither block the run nor appear in the command.
     chosen = {**to_mapping(base), **values}
     idle = inapplicable_keys(chosen)
     values = {key: value for key, value in values.items() if key not in idle}
+    axes = [axis for axis in axes if axis.key not in idle]
     problems = [problem for problem in problems if problem.key not in idle]
     unreadable = frozenset(problem.key for problem in problems)
     config = msgspec.structs.replace(base, **values)
@@ -125,6 +150,10 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
         # What depends on a wrong key is wrong too: report the cause alone.
         wrong = {problem.key for problem in problems}
         problems += [problem for problem in found if not wrong & problem.keys]
+    if axes and not problems:
+        problems = _check_sweep(config, axes, machine)
+    if axes and about.name and not STUDY.fullmatch(about.name):
+        not_allowed[NAME.key] = f"{shown(about.name)} is no name of a sweep: use {STUDY_RULE}."
     placed = place(config, machine) if machine is not None and not problems else None
     if not _device_ids_apply(config, machine) and "device_ids" not in unreadable:
         idle.add("device_ids")
@@ -135,8 +164,56 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
         unreadable=unreadable,
         problems={**in_words(problems), **not_allowed},
         about=about,
-        changed=unreadable | changed_keys(config, base).keys(),
+        axes=tuple(axes),
+        changed=unreadable | changed_keys(config, base).keys() | {_field_of(axis) for axis in axes},
         hidden=frozenset(idle),
+    )
+
+
+def _field_of(axis: Axis) -> str:
+    """The form's field in which a key is: that of a script's own value has all of them."""
+    return axis.key if axis.key in OPTIONS else "values"
+
+
+def _check_sweep(config: RunConfig, axes: Sequence[Axis], machine: Machine | None) -> list[Problem]:
+    """Problems of a sweep's combinations; of very many those of each key alone, as long as it is edited."""
+    checks = checks_of(machine) if machine is not None else []
+    try:
+        combined = combinations(axes)
+        if len(combined) > CHECKED_RUNS:
+            combined = [{axis.key: value} for axis in axes for value in axis.values[:CHECKED_RUNS]]
+        all_configs(config, combined, checks)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def several_words(draft: Draft, key: str) -> str:
+    """What a field with several values says of them: "3 values: 0.1, 0.03, 0.01"; "" of any other."""
+    own = [axis for axis in draft.axes if _field_of(axis) == key]
+    if not own:
+        return ""
+    return sanitize("; ".join(f"{plural(len(one.values), 'value')}: {_listed(one)}" for one in own))
+
+
+def _listed(axis: Axis) -> str:
+    words = [short_value(value) for value in axis.values]
+    return ", ".join(words if len(words) <= LISTED else [*words[: LISTED - 2], "…", words[-1]])
+
+
+def sweep_words(draft: Draft) -> str:
+    """Describes a sweep: "sweep of 6 runs: learning_rate 0.1, 0.01 × seed 0, 1, 2"."""
+    each = " × ".join(f"{axis.key} {_listed(axis)}" for axis in draft.axes)
+    return sanitize(f"sweep of {plural(draft.runs, 'run')}: {each}")
+
+
+def study_of(draft: Draft, preset: str | None) -> Study:
+    """The study that a launch begins."""
+    return Study(
+        name=draft.about.name or stem_of(preset or (subject(draft.config) if draft.is_script else "defaults")),
+        axes={axis.key: axis.text for axis in draft.axes},
+        config=to_toml_values(draft.config),
+        tags=draft.about.tags,
     )
 
 
@@ -159,19 +236,30 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
     """
     if draft.not_in_words:
         return None
-    words = ["tuiapp", "run", *(["--like"] if like else []), *([preset] if preset else [])]
+    verb = "sweep" if draft.axes else "run"
+    words = ["tuiapp", verb, *(["--like"] if like else []), *([preset] if preset else [])]
     changes, passed = changed_keys(draft.config, draft.base), list[str]()
+    for axis in draft.axes:
+        changes.pop(axis.key, None)
+    if any(_field_of(axis) == "values" for axis in draft.axes):
+        swept = {axis.key for axis in draft.axes}
+        rest = {key: value for key, value in read_environment(draft.config.values).items() if key not in swept}
+        changes.pop("values", None)
+        changes |= {"values": shlex.join(f"{key}={value}" for key, value in rest.items())} if rest else {}
     if draft.is_script and not preset:
         script = draft.config.script
         by_name = script.startswith(MODULE) or script.endswith(".py")
         if by_name:
-            words += ["-m", script.removeprefix(MODULE)] if script.startswith(MODULE) else [script]
+            named = script.startswith(MODULE) and not draft.axes
+            words += ["-m", script.removeprefix(MODULE)] if named else [script]
         for key in ("backend", "script") if by_name else ():
             changes.pop(key, None)
     if draft.is_script and "arguments" in changes and "arguments" not in draft.problems:
         passed = ["--", *split_words(str(changes.pop("arguments")))]
     for key, value in changes.items():
         words += ["--set", f"{key}={format_value(value)}"]
+    for axis in draft.axes:
+        words += ["--grid", f"{axis.key}={axis.text}"]
     words += ["--name", draft.about.name] if draft.about.name else []
     for tag in draft.about.tags:
         words += ["--tag", tag]
@@ -197,15 +285,46 @@ def device_words(config: RunConfig, machine: Machine) -> str:
     return "1 CPU device" if one else f"{config.devices} virtual CPU devices"
 
 
-def _read(texts: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:
+def _read(texts: Mapping[str, str], base: RunConfig) -> tuple[dict[str, Value], list[Axis], list[Problem]]:
     values: dict[str, Value] = {}
+    axes: list[Axis] = []
     problems: list[Problem] = []
+    plain: dict[str, object] = {**to_mapping(base), "backend": texts.get("backend", base.backend).partition(",")[0]}
     for key, text in texts.items():
         try:
-            values[key] = _parse(OPTIONS[key], text)
+            if key == "values" and not BACKENDS.get(str(plain["backend"]), BACKENDS["torch-ddp"]).builtin:
+                values[key], own = _read_own(text, plain)
+                axes += own
+            elif names_several(OPTIONS[key], text):
+                axis = read_axis({**plain, "backend": RunConfig().backend}, key, text)
+                values[key] = axis.values[0]
+                axes += [axis] if len(axis.values) > 1 else []
+            else:
+                values[key] = _parse(OPTIONS[key], text)
         except ConfigError as error:
             problems += error.problems
-    return values, problems
+    return values, axes, problems
+
+
+def _read_own(text: str, plain: Mapping[str, object]) -> tuple[str, list[Axis]]:
+    """Reads a script's own values: those of one each, and the first of several, with what is swept."""
+    try:
+        given = read_environment(text)
+    except ValueError as error:
+        raise ConfigError([Problem("values", str(error))]) from None
+    axes, problems = list[Axis](), list[Problem]()
+    for name, value in given.items():
+        try:
+            axis = read_axis(plain, name, value)
+        except ConfigError as error:
+            problems += [Problem("values", str(one)) for one in error.problems]
+        else:
+            if len(axis.values) > 1:
+                axes.append(axis)
+                given[name] = format_value(axis.values[0])
+    if problems:
+        raise ConfigError(problems)
+    return shlex.join(f"{name}={value}" for name, value in given.items()) if axes else text, axes
 
 
 def _read_about(texts: Mapping[str, str]) -> tuple[About, dict[str, str]]:

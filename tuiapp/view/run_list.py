@@ -10,6 +10,7 @@ from trainers.config.catalog import takes
 from trainers.config.script import data_name, subject
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.state.known_metrics import KNOWN
+from trainers.state.objective import Objective
 from trainers.state.signs import SIGNS
 from trainers.state.summary import RunInfo
 from trainers.state.text import (
@@ -20,7 +21,6 @@ from trainers.state.text import (
     sanitize,
     without_directories,
 )
-from tuiapp.view.objective import Objective
 from tuiapp.view.run_values import (
     Comparison,
     differing_keys,

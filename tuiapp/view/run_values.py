@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
@@ -12,8 +13,10 @@ from functools import cache
 from trainers.config.catalog import takes
 from trainers.config.options import format_value, suggest
 from trainers.config.run_config import OPTIONS
+from trainers.config.script_syntax import read_values
 from trainers.config.secrets import MASK, is_secret
 from trainers.state.known_metrics import metric
+from trainers.state.results import result_value, result_values
 from trainers.state.summary import RunInfo
 from trainers.state.text import MISSING, format_fact, sanitize, without_directories
 from tuiapp.view.table import Column
@@ -34,7 +37,16 @@ MOST_CELLS = 18
 @cache
 def _keys_of(backend: str) -> dict[str, None]:
     """Returns the keys that a backend uses, in their order."""
-    return {key: None for key in OPTIONS if takes(backend, key)}
+    return {key: None for key in OPTIONS if takes(backend, key) and key != "values"}
+
+
+def own_values(info: RunInfo) -> dict[str, object]:
+    """Returns a script's own configuration: the values that it was given, and what it says itself."""
+    given: dict[str, object] = {}
+    if info.config and info.config.values:
+        with contextlib.suppress(ValueError):
+            given.update(read_values(info.config.values))
+    return {**given, **info.facts.config}
 
 
 def known_values(info: RunInfo) -> dict[str, object]:
@@ -42,7 +54,7 @@ def known_values(info: RunInfo) -> dict[str, object]:
     config = info.config
     used = {key: getattr(config, key) for key in _keys_of(config.backend)} if config else {}
     group = {GROUP: info.about.group} if info.about.group else {}
-    return {**group, **used, **info.facts.config}
+    return {**group, **used, **own_values(info)}
 
 
 def value_text(value: object) -> str:
@@ -50,28 +62,6 @@ def value_text(value: object) -> str:
     if value is None:
         return MISSING
     return format_value(value) if isinstance(value, bool | int | float | tuple) else format_fact(value)
-
-
-def result_value(info: RunInfo, name: str) -> object:
-    """Returns what a run came to, by a metric's name; what a script sums up has names of its own. None for none."""
-    summary = info.summary
-    group, _, last = name.rpartition("/")
-    value: object = summary.loss if name == "loss" else None
-    if group == summary.evaluated_on:
-        value = {"loss": summary.test_loss, "accuracy": summary.test_accuracy}.get(last)
-    if value is None:
-        value = info.facts.summary.get(name)
-    if value is None and (figures := summary.metrics.get(name)) is not None:
-        value = figures.last
-    return value
-
-
-def result_values(info: RunInfo) -> dict[str, object]:
-    """Returns all results of a run by name."""
-    summary = info.summary
-    evaluated = (f"{summary.evaluated_on}/loss", f"{summary.evaluated_on}/accuracy")
-    names = dict.fromkeys((*summary.metrics, *info.facts.summary, "loss", *evaluated))
-    return {name: value for name in names if (value := result_value(info, name)) is not None}
 
 
 @cache
@@ -87,7 +77,7 @@ def known_value(info: RunInfo, name: str) -> object:
     """Returns one of `known_values`, by its name or another that means the same; None for none."""
     if name == GROUP and info.about.group:
         return info.about.group
-    config, own = info.config, info.facts.config
+    config, own = info.config, own_values(info)
     keys = _keys_of(config.backend) if config else {}
     for one in same_names(name):
         value = own.get(one)
@@ -160,7 +150,7 @@ def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list
         for key in _keys_of(backend).keys() - OF_EVERY_RUN:
             found.setdefault(key, Counter()).update(getattr(info.config, key) for info in own)
     for info in infos:
-        for key, value in info.facts.config.items():
+        for key, value in own_values(info).items():
             if key in OF_EVERY_RUN:
                 continue
             found.setdefault(key, Counter())[repr(value)] += 1

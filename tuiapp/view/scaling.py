@@ -12,7 +12,7 @@ from trainers.experiments.measured import Measured
 from trainers.experiments.scaling import ScalingRow, scaling_rows, unit_of
 from trainers.state.text import MISSING, format_bytes, format_count, format_percent
 from tuiapp.view.chart import BAND, Chart, Curve
-from tuiapp.view.study import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
+from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
 
 MARGIN = 12
 """Columns of dots at the right, for the curves' names."""

@@ -19,7 +19,7 @@ from trainers.state.text import (
     sanitize,
     without_directories,
 )
-from tuiapp.view.study import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
+from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
 
 
 def shootout_sheet(name: str, study: GroupStudy, runs: Sequence[Measured]) -> tuple[Sheet, list[ShootoutRow]]:

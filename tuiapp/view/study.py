@@ -1,113 +1,230 @@
-"""A study as it is shown: one table, in the terminal, as CSV and Markdown, and on a report's page."""
+"""A study as text: its trials, the best on top, and the objective against each swept key."""
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainers.experiments.measured import Measured, Spread, whole
-from trainers.state.text import MISSING, format_percent, format_rate, plural, sanitize
-from tuiapp.view.run_list import state
-from tuiapp.view.table import Column, plain_table
+from trainers.config.options import ConfigError
+from trainers.contract.events import PRUNED
+from trainers.experiments.study import Study, StudyDir, StudyError
+from trainers.state.known_metrics import metric
+from trainers.state.objective import Objective, guess
+from trainers.state.summary import RunInfo
+from trainers.state.text import MISSING, fit, format_duration, sanitize
+from tuiapp.view.run_values import differing_keys, key_column, known_value
+from tuiapp.view.table import Column
 
-BUSY = 0.1
-"""Share of the processors that other programs have, from which on it is said."""
-MOST_NAMED = 6
-"""Runs that do not count."""
+ROWS = 8
+"""Of a slice."""
+FAR = 100.0
+"""How many times the least value the greatest is where values are drawn by factors."""
+LOG = " (log)"
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    title: str
-    heads: tuple[str, ...]
-    cells: list[tuple[str, ...]]
-    """A row's, as they are shown."""
-    facts: list[dict[str, object]]
-    """The same rows as plain values."""
-    notes: list[str]
-    """What the figures are, and what is missing."""
+class Trial:
+    info: RunInfo
+    values: dict[str, object]
+    """Of the swept keys."""
+    objective: float | None
 
-    def lines(self, width: int = sys.maxsize) -> list[str]:
-        """Returns the table as text."""
-
-        def column(place: int) -> Column[tuple[str, ...]]:
-            cells = max(len(row[place]) for row in (self.heads, *self.cells))
-            return Column(self.heads[place].upper(), cells, lambda row: row[place], place, left=place == 0)
-
-        return plain_table([column(place) for place in range(len(self.heads))], self.cells, width)
-
-    def to_csv(self) -> str:
-        """Returns the plain values."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(self.facts[0]) if self.facts else ["study"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in self.facts)
-        return text.getvalue()
-
-    def to_markdown(self) -> str:
-        """Returns the table with its notes."""
-        rows = [self.heads, ("---",) * len(self.heads), *self.cells]
-        table = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
-        notes = "\n".join(f"- {note}" for note in self.notes)
-        return f"## {self.title}\n\n{table}\n\n{notes}\n"
+    @property
+    def state(self) -> str:
+        return PRUNED if is_pruned(self.info) else self.info.status
 
 
-def rate_words(found: Spread | None) -> str:
-    """Formats a median rate."""
-    return format_rate(found.median) if found else MISSING
+@dataclass(frozen=True, slots=True)
+class StudyState:
+    """What is known of a study, or of the runs of a group that is none."""
+
+    name: str
+    keys: tuple[str, ...]
+    """Swept ones."""
+    objective: Objective | None
+    trials: tuple[Trial, ...]
+    """The best first; then those without a value, by those of their keys."""
+    study: Study | None = None
+    ended: str = ""
+    """How a search ended, in words."""
+    log_keys: frozenset[str] = frozenset()
+    """Those whose values are apart by factors."""
+
+    @property
+    def best(self) -> Trial | None:
+        """The best of those that are completed; None if none is."""
+        return next((one for one in self.trials if one.state == "completed" and one.objective is not None), None)
 
 
-def spread_words(found: Spread | None) -> str:
-    """Formats half the range over the median: "± 3.1 %"; of a single run it is not known."""
-    return f"± {format_percent(found.half, 1)}" if found and found.size > 1 else MISSING
+def is_pruned(info: RunInfo) -> bool:
+    """Whether a search has given a run up."""
+    return info.status == "stopped" and info.reason.startswith(PRUNED)
 
 
-def counted_words(runs: Sequence[Measured]) -> str:
-    """Formats how many of some runs count: "3", "2 of 3"."""
-    counted = len(whole(runs))
-    return str(counted) if counted == len(runs) else f"{counted} of {len(runs)}"
-
-
-def busy_notes(runs: Sequence[Measured]) -> list[str]:
-    """Says how much other programs had of the processors, if that is enough to matter."""
-    known = [run.others for run in whole(runs) if run.others is not None]
-    if not known or max(known) < BUSY:
-        return []
-    from_, to = format_percent(min(known)), format_percent(max(known))
-    return [
-        f"other programs had {from_} to {to} of the processors during these runs: the figures are of a busy machine"
+def read_study_state(place: StudyDir, infos: Sequence[RunInfo] | None = None) -> StudyState:
+    """Reads a study; raises StudyError if there is neither one nor a run in a group of its name."""
+    infos = place.infos() if infos is None else infos
+    study, keys = None, list[str]()
+    try:
+        study = place.read()
+        keys = list(study.axes)
+    except StudyError:
+        if not infos:
+            raise
+        keys = differing_keys(infos)
+    objective = (study and study.objective) or guess(infos)
+    trials = [
+        Trial(info, {key: known_value(info, key) for key in keys}, objective.value(info) if objective else None)
+        for info in infos
     ]
+    sign = -1.0 if objective and objective.rises else 1.0
 
+    def place_of(trial: Trial) -> tuple[object, ...]:
+        value = trial.objective
+        return value is None, sign * value if value is not None else 0.0, [*map(_order, trial.values.values())]
 
-def missing_notes(runs: Sequence[Measured]) -> list[str]:
-    """Says which runs do not count, and why."""
-    notes = [
-        f"{run.info.directory.run_id} does not count: {state(run.info)}{run.info.reason and f', {run.info.reason}'}"
-        for run in runs
-        if not run.is_whole
-    ]
-    named = notes[:MOST_NAMED]
-    return [sanitize(note, 300) for note in named] + (
-        [f"{plural(len(notes) - MOST_NAMED, 'more run')} not counted"] if notes[MOST_NAMED:] else []
+    ended = place.how_it_ended()
+    return StudyState(
+        name=place.name,
+        keys=tuple(keys),
+        objective=objective,
+        trials=tuple(sorted(trials, key=place_of)),
+        study=study,
+        ended=sanitize(ended.reason) if ended else "",
+        log_keys=frozenset(_log_keys(study) if study else ()),
     )
 
 
-def run_facts(run: Measured) -> dict[str, object]:
-    """Returns a run's figures, ready for JSON."""
+def _order(value: object) -> tuple[int, float, str]:
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
+
+
+def _log_keys(study: Study) -> list[str]:
+    try:
+        return [axis.key for axis in study.read_axes() if axis.log or "log:" in axis.text]
+    except ConfigError:
+        return []
+
+
+def heading(state: StudyState) -> str:
+    """What a study is, and how far it has come."""
+    counts: dict[str, int] = {}
+    for trial in state.trials:
+        counts[trial.state] = counts.get(trial.state, 0) + 1
+    states = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no run yet"
+    search = state.study.search if state.study else None
+    kind = f"search of {search.trials} trials ({search.sampler}, {search.pruner} pruning)" if search else "grid"
+    by = f" · best by {state.objective}" if state.objective else ""
+    ended = f" · {state.ended}" if state.ended else ""
+    return f"{state.name} · {kind if state.study else 'group'} · {states}{by}{ended}"
+
+
+def trial_columns(state: StudyState) -> list[Column[Trial]]:
+    """The columns of a study's table."""
+    shown = metric(state.objective.name) if state.objective else None
+
+    def objective(trial: Trial) -> str:
+        return shown.format(trial.objective) if shown and trial.objective is not None else MISSING
+
+    def of_key(key: str) -> Column[Trial]:
+        column = key_column(key)
+        return Column(column.title, column.width, lambda trial: column.cell(trial.info), 3, most=column.most)
+
+    title = sanitize(state.objective.name, 24) if state.objective else "OBJECTIVE"
+    best = state.best
+    return [
+        Column("", 1, lambda trial: "★" if trial is best else "", 0),
+        Column(title, max(9, len(title)), objective, 1),
+        Column("STATE", 9, lambda trial: trial.state, 2, left=True),
+        *map(of_key, state.keys),
+        Column("STEPS", 7, lambda trial: f"{trial.info.summary.steps:,}", 5),
+        Column("TOOK", 7, lambda trial: format_duration(trial.info.summary.seconds), 6),
+        Column("RUN", 12, lambda trial: sanitize(trial.info.directory.run_id), 4, left=True, most=60),
+    ]
+
+
+def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS) -> list[str]:
+    """Draws the objective of each trial against a key: a number's along the axis, of words in a row for each."""
+    objective = state.objective
+    known = [
+        (trial.values[key], trial.objective, trial.state == PRUNED)
+        for trial in state.trials
+        if trial.objective is not None and trial.values.get(key) is not None
+    ]
+    if not known or objective is None:
+        return [fit(f"{sanitize(key)}: no trial has a value yet", width).rstrip()]
+    shown = metric(objective.name)
+    low, high = min(value for _, value, _ in known), max(value for _, value, _ in known)
+    # Losses that fall over decades would all lie on the axis.
+    tall = low > 0 and high / low > FAR
+    bottom, top = _at(low, log=tall), _at(high, log=tall)
+    margin = max(len(shown.format(low)), len(shown.format(high)), 6) + 1
+    room = max(10, width - margin - 2)
+    numbers = [x for x, _, _ in known if isinstance(x, int | float) and not isinstance(x, bool)]
+    words = sorted({str(x) for x, _, _ in known}) if len(numbers) < len(known) else []
+    log = key in state.log_keys and not words and min(numbers) > 0
+    xs = [float(words.index(str(x))) if words else _at(x, log=log) for x, _, _ in known]
+    left, right = (0.0, float(max(1, len(words) - 1))) if words else (min(xs), max(xs))
+    grid = [[" "] * room for _ in range(rows)]
+    for x, (_, value, pruned) in zip(xs, known, strict=True):
+        column = round((x - left) / ((right - left) or 1) * (room - 1))
+        row = round((top - _at(value, log=tall)) / ((top - bottom) or 1) * (rows - 1))
+        best = value == (high if objective.rises else low)
+        sign = "★" if best else "·" if pruned else "●"
+        if grid[row][column] != "★":
+            grid[row][column] = sign
+    labels = {0: shown.format(high).strip(), rows - 1: shown.format(low).strip()}
+    lines = [fit(f"{sanitize(objective.name, 40)}{LOG * tall} by {sanitize(key)}{LOG * log}", width).rstrip()]
+    lines += [f"{labels.get(number, '').rjust(margin)}┤{''.join(row)}".rstrip() for number, row in enumerate(grid)]
+    ends = _word_axis(words, room) if words else _number_axis(min(numbers), max(numbers), room)
+    return [*lines, " " * margin + "└" + "─" * room, " " * (margin + 1) + ends]
+
+
+def _at(x: object, *, log: bool) -> float:
+    assert isinstance(x, int | float)
+    return math.log10(x) if log else float(x)
+
+
+def _number_axis(low: float, high: float, room: int) -> str:
+    left, right = f"{low:.4g}", f"{high:.4g}"
+    return left if low == high else left + right.rjust(room - len(left))
+
+
+def _word_axis(words: Sequence[str], room: int) -> str:
+    line = [" "] * room
+    for number, word in enumerate(words):
+        text = fit(sanitize(word), max(3, room // len(words) - 1)).strip()
+        start = round(number / max(1, len(words) - 1) * (room - 1)) - len(text) // 2
+        start = max(0, min(start, room - len(text)))
+        line[start : start + len(text)] = text
+    return "".join(line).rstrip()
+
+
+def trial_facts(trial: Trial) -> dict[str, object]:
+    """A trial as JSON has it."""
     return {
-        "run": run.info.directory.run_id,
-        "status": run.info.status,
-        "backend": run.backend,
-        "devices": run.devices,
-        "throughput": run.throughput,
-        "first_step_s": run.first_step_s,
-        "waiting": run.waiting,
-        "data_wait": run.data_wait,
-        "memory_bytes": run.memory_bytes,
-        "others": run.others,
-        "loss": run.info.summary.loss,
-        "test_accuracy": run.info.summary.test_accuracy,
+        "run": trial.info.directory.run_id,
+        "name": trial.info.about.name,
+        "state": trial.state,
+        "objective": trial.objective,
+        "values": trial.values,
+        "steps": trial.info.summary.steps,
+        "seconds": trial.info.summary.seconds,
+    }
+
+
+def study_facts(state: StudyState) -> dict[str, object]:
+    """A study as JSON has it."""
+    study, search, objective = state.study, state.study and state.study.search, state.objective
+    return {
+        "study": state.name,
+        "kind": "search" if search else "grid" if study else "group",
+        "keys": study.axes if study else dict.fromkeys(state.keys),
+        "metric": objective.name if objective else None,
+        "maximize": objective.rises if objective else None,
+        "trials_asked": search.trials if search else None,
+        "ended": state.ended or None,
+        "best": state.best.info.directory.run_id if state.best else None,
+        "trials": [trial_facts(trial) for trial in state.trials],
     }

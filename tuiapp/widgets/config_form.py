@@ -21,7 +21,7 @@ from trainers.config.options import GROUPS
 from trainers.config.user_code import PY
 from trainers.state.text import sanitize
 from tuiapp.library.environments import find_environments
-from tuiapp.view.draft import FIELDS, Draft
+from tuiapp.view.draft import FIELDS, Draft, several_words
 from tuiapp.widgets.gpu_checklist import GpuChecklist
 from tuiapp.widgets.option_field import OptionField
 
@@ -131,7 +131,12 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     def show(self, draft: Draft) -> None:
         for key, field in self._fields.items():
-            field.show(hidden=key in draft.hidden, changed=key in draft.changed, problem=draft.problems.get(key, ""))
+            field.show(
+                hidden=key in draft.hidden,
+                changed=key in draft.changed,
+                problem=draft.problems.get(key, ""),
+                several=several_words(draft, key),
+            )
         for group in self.query(".group"):
             group.display = any(field.display for field in group.query(OptionField))
         for checklist in self.query(GpuChecklist):

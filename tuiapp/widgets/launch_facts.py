@@ -14,7 +14,7 @@ from trainers.config.machine import Machine
 from trainers.config.memory import free_memory, jax_pool_bytes, on_host
 from trainers.config.script import short_command
 from trainers.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
-from tuiapp.view.draft import FIELDS, Draft, device_words
+from tuiapp.view.draft import FIELDS, Draft, device_words, sweep_words
 from tuiapp.view.launch_warnings import busy_gpus, memory_warning, users_of
 from tuiapp.widgets.colors import MUTED
 
@@ -86,6 +86,9 @@ class LaunchFacts(Vertical):
 
     launching: reactive[bool] = reactive(False, init=False)
 
+    _runs = 1
+    """How many a launch begins."""
+
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="failure-scroll", can_focus=False):
             yield Static(id="failure")
@@ -107,13 +110,17 @@ class LaunchFacts(Vertical):
         self.query_one("#failure", Static).update(Content("✗ " + "\n".join(sanitize_lines(general))))
         # Grey but not disabled: pressing it explains why it does not launch.
         self.query_one("#launch").set_class(bool(draft.problems), "-blocked")
+        self._runs = draft.runs
+        self.watch_launching(self.launching)
         self.query_one("#facts", FactLines).update(self._facts(draft, machine))
         self.query_one("#command", Static).update(self._command(draft, command))
 
     def watch_launching(self, launching: bool) -> None:
         button = self.query_one("#launch", Button)
         button.disabled = launching
-        button.label = Content("Starting…" if launching else "Launch ^r")
+        label = Content("Starting…" if launching else f"Sweep of {self._runs} ^r" if self._runs > 1 else "Launch ^r")
+        if button.label != label:
+            button.label = label
 
     @staticmethod
     def _facts(draft: Draft, machine: Machine | None) -> Content:
@@ -121,9 +128,12 @@ class LaunchFacts(Vertical):
         devices = _devices(draft, machine)
         if wrong:
             devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
+        rows: tuple[tuple[str, Content], ...]
         rows = (("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine)))
         if draft.is_script:
             rows = (("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft)))
+        if draft.axes:
+            rows = (("Sweep", Content(sweep_words(draft))), *rows)
         return Content("\n").join(Content.assemble((name.ljust(LABEL_CELLS), MUTED), words) for name, words in rows)
 
     @staticmethod

@@ -45,7 +45,8 @@ class OptionField(Widget):
     BINDING_GROUP_TITLE = "Field"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "choose", "Back to the menu", id="field.choose-from-the-menu-again", show=False)
+        Binding("comma", "several", "Several values", id="field.several-values", show=False),
+        Binding("escape", "choose", "Back to the menu", id="field.choose-from-the-menu-again", show=False),
     ]
 
     DEFAULT_CSS = """
@@ -89,6 +90,7 @@ class OptionField(Widget):
         self._text = text
         self._notes = notes or {}
         self._unavailable = unavailable or {}
+        self.several = ""
         self.display = not hidden
 
     def compose(self) -> ComposeResult:
@@ -97,7 +99,7 @@ class OptionField(Widget):
 
     def _controls(self) -> Iterator[Widget]:
         if self.option.menu:
-            typed = bool(self.option.prefix_of(self._text))
+            typed = self._is_typed(self._text)
             choice = ChoiceInput(
                 choices=self.option.menu,
                 value=self.option.menu[0] if typed else self._text,
@@ -134,6 +136,8 @@ class OptionField(Widget):
 
     @property
     def help(self) -> str:
+        if self.several:
+            return self.several
         note = self._notes.get(self.option.prefix_of(self._text) or self._text, "")
         return self._unavailable.get(self._text) or note or self.option.help
 
@@ -148,7 +152,7 @@ class OptionField(Widget):
             for box in self.query(Input):
                 box.value = text
         for choice in self.query(ChoiceInput):
-            if not (typed := bool(self.option.prefix_of(text))):
+            if not (typed := self._is_typed(text)):
                 choice.value = text
             self._show_control(typed)
         self.refresh()
@@ -160,11 +164,19 @@ class OptionField(Widget):
             choice.notes, choice.unavailable = notes, unavailable
         self.refresh()
 
-    def show(self, *, hidden: bool, changed: bool, problem: str) -> None:
+    def _is_typed(self, text: str) -> bool:
+        """Whether a text of a field with a menu is none of the menu's: after a prefix, or several of them."""
+        return bool(self.option.prefix_of(text)) or "," in text
+
+    def show(self, *, hidden: bool, changed: bool, problem: str, several: str = "") -> None:
+        """`several` says what several values are, "" of one."""
         self.display = not hidden
         if not hidden and not self.children:
             self.mount(*self._controls())
         self.changed, self.problem = changed, problem
+        if several != self.several:
+            self.several = several
+            self.refresh()
 
     def focus_control(self) -> None:
         # There is none while the program ends.
@@ -178,8 +190,14 @@ class OptionField(Widget):
         choice.focus()
         self._note(choice.value)
 
+    def action_several(self) -> None:
+        """Replaces the menu with an input, for more values after its own."""
+        self._show_typed(f"{self.query_one(ChoiceInput).value}, ")
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Claims escape only while a path is typed in place of a menu."""
+        """Claims escape only while a path is typed in place of a menu, the comma only while one is not."""
+        if action == "several":
+            return bool(self.option.menu) and not self._is_typed_path
         return self._is_typed_path if action == "choose" else True
 
     @property
@@ -222,6 +240,9 @@ class OptionField(Widget):
     def _show_input(self, event: ChoiceInput.PrefixChosen) -> None:
         event.stop()
         typed = next((box.value for box in self.query(Input) if box.value.startswith(event.prefix)), event.prefix)
+        self._show_typed(typed)
+
+    def _show_typed(self, typed: str) -> None:
         self._note(typed)
         self._show_control(True)
         box = self.query_one(Input)

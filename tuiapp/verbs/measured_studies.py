@@ -29,7 +29,7 @@ from tuiapp.view.chart import Chart
 from tuiapp.view.comparison import MOST
 from tuiapp.view.plain_chart import plain_chart
 from tuiapp.view.run_list import state
-from tuiapp.view.study import Sheet, run_facts
+from tuiapp.view.sheet import Sheet, run_facts
 
 POLL_S = 0.5
 CHART_LINES, LEAST_COLUMNS, MOST_COLUMNS = 12, 30, 72

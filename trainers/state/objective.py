@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainers.state.known_metrics import metric
+from trainers.state.results import result_value, result_values
 from trainers.state.summary import RunInfo
 from trainers.state.text import sanitize
-from tuiapp.view.run_values import result_values, value_of
 
 GUESSED_FROM = 100
 """Runs: the guess is made anew with each list."""
@@ -40,7 +40,10 @@ class Objective:
             value = summary.best_loss
         elif (figures := summary.metrics.get(self.name)) is not None:
             value = figures.greatest if self.rises else figures.least
-        value = value_of(info, self.name) if value is None else value
+        if value is None:
+            value = result_value(info, self.name)
+        if value is None:
+            value = info.facts.config.get(self.name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
 

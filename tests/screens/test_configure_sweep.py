@@ -1,0 +1,85 @@
+"""Several values in fields of the form: a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Button, Input, Static
+
+from tests.screens.configure_app import Start, field, screen, type_into, until, words
+from trainers.config.machine import Machine
+from trainers.contract.rundir import RunDir
+from trainers.contract.waiting import find_waiting
+from trainers.experiments.study import Study, StudyDir
+from trainers.experiments.sweep import begin_grid
+from tuiapp.screens.runs import RunsScreen
+
+
+def held(study: Study, runs_dir: Path, machine: Machine | None) -> tuple[StudyDir, list[RunDir]]:
+    """Queue a sweep that nobody starts."""
+    return begin_grid(study, runs_dir, machine, held=True)
+
+
+async def test_the_form_says_how_many_runs_and_queues_them(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainers.experiments.sweep.begin_grid", held)
+    async with start(preset="mlp", runs_dir=tmp_path / "runs") as pilot:
+        await type_into(pilot, "learning_rate", "0.1, 0.03, 0.01")
+        await type_into(pilot, "seed", "0..1")
+        await until(pilot, lambda: "sweep of 6 runs" in words(pilot, "#facts"))
+        assert "learning_rate 0.1, 0.03, 0.01 × seed 0, 1" in words(pilot, "#facts")
+        assert str(screen(pilot).query_one("#launch", Button).label) == "Sweep of 6 ^r"
+        assert field(pilot, "learning_rate").help == "3 values: 0.1, 0.03, 0.01"
+        grid = "--grid learning_rate=0.1,0.03,0.01 --grid seed=0..1"
+        assert screen(pilot).command == f"tuiapp sweep mlp {grid} --runs-dir {tmp_path}/runs"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "one value" in str([note.message for note in pilot.app._notifications]))
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
+        listed = pilot.app.screen
+        await until(pilot, lambda: "6 runs" in str(listed.query_one("#heading", Static).content))
+        assert listed.query_one("#filter", Input).value == "group:mlp-1"
+        assert len(find_waiting(tmp_path / "runs")) == 6
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "problem"),
+    [
+        ("learning_rate", "0.1, 1000", "1000.0 is not allowed"),
+        ("learning_rate", "0.1..0.5", "needs a count"),
+        ("global_batch_size", "48, 49", "49 cannot be split evenly over 2 devices"),
+        ("seed", "4..0", "smaller number first"),
+    ],
+)
+async def test_a_sweep_that_cannot_be(start: Start, key: str, text: str, problem: str) -> None:
+    async with start(preset="mlp") as pilot:
+        await type_into(pilot, "devices", "2")
+        await type_into(pilot, key, text)
+        await until(pilot, lambda: problem in field(pilot, key).problem)
+        assert screen(pilot).query_one("#launch").has_class("-blocked")
+
+
+async def test_a_comma_turns_a_menu_into_a_list(start: Start) -> None:
+    async with start(preset="mlp") as pilot:
+        await until(pilot, lambda: screen(pilot).is_mounted)
+        field(pilot, "optimizer").focus_control()
+        await pilot.press("comma", *"sgd")
+        await until(pilot, lambda: "sweep of 2 runs: optimizer adam, sgd" in words(pilot, "#facts"))
+        await pilot.press("escape")
+        await until(pilot, lambda: "sweep" not in words(pilot, "#facts"))
+        assert field(pilot, "optimizer").text == "adam"
+
+
+async def test_a_scripts_own_values(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    async with start(runs_dir=tmp_path / "runs") as pilot:
+        await type_into(pilot, "backend", "script")
+        await type_into(pilot, "script", str(script))
+        await type_into(pilot, "values", "lr=0.1,0.03 k=3")
+        await until(pilot, lambda: "sweep of 2 runs: lr 0.1, 0.03" in words(pilot, "#facts"))
+        command = screen(pilot).command
+        assert command is not None
+        assert command.startswith(f"tuiapp sweep {script} --set values=k=3 --grid lr=0.1,0.03")

@@ -1,0 +1,65 @@
+"""The Study screen: trials, the best on top, and what is drawn of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from textual.app import App
+from textual.widgets import Static
+
+from tests.at_rest import until
+from tests.screens.runs_app import ListLister, info
+from trainers.config.run_config import RunConfig, to_toml_values
+from trainers.contract.about import About
+from trainers.experiments.study import Study, make_study
+from trainers.state.summary import RunInfo
+from tuiapp.screens.requests import OpenRun
+from tuiapp.screens.study import StudyScreen
+from tuiapp.widgets.run_table import RunTable
+
+
+def trial(number: int, rate: float, accuracy: float, *, pruned: bool = False) -> RunInfo:
+    reason = "pruned, after step 20" if pruned else ""
+    found = info(number, "stopped" if pruned else "completed", reason=reason, learning_rate=rate, seed=number)
+    summary = msgspec.structs.replace(found.summary, test_accuracy=accuracy, best_accuracy=accuracy)
+    return replace(found, summary=summary, about=About(group="rates"))
+
+
+TRIALS = [trial(1, 0.1, 0.5, pruned=True), trial(2, 0.01, 0.97), trial(3, 0.001, 0.9)]
+
+
+class StudyApp(App[None]):
+    def __init__(self, runs_dir: Path) -> None:
+        super().__init__()
+        self.study = StudyScreen(runs_dir, "rates", ListLister([*TRIALS, info(9)]))
+        self.asked: list[OpenRun] = []
+
+    def on_mount(self) -> None:
+        self.push_screen(self.study)
+
+    def on_open_run(self, event: OpenRun) -> None:
+        self.asked.append(event)
+
+
+@pytest.mark.parametrize(("size", "slices"), [((80, 24), 2), ((60, 20), 1), ((200, 60), 2)])
+async def test_trials_and_slices(tmp_path: Path, size: tuple[int, int], slices: int) -> None:
+    axes = {"learning_rate": "log:1e-3..1e-1", "seed": "1..3"}
+    make_study(tmp_path, Study(name="rates", axes=axes, config=to_toml_values(RunConfig())))
+    app = StudyApp(tmp_path)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: len(app.study.query(".slice")) == slices)
+        drawn = [str(one.content) for one in app.study.query(".slice").results(Static)]
+        await until(pilot, lambda: "★" in str(app.study.query(".slice").first(Static).content))
+        assert "2 completed, 1 pruned" in str(app.study.query_one("#heading", Static).content)
+        table = app.study.query_one(RunTable)
+        lines = [table.render_line(row).text for row in range(table.size.height)]
+        assert [line.split()[:2] for line in lines[1:4]] == [["★", "✓"], ["✓", "completed"], ["■", "pruned"]]
+        drawn = [str(one.content) for one in app.study.query(".slice").results(Static)]
+        assert drawn[0].startswith("test/accuracy by learning_rate (log)")
+        await pilot.press("right")
+        await until(pilot, lambda: "by seed" in str(app.study.query(".slice").first(Static).content))
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: [event.run for event in app.asked] == [TRIALS[2].directory])

@@ -1,0 +1,323 @@
+"""A study's search: `python -m trainers.experiments.search RUNS_DIR NAME`, one process for each study.
+
+It asks Optuna for trials, queues a run of each, reads the objective out of their journals while they train, stops the
+hopeless ones, and tells the results. All that it knows is in Optuna's journal and in the runs' directories: another one
+goes on where it was killed. The only module that imports Optuna.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from trainers.config.files import write_atomically
+from trainers.config.machine import inspect_machine
+from trainers.config.options import ConfigError, Value
+from trainers.contract import mailbox
+from trainers.contract.about import About, AboutError, read_about
+from trainers.contract.events import PRUNED, Facts, Metrics, RunStarted
+from trainers.contract.journal import JournalReader
+from trainers.contract.lines import encode_json
+from trainers.contract.lock import is_held, take
+from trainers.contract.rundir import RunDir
+from trainers.contract.waiting import read_waiting
+from trainers.experiments.queue import add, files_of, start_keeper
+from trainers.experiments.space import Axis, run_name, with_values
+from trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
+from trainers.experiments.sweep import end_run
+from trainers.experiments.transient import is_transient
+from trainers.launch import LaunchError
+from trainers.state.objective import Objective
+from trainers.state.summary import summarise
+
+TICK_S = 0.25
+"""Between two looks at the journals."""
+LOOK_S = 1.0
+"""Between two looks at whether a run is over."""
+KEEPER_S = 10.0
+"""Between two looks at whether what waits has a keeper."""
+POINTS = 100
+"""Reports of a trial at most: they are made at per cents of its steps, so that trials of other lengths compare."""
+MOST_FAILED = 5
+"""Trials that fail one after another end the search: what they have in common is wrong."""
+RUN = "run"
+"""Attribute of a trial: its run's id."""
+WHY = "why"
+"""Attribute of a trial: why it failed without a run."""
+
+
+class TrialRun:
+    """A trial's run, and what its journal says of the objective."""
+
+    def __init__(self, trial: Trial, run: RunDir, metric: str, reported: int) -> None:
+        self.trial, self.run = trial, run
+        self._metric, self._reported = metric, reported
+        self._reader = JournalReader(run.journal)
+        self._total = 0
+        self._collected: list[float] = []
+        self.asked_to_stop = False
+
+    def reports(self) -> list[tuple[int, float]]:
+        """Returns what is new: per cent of the run's steps, or the step if their number is not known, and a value."""
+        found: list[tuple[int, float]] = []
+        while events := self._reader.read():
+            for event in events:
+                if isinstance(event, RunStarted | Facts):
+                    self._total = event.total_steps or self._total
+                elif isinstance(event, Metrics) and (values := event.values.get(self._metric)):
+                    found += self._points(event, values)
+        return found
+
+    def _points(self, event: Metrics, values: list[float | None]) -> list[tuple[int, float]]:
+        """A point for each per cent that is new, with the mean of what was reported since the last."""
+        found = list[tuple[int, float]]()
+        for (step, _), value in zip(event.places(), values, strict=True):
+            if value is None or not math.isfinite(value):
+                continue
+            self._collected.append(value)
+            place = min(POINTS, math.ceil(POINTS * step / self._total)) if self._total else step
+            if place > self._reported:
+                found.append((place, sum(self._collected) / len(self._collected)))
+                self._reported = place
+                self._collected.clear()
+        return found
+
+
+class Searcher:
+    def __init__(self, place: StudyDir) -> None:
+        self._place = place
+        self._study = place.read()
+        self._axes = self._study.read_axes()
+        self._optuna = open_study(place, self._study)
+        self._space = {axis.key: distribution(axis) for axis in self._axes}
+        self._live: dict[int, TrialRun] = {}
+        self._failed_in_a_row = 0
+        self._looked = self._kept = -math.inf
+
+    @property
+    def _search(self) -> Search:
+        assert self._study.search is not None
+        return self._study.search
+
+    @property
+    def _objective(self) -> Objective:
+        assert self._study.objective is not None
+        return self._study.objective
+
+    def search(self) -> Ended:
+        """Makes trials until there are as many as were asked for; returns how that ended."""
+        self._go_on()
+        while True:
+            with contextlib.suppress(StudyError):
+                self._study = self._place.read()
+            self._report()
+            now = time.monotonic()
+            if now - self._looked >= LOOK_S:
+                self._looked = now
+                self._settle()
+            if now - self._kept >= KEEPER_S and self._live:
+                self._kept = now
+                start_keeper(self._place.runs_dir)
+            made = len(self._trials())
+            if self._failed_in_a_row >= MOST_FAILED and not self._live:
+                return Ended(reason=f"the last {MOST_FAILED} trials failed: see its runs", failed=True)
+            if self._study.stopped:
+                self._stop()
+            if self._study.stopped or made >= self._search.trials or self._failed_in_a_row >= MOST_FAILED:
+                if not self._live:
+                    return Ended(reason="stopped" if self._study.stopped else f"{made} trials are made")
+            elif len(self._live) < self._search.parallel:
+                self._ask()
+                continue
+            time.sleep(TICK_S)
+
+    def _stop(self) -> None:
+        for one in self._live.values():
+            if not one.asked_to_stop:
+                one.asked_to_stop = True
+                end_run(self._place.runs_dir, one.run, self._study.name)
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self._optuna.get_trials(deepcopy=False)
+
+    def _go_on(self) -> None:
+        """Takes up the trials of a search that was killed: those whose runs are there, by run or by name."""
+        claimed = {str(one.user_attrs.get(RUN)) for one in self._trials()}
+        for frozen in self._trials():
+            if frozen.state != TrialState.RUNNING:
+                continue
+            run_id = str(frozen.user_attrs.get(RUN, "")) or self._find_run(frozen.number, claimed)
+            trial = Trial(self._optuna, frozen._trial_id)
+            if run_id:
+                trial.set_user_attr(RUN, run_id)
+                self._watch(trial, RunDir(self._place.runs_dir / run_id), frozen)
+            elif frozen.params.keys() == self._space.keys():
+                self._start(trial, frozen.params)
+            else:
+                self._optuna.tell(frozen.number, state=TrialState.FAIL)
+
+    def _find_run(self, number: int, claimed: set[str]) -> str:
+        """Returns the run that was queued for a trial just before the search was killed; "" for none."""
+        start = f"{number}: "
+        runs = [run for run in self._place.runs() if run.run_id not in claimed]
+        return next((run.run_id for run in runs if read_about(run)[0].name.startswith(start)), "")
+
+    def _watch(self, trial: Trial, run: RunDir, frozen: FrozenTrial | None = None) -> None:
+        reported = max(frozen.intermediate_values, default=0) if frozen else 0
+        self._live[trial.number] = TrialRun(trial, run, self._objective.name, reported)
+
+    def _ask(self) -> None:
+        trial = self._optuna.ask(self._space)
+        self._start(trial, trial.params)
+
+    def _start(self, trial: Trial, params: Mapping[str, Value]) -> None:
+        """Queues a trial's run."""
+        study = self._study
+        try:
+            config = with_values(study.base, params)
+            about = About(name=name_of(trial.number, params), group=study.name, tags=study.tags)
+            run = add(
+                config,
+                self._place.runs_dir,
+                about,
+                machine=inspect_machine(),
+                priority=study.priority,
+                retry=study.retry,
+            )
+        except (ConfigError, LaunchError, AboutError) as error:
+            trial.set_user_attr(WHY, str(error))
+            self._tell(trial.number, None, TrialState.FAIL)
+            _say(f"trial {trial.number} {params}: {error}")
+            return
+        trial.set_user_attr(RUN, run.run_id)
+        self._watch(trial, run)
+
+    def _report(self) -> None:
+        """Reports what runs have come to, and stops those that are hopeless."""
+        for one in self._live.values():
+            for place, value in one.reports():
+                one.trial.report(value, place)
+                if not one.asked_to_stop and one.trial.should_prune():
+                    one.asked_to_stop = True
+                    _say(f"trial {one.trial.number} is pruned at {place}: {value:g}")
+                    with contextlib.suppress(OSError):
+                        mailbox.send(one.run.commands, PRUNED)
+
+    def _settle(self) -> None:
+        """Tells the results of the runs that are over."""
+        for number, one in list(self._live.items()):
+            if one.run.is_live() or self._is_tried_again(one.run):
+                continue
+            self._report()
+            info = summarise(one.run)
+            value = self._objective.value(info) if not one.run.is_gone() else None
+            state = TrialState.FAIL
+            if info.status == "completed" and value is not None:
+                state = TrialState.COMPLETE
+            elif info.status == "stopped" and self._trials()[number].intermediate_values:
+                state = TrialState.PRUNED
+            del self._live[number]
+            self._tell(number, value if state == TrialState.COMPLETE else None, state)
+
+    def _is_tried_again(self, run: RunDir) -> bool:
+        kept = read_waiting(run.kept)
+        keeper = bool(is_held(files_of(self._place.runs_dir).lock))
+        return keeper and kept is not None and kept.retry > 0 and is_transient(run)
+
+    def _tell(self, number: int, value: float | None, state: TrialState) -> None:
+        self._failed_in_a_row = self._failed_in_a_row + 1 if state == TrialState.FAIL else 0
+        self._optuna.tell(number, value, state=state)
+
+
+def name_of(number: int, params: Mapping[str, Value]) -> str:
+    """What a trial's run is called."""
+    return run_name({f"{number}: {key}" if place == 0 else key: params[key] for place, key in enumerate(params)})
+
+
+def distribution(axis: Axis) -> BaseDistribution:
+    """What Optuna draws a key's values from."""
+    if axis.values:
+        return CategoricalDistribution(axis.values)  # type: ignore[arg-type]
+    if axis.whole:
+        return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+    return FloatDistribution(axis.low, axis.high, log=axis.log)
+
+
+def open_study(place: StudyDir, study: Study) -> optuna.Study:
+    """Opens a study's trials, in its own journal or in a database."""
+    search, objective = study.search, study.objective
+    assert search is not None
+    assert objective is not None
+    storage: Any = search.storage
+    if not storage:
+        backend = JournalFileBackend(str(place.journal))
+        storage = optuna.storages.JournalStorage(backend)
+    opened = optuna.create_study(
+        storage=storage,
+        study_name=study.name,
+        direction="maximize" if objective.rises else "minimize",
+        pruner=_pruner(search),
+        load_if_exists=True,
+    )
+    # Another process than the last: it must not draw the same again.
+    seed = study.base.seed + len(opened.get_trials(deepcopy=False))
+    if search.sampler == "random":
+        opened.sampler = optuna.samplers.RandomSampler(seed=seed)
+    else:
+        begin = max(3, min(10, search.trials // 3))
+        opened.sampler = optuna.samplers.TPESampler(n_startup_trials=begin, constant_liar=True, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        opened.set_metric_names([objective.name])
+    return opened
+
+
+def _pruner(search: Search) -> optuna.pruners.BasePruner:
+    if search.pruner == "none":
+        return optuna.pruners.NopPruner()
+    if search.pruner == "hyperband":
+        return optuna.pruners.HyperbandPruner(min_resource=10, max_resource=POINTS)
+    # The first ones show what can be expected; the first fifth of a run shows little.
+    return optuna.pruners.MedianPruner(n_startup_trials=max(2, min(5, search.trials // 4)), n_warmup_steps=POINTS // 5)
+
+
+def _say(words: str) -> None:
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), words, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Makes the trials of the study that the arguments name; ends at once if another process does."""
+    place = StudyDir(Path(sys.argv[1]), sys.argv[2])
+    # It outlives the login.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        lock = take(place.lock, 0.5)
+    except BlockingIOError:
+        return 0
+    try:
+        ended = Searcher(place).search()
+    except Exception as error:  # Said where the study is looked at.
+        traceback.print_exc()
+        ended = Ended(reason=f"the search failed: {type(error).__name__}: {error}; see {place.log}", failed=True)
+    write_atomically(place.ended, encode_json(ended))
+    os.close(lock)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

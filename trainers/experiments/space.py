@@ -1,0 +1,224 @@
+"""What a sweep goes through: for each key a list of values or a range, as one text.
+
+`0.1, 0.03, 0.01` is a list; `0..4` all whole numbers of a range, `0.5..0.9:5` five numbers evenly apart,
+`log:1e-5..1e-1` one of each decade, `log:16..256:5` five by equal factors. A search draws from a range without a count.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from trainers.config.catalog import BACKENDS, takes
+from trainers.config.machine import Machine, unused
+from trainers.config.options import ConfigError, Option, Problem, Value, format_value, read_number, shown
+from trainers.config.placement import placement_problems
+from trainers.config.relevance import with_changes
+from trainers.config.run_config import OPTIONS, Check, RunConfig, get_option, to_mapping
+from trainers.config.script_syntax import as_value, read_environment
+from trainers.contract.about import MAX_NAME_CHARACTERS
+from trainers.state.text import without_directories
+
+MOST_RUNS = 1000
+"""Of a sweep over all combinations."""
+
+RANGE_RULE = "a range is 0..4, 0.5..0.9:5 (five values), log:1e-5..1e-1 or log:16..256:5"
+
+_RANGE = re.compile(r"(?:(log)(?::|\s)\s*)?(\S+?)\.\.(\S+?)(?::(\S*))?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+_DECADE = 1e-9
+"""How near to whole a number of decades must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A key and what it goes through: values, or a range to draw from."""
+
+    key: str
+    text: str
+    """As it is written after `KEY=`."""
+    values: tuple[Value, ...] = ()
+    """Empty of a range to draw from."""
+    low: float = 0
+    high: float = 0
+    log: bool = False
+    whole: bool = False
+    """Whether what is drawn from the range is a whole number."""
+
+
+def is_own(base: Mapping[str, object], key: str) -> bool:
+    """Whether a key is one of the script's own values, and none of its run's configuration."""
+    backend = str(base["backend"])
+    return not BACKENDS[backend].builtin and (key not in OPTIONS or not takes(backend, key))
+
+
+def names_several(option: Option, text: str) -> bool:
+    """Whether a text stands for several values, where a single one is allowed, too."""
+    if option.kind == "list" or option.text != "word":
+        return False
+    try:
+        option.parse(text)
+    except ConfigError:
+        return "," in text or bool(_RANGE.fullmatch(text.strip()))
+    return False
+
+
+def read_axis(base: Mapping[str, object], key: str, text: str, *, draws: bool = False) -> Axis:
+    """Reads what a key goes through, of a configuration with the values of `base`; raises ConfigError.
+
+    `draws`: a range without a count is one to draw from.
+    """
+    key, option = key.strip(), None
+    if not is_own(base, key):
+        option = get_option(key)
+        if option.kind == "list" or option.text == "line":
+            hint = "; write {NAME} in it, and sweep NAME" if key == "arguments" else ""
+            raise ConfigError([Problem(key, f"is not one value, so that it cannot be swept{hint}.")])
+    elif not _NAME.fullmatch(key):
+        raise ConfigError([Problem("", f"{shown(key)} is no name of a value: use letters, digits and underscores.")])
+    pieces = [piece.strip() for piece in text.split(",")]
+    if not all(pieces):
+        raise ConfigError([Problem(key, f"{shown(text)} has an empty value; write A,B or a range as A..B.")])
+    spoken = ",".join(re.sub(r"^log\s+", "log:", piece) for piece in pieces)
+    if draws and len(pieces) == 1 and (found := _range_of(option, pieces[0])) and found[4] is None:
+        log, low, high, whole, _ = found
+        _check_ends(key, option, low, high, log=log)
+        return Axis(key, spoken, low=low, high=high, log=log, whole=whole)
+    values, problems = dict[Value, None](), list[Problem]()
+    for piece in pieces:
+        try:
+            values.update(dict.fromkeys(_values(key, option, piece)))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return Axis(key, spoken, tuple(values))
+
+
+def _values(key: str, option: Option | None, piece: str) -> list[Value]:
+    found = _range_of(option, piece)
+    if found is None:
+        return [option.parse(piece) if option else as_value(piece)]
+    log, low, high, whole, count = found
+    _check_ends(key, option, low, high, log=log)
+    if count is None and log and low < high:
+        decades = math.log10(high / low)
+        count = round(decades) + 1 if abs(decades - round(decades)) < _DECADE else None
+    elif count is None and whole:
+        count = int(high - low) + 1
+    if count is None:
+        raise ConfigError([Problem(key, f"{shown(piece)} needs a count, as {piece}:5 for five values.")])
+    if count > MOST_RUNS:
+        raise ConfigError([Problem(key, f"{shown(piece)} has {count:,} values; at most {MOST_RUNS:,} are allowed.")])
+    numbers = [_between(low, high, place / max(1, count - 1), log=log) for place in range(count)]
+    # What is computed is short enough to be read in a name; the ends are as they were given.
+    each: list[Value] = [round(number) if whole else float(f"{number:.4g}") for number in numbers]
+    each[-1], each[0] = (int(high), int(low)) if whole else (high, low)
+    return [option.check(value) if option else value for value in each]
+
+
+def _range_of(option: Option | None, piece: str) -> tuple[bool, float, float, bool, int | None] | None:
+    """Whether it is by factors, its ends, whether they are whole numbers, and its count; None if it is no range."""
+    found = _RANGE.fullmatch(piece)
+    if found is None or (option is not None and option.kind not in ("int", "float")):
+        return None
+    log, start, end, count = found.groups()
+    key = option.key if option else ""
+    try:
+        low, high = read_number(start), read_number(end)
+    except ValueError:
+        if option is None and not log:
+            # Of a script's own value it may be a path.
+            return None
+        raise ConfigError([Problem(key, f"{shown(piece)} is no range: {RANGE_RULE}.")]) from None
+    if count is not None and not (count.isascii() and count.isdigit() and int(count[:9]) > 0):
+        raise ConfigError([Problem(key, f"{shown(piece)} has the count {shown(count)}: {RANGE_RULE}.")])
+    whole = option.kind == "int" if option else _is_whole(start) and _is_whole(end)
+    if whole and not (low.is_integer() and high.is_integer()):
+        raise ConfigError([Problem(key, f"{shown(piece)} must have whole numbers as its ends.")])
+    return bool(log), low, high, whole, None if count is None else int(count[:9])
+
+
+def _is_whole(text: str) -> bool:
+    return text.lstrip("+-").isdecimal()
+
+
+def _check_ends(key: str, option: Option | None, low: float, high: float, *, log: bool) -> None:
+    for end in (low, high) if option else ():
+        option.check(int(end) if option.kind == "int" else end)  # type: ignore[union-attr]
+    if low > high:
+        raise ConfigError([Problem(key, f"{low:g}..{high:g} is empty; write the smaller number first.")])
+    if log and low <= 0:
+        raise ConfigError([Problem(key, f"log:{low:g}..{high:g} must begin above 0.")])
+
+
+def _between(low: float, high: float, share: float, *, log: bool) -> float:
+    return low * (high / low) ** share if log else low + (high - low) * share
+
+
+def combinations(axes: Sequence[Axis]) -> list[dict[str, Value]]:
+    """Returns every combination of the axes' values, the last axis running fastest; raises ConfigError for too many."""
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > MOST_RUNS:
+        each = " × ".join(f"{len(axis.values):,} of {axis.key}" for axis in axes)
+        raise ConfigError([Problem("", f"{each} are {count:,} runs; at most {MOST_RUNS:,} are allowed.")])
+    keys = [axis.key for axis in axes]
+    return [dict(zip(keys, values, strict=True)) for values in product(*(axis.values for axis in axes))]
+
+
+def checks_of(machine: Machine) -> list[Check]:
+    """Returns what each configuration is checked for: not for what is busy now."""
+    idle = unused(machine)
+    return [lambda config: placement_problems(config, idle)]
+
+
+def with_values(base: RunConfig, values: Mapping[str, Value], checks: Sequence[Check] = ()) -> RunConfig:
+    """Returns a configuration with the values of a combination; raises ConfigError."""
+    plain: dict[str, object] = {**to_mapping(base)}
+    own = {key: value for key, value in values.items() if is_own(plain, key)}
+    changes: dict[str, object] = {key: value for key, value in values.items() if key not in own}
+    if own:
+        given = read_environment(base.values) | {key: format_value(value) for key, value in own.items()}
+        changes["values"] = shlex.join(f"{key}={value}" for key, value in given.items())
+    if changes.keys() & {"platform", "devices"}:
+        plain["device_ids"] = ()
+    return with_changes(plain, changes, checks)
+
+
+def all_configs(
+    base: RunConfig, combined: Sequence[Mapping[str, Value]], checks: Sequence[Check] = ()
+) -> list[RunConfig]:
+    """Returns the configuration of each combination; raises ConfigError with the problems of all, each once."""
+    configs, problems = list[RunConfig](), dict[str, Problem]()
+    for values in combined:
+        try:
+            configs.append(with_values(base, values, checks))
+        except ConfigError as error:
+            problems |= {str(problem): problem for problem in error.problems}
+    if problems:
+        raise ConfigError(problems.values())
+    return configs
+
+
+def run_name(values: Mapping[str, Value]) -> str:
+    """What the run of a combination is called: its values."""
+    words = " ".join(f"{key}={short_value(value)}" for key, value in values.items())
+    return words if len(words) <= MAX_NAME_CHARACTERS else words[: MAX_NAME_CHARACTERS - 1] + "…"
+
+
+def short_value(value: Value) -> str:
+    """A value as names and tables have it."""
+    return f"{value:.4g}" if isinstance(value, float) else without_directories(format_value(value))
+
+
+def probes(axis: Axis) -> Iterator[Value]:
+    """What to check a configuration with, so that all that an axis may give is allowed as far as that can be said."""
+    if axis.values:
+        yield from axis.values
+        return
+    for end in (axis.low, axis.high):
+        yield int(end) if axis.whole else end

@@ -1,0 +1,258 @@
+"""A study: runs that go through values of some keys, as a grid or as a search.
+
+Its runs are those of the group with its name. What was asked for is `studies/NAME/study.json` in the directory of runs;
+a search keeps its trials beside it, in Optuna's own journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from trainers.config.files import make_private, read_limited, write_atomically
+from trainers.config.options import ConfigError, Problem, shown, suggest
+from trainers.config.run_config import RunConfig, build_config
+from trainers.contract.about import MAX_TAG_CHARACTERS, read_about
+from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.experiments.space import Axis, read_axis
+
+if TYPE_CHECKING:
+    from trainers.state.objective import Objective
+    from trainers.state.summary import RunInfo
+
+MAX_FILE_BYTES = 1 << 20
+NAME = re.compile(rf"(?![.-])[A-Za-z0-9._-]{{1,{MAX_TAG_CHARACTERS}}}")
+NAME_RULE = f"1 to {MAX_TAG_CHARACTERS} letters, digits, '.', '_' or '-', the first one no '.' or '-'"
+SWEEP = "sweep"
+"""The kind of these studies; others are of `trainers.experiments.group_study`."""
+JOURNAL = "journal.log"
+"""Optuna's journal, which `optuna-dashboard` opens."""
+
+Sampler: TypeAlias = Literal["tpe", "random"]
+Pruner: TypeAlias = Literal["median", "hyperband", "none"]
+
+
+class StudyError(Exception):
+    """There is no such study, or what is asked of it is not possible; the message says why."""
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """How a search goes about it."""
+
+    trials: int
+    """How many it makes, those that failed included."""
+    parallel: int = 1
+    """How many of its runs wait or run at a time."""
+    sampler: Sampler = "tpe"
+    pruner: Pruner = "median"
+    storage: str = ""
+    """URL of a database of Optuna's; "" for the journal in the study's directory."""
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    name: str
+    kind: str = SWEEP
+    axes: dict[str, str]
+    """Key → what it goes through: see `trainers.experiments.space`."""
+    config: dict[str, object]
+    """The configuration that all runs have in common."""
+    search: Search | None = None
+    """None: every combination is a run."""
+    metric: str = ""
+    """What its runs are best by; "" for what they suggest."""
+    rises: bool = False
+    tags: tuple[str, ...] = ()
+    priority: int = 0
+    retry: int = 0
+    parallel: int = 0
+    """Of a grid: how many of its runs Slurm may have at a time; 0 for any number."""
+    created: float = msgspec.field(default_factory=time.time)
+    stopped: bool = False
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of whoever asked for a search: its runs start in it."""
+    directory: str = "/"
+
+    @property
+    def base(self) -> RunConfig:
+        """Raises ConfigError."""
+        return build_config(self.config, f"study {self.name}")
+
+    def read_axes(self) -> list[Axis]:
+        """Raises ConfigError."""
+        base = self.base
+        values = {key: getattr(base, key) for key in base.__struct_fields__}
+        return [read_axis(values, key, text, draws=self.search is not None) for key, text in self.axes.items()]
+
+    @property
+    def objective(self) -> Objective | None:
+        # Imported late, as in `infos`: the form's first picture does without.
+        from trainers.state.objective import Objective
+
+        return Objective(self.metric, self.rises) if self.metric else None
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a search ended."""
+
+    reason: str
+    failed: bool = False
+
+
+class StudyDir:
+    """The files of a study. Creating the object touches nothing."""
+
+    def __init__(self, runs_dir: Path, name: str) -> None:
+        self.runs_dir, self.name = runs_dir, name
+        self.path = studies_dir(runs_dir) / name
+        self.file = self.path / "study.json"
+        self.journal = self.path / JOURNAL
+        self.lock = self.path / "lock"
+        """Locked by the search."""
+        self.log = self.path / "search.log"
+        self.ended = self.path / "ended.json"
+        """There once a search has ended: see `Ended`."""
+
+    def read(self) -> Study:
+        """Raises StudyError."""
+        try:
+            return msgspec.json.decode(read_limited(self.file, MAX_FILE_BYTES), type=Study)
+        except (FileNotFoundError, NotADirectoryError):
+            known = [one.name for one in find_studies(self.runs_dir)]
+            hint = suggest(self.name, known) or (f" There are {', '.join(known[:20])}." if known else "")
+            raise StudyError(f"There is no study {shown(self.name)}.{hint}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise StudyError(f"{self.file} cannot be read: {error}") from None
+
+    def change(self, **fields: object) -> Study:
+        """Changes what was asked for, whoever else does so at the same time; raises StudyError."""
+        try:
+            with _alone(self.path):
+                study = msgspec.structs.replace(self.read(), **fields)
+                self.write(study)
+        except OSError as error:
+            raise StudyError(f"{self.file} cannot be written: {error.strerror or error}.") from None
+        return study
+
+    def write(self, study: Study) -> None:
+        """Raises OSError."""
+        write_atomically(self.file, msgspec.json.format(msgspec.json.encode(study)) + b"\n")
+
+    def is_searched(self) -> bool:
+        """Whether it is a search that has not ended; False if its file cannot be read."""
+        if self.ended.exists():
+            return False
+        try:
+            return self.read().search is not None
+        except StudyError:
+            return False
+
+    def how_it_ended(self) -> Ended | None:
+        """Returns how a search ended; None if it has not."""
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            return msgspec.json.decode(read_limited(self.ended, MAX_FILE_BYTES), type=Ended)
+        return None
+
+    def runs(self) -> list[RunDir]:
+        """Returns the study's runs, the oldest first."""
+        return sorted(
+            (run for run in _all_runs(self.runs_dir) if read_about(run)[0].group == self.name),
+            key=lambda run: run.run_id,
+        )
+
+    def infos(self) -> list[RunInfo]:
+        """As `runs`, with what is known of each."""
+        from trainers.state.summary import summarise
+
+        return [summarise(run) for run in self.runs()]
+
+
+def studies_dir(runs_dir: Path) -> Path:
+    """Returns where the studies of a directory of runs are."""
+    return runs_dir / "studies"
+
+
+def find_studies(runs_dir: Path) -> list[StudyDir]:
+    """Returns the studies, by name."""
+    try:
+        with os.scandir(studies_dir(runs_dir)) as found:
+            names = sorted(one.name for one in found if NAME.fullmatch(one.name))
+    except OSError:
+        return []
+    places = [StudyDir(runs_dir, name) for name in names]
+    return [place for place in places if _kind(place.file) == SWEEP]
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+def _kind(file: Path) -> str:
+    """What kind of study a file describes, readable or not; "" if there is none."""
+    try:
+        return msgspec.json.decode(read_limited(file, MAX_FILE_BYTES), type=_Kind).kind or SWEEP
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, RecursionError):
+        return SWEEP
+
+
+def make_study(runs_dir: Path, study: Study) -> StudyDir:
+    """Makes the directory of a new study; a name that ends with `-` gets the next free number. Raises StudyError."""
+    numbered = study.name.endswith("-")
+    if not NAME.fullmatch(f"{study.name}1" if numbered else study.name):
+        raise StudyError(f"{shown(study.name)} is no name of a study: use {NAME_RULE}.")
+    try:
+        make_private(studies_dir(runs_dir))
+        number = 1
+        while True:
+            place = StudyDir(runs_dir, f"{study.name}{number}" if numbered else study.name)
+            try:
+                place.path.mkdir(mode=0o700)
+            except FileExistsError:
+                if not numbered:
+                    raise StudyError(
+                        f"There is a study {study.name!r} already: choose another --name, or go on with it by "
+                        f"tuiapp study resume {study.name}."
+                    ) from None
+                number += 1
+                continue
+            place.write(msgspec.structs.replace(study, name=place.name))
+            return place
+    except OSError as error:
+        raise StudyError(f"Cannot write {studies_dir(runs_dir)}: {error.strerror or error}.") from error
+
+
+def stem_of(source: str) -> str:
+    """Returns what a study is called after, but for its number, by the preset or file that it begins with."""
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(source.rstrip("/"))).strip("-.")
+    return f"{words.removesuffix('.toml').removesuffix('.py')[:24] or 'sweep'}-"
+
+
+def problem(text: str) -> ConfigError:
+    """Returns a problem of a study that is none of a key."""
+    return ConfigError([Problem("", text)])
+
+
+def _all_runs(runs_dir: Path) -> Iterator[RunDir]:
+    with contextlib.suppress(OSError), os.scandir(runs_dir) as found:
+        yield from [RunDir(Path(one.path)) for one in found if RUN_ID.fullmatch(one.name)]
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,257 @@
+"""Begins studies, goes on with them, and ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.machine import Machine, inspect_machine, unused
+from trainers.config.options import ConfigError, Problem, Value, suggest
+from trainers.config.run_config import RunConfig
+from trainers.config.settings import read_settings
+from trainers.contract import mailbox
+from trainers.contract.about import About
+from trainers.contract.lock import is_held
+from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
+from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.experiments.queue import QueueError, cancel, enqueue, start_keeper
+from trainers.experiments.space import Axis, all_configs, checks_of, combinations, probes, run_name
+from trainers.experiments.study import Study, StudyDir, StudyError, find_studies, make_study, problem
+from trainers.launch.directory import working_directory
+from trainers.launch.prepare import prepare
+from trainers.state.known_metrics import metric
+from trainers.state.objective import GUESSED_FROM, guess
+from trainers.state.summary import summarise
+
+SEARCH = "trainers.experiments.search"
+NO_OPTUNA = "a search needs Optuna: pip install 'tuiapp[sweep]'."
+BUILTIN_METRICS = (TEST_ACCURACY, TEST_LOSS, LOSS)
+"""What the built-in trainers can be best by."""
+
+
+def check_grid(base: RunConfig, axes: Sequence[Axis], machine: Machine) -> list[tuple[str, RunConfig]]:
+    """Returns each combination's name and configuration; raises ConfigError with the problems of all."""
+    combined = combinations(axes)
+    configs = all_configs(base, combined, checks_of(machine))
+    return [(run_name(values), config) for values, config in zip(combined, configs, strict=True)]
+
+
+def begin_grid(
+    study: Study,
+    runs_dir: Path,
+    machine: Machine | None = None,
+    *,
+    held: bool = False,
+    tell: Callable[[int, int], None] = lambda done, count: None,
+) -> tuple[StudyDir, list[RunDir]]:
+    """Queues a run of each combination, in their order, once all are checked.
+
+    Raises ConfigError, LaunchError, StudyError, and then has queued nothing.
+    """
+    machine = machine or inspect_machine()
+    base, axes = study.base, study.read_axes()
+    pairs = check_grid(base, axes, machine)
+    # What a launch checks beside the keys is the same of all that differ in numbers alone.
+    for config in _kinds(pairs):
+        prepare(config, unused(machine))
+    place = make_study(runs_dir, study)
+    runs = list[RunDir]()
+    for number, (name, config) in enumerate(pairs):
+        tell(number, len(pairs))
+        runs.append(_queue(study, place, name, config, machine, held=held))
+    start_keeper(runs_dir)
+    return place, runs
+
+
+def _queue(study: Study, place: StudyDir, name: str, config: RunConfig, machine: Machine, *, held: bool) -> RunDir:
+    about = About(name=name, group=place.name, tags=study.tags)
+    return enqueue(
+        config,
+        place.runs_dir,
+        about,
+        machine=machine,
+        priority=study.priority,
+        retry=study.retry,
+        parallel=study.parallel,
+        held=held,
+    )
+
+
+def _kinds(pairs: Sequence[tuple[str, RunConfig]]) -> list[RunConfig]:
+    """Returns one configuration of each backend, model, data set, script and interpreter."""
+    kinds = {(one.backend, one.model, one.dataset, one.script, one.python): one for _, one in pairs}
+    return list(kinds.values())
+
+
+def missing(place: StudyDir) -> dict[str, RunConfig]:
+    """Returns the combinations of a grid that no run has completed or is still to, by name; raises ConfigError."""
+    study = place.read()
+    combined = combinations(study.read_axes())
+    configs = all_configs(study.base, combined)
+    wanted = {run_name(values): config for values, config in zip(combined, configs, strict=True)}
+    there = [info for info in place.infos() if info.is_live or info.status == "completed"]
+    for info in there:
+        wanted.pop(info.about.name, None)
+    return wanted
+
+
+def resume_grid(place: StudyDir, *, held: bool = False) -> list[RunDir]:
+    """Queues the combinations that are missing; raises ConfigError, LaunchError, StudyError."""
+    study, machine = place.change(stopped=False), inspect_machine()
+    wanted = missing(place)
+    runs = [_queue(study, place, name, config, machine, held=held) for name, config in wanted.items()]
+    start_keeper(place.runs_dir)
+    return runs
+
+
+def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
+    """Returns a search with its objective and how many runs it may have at a time; raises ConfigError.
+
+    Each key is checked at the ends of its range, or at all of its values, with the others as they are.
+    """
+    if not find_spec("optuna"):
+        raise problem(NO_OPTUNA)
+    search = study.search
+    assert search is not None
+    axes, base = study.read_axes(), study.base
+    problems: dict[str, Problem] = {}
+    for axis in axes:
+        try:
+            all_configs(base, [{**_others(axes, axis), axis.key: value} for value in probes(axis)], checks_of(machine))
+        except ConfigError as error:
+            problems |= {str(one): one for one in error.problems}
+    try:
+        study = _with_objective(study, runs_dir)
+    except ConfigError as error:
+        problems |= {str(one): one for one in error.problems}
+    if problems:
+        raise ConfigError(problems.values())
+    parallel = search.parallel or fits(base, machine)
+    return msgspec.structs.replace(
+        study,
+        search=msgspec.structs.replace(search, parallel=min(parallel, search.trials)),
+        environment=dict(os.environ),
+        directory=working_directory() or "/",
+    )
+
+
+def _others(axes: Sequence[Axis], but: Axis) -> Mapping[str, Value]:
+    return {axis.key: next(probes(axis)) for axis in axes if axis is not but}
+
+
+def _with_objective(study: Study, runs_dir: Path) -> Study:
+    """Says what runs are best by where the user has not: as the key `best`, or as earlier runs of the script."""
+    base = study.base
+    if BACKENDS[base.backend].builtin:
+        name = study.metric or f"test/{base.best}"
+        if name not in BUILTIN_METRICS:
+            words = f"{name} is not reported by {base.backend}; use {', '.join(BUILTIN_METRICS)}."
+            raise ConfigError([Problem("--metric", words + suggest(name, BUILTIN_METRICS))])
+        return msgspec.structs.replace(study, metric=name, rises=study.rises if study.metric else metric(name).rises)
+    if study.metric:
+        return study
+    earlier = [info for info in map(summarise, _newest(runs_dir)) if info.config and _same_script(info.config, base)]
+    if found := guess(earlier):
+        return msgspec.structs.replace(study, metric=found.name, rises=found.rises)
+    words = "name the metric that the script reports: nothing is known of it before its first run."
+    raise ConfigError([Problem("--metric", words)])
+
+
+def _newest(runs_dir: Path) -> list[RunDir]:
+    try:
+        names = sorted(filter(RUN_ID.fullmatch, os.listdir(runs_dir)), reverse=True)
+    except OSError:
+        return []
+    return [RunDir(runs_dir / name) for name in names[:GUESSED_FROM]]
+
+
+def _same_script(one: RunConfig, other: RunConfig) -> bool:
+    return bool(one.script) and os.path.basename(one.script) == os.path.basename(other.script)
+
+
+def fits(config: RunConfig, machine: Machine) -> int:
+    """Returns how many runs of a configuration the machine's devices have room for at once."""
+    if config.launcher != "local" or (config.platform != "cpu" and machine.gpus):
+        each = len(config.device_ids) or config.devices or len(machine.gpus)
+        return max(1, len(machine.gpus) // max(1, each))
+    return read_settings()[0].queue_cpu_slots or max(1, len(os.sched_getaffinity(0)) // 4)
+
+
+def begin_search(study: Study, runs_dir: Path, machine: Machine | None = None) -> StudyDir:
+    """Starts a search; raises ConfigError, LaunchError, StudyError."""
+    machine = machine or inspect_machine()
+    study = check_search(study, runs_dir, machine)
+    prepare(study.base, unused(machine))
+    place = make_study(runs_dir, study)
+    start_search(place)
+    return place
+
+
+def resume_search(place: StudyDir, trials: int) -> Study:
+    """Gives a search more trials and starts it; raises StudyError."""
+    search = place.read().search
+    if search is None:
+        raise StudyError(f"{place.name} is a grid, which has no trials to add.")
+    if not find_spec("optuna"):
+        raise StudyError(NO_OPTUNA)
+    study = place.change(stopped=False, search=msgspec.structs.replace(search, trials=search.trials + trials))
+    place.ended.unlink(missing_ok=True)
+    start_search(place)
+    return study
+
+
+def start_search(place: StudyDir) -> None:
+    """Starts a study's search unless it runs or has ended."""
+    with contextlib.suppress(OSError, StudyError):
+        if not place.is_searched() or is_held(place.lock):
+            return
+        study = place.read()
+        with open(os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            # -P: the user's working directory must not be searched for a package called `trainers`.
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", SEARCH, str(place.runs_dir.absolute()), place.name],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=study.environment or None,
+                cwd=study.directory if os.path.isdir(study.directory) else "/",
+            )
+
+
+def keep_searches(runs_dir: Path) -> bool:
+    """Starts the searches that have not ended and have no process, as after a reboot; returns whether one goes on."""
+    going_on = [place for place in find_studies(runs_dir) if place.is_searched()]
+    for place in going_on:
+        start_search(place)
+    return bool(going_on)
+
+
+def stop_study(place: StudyDir) -> int:
+    """Ends a study: what waits is cancelled, what runs is asked to stop; returns how many runs. Raises StudyError."""
+    place.change(stopped=True)
+    count = 0
+    for info in place.infos():
+        if not info.is_live:
+            continue
+        count += 1
+        end_run(place.runs_dir, info.directory, place.name)
+    start_search(place)
+    return count
+
+
+def end_run(runs_dir: Path, run: RunDir, study: str) -> None:
+    """Cancels a study's run if it waits, and else asks it to stop."""
+    try:
+        cancel(runs_dir, run, f"study {study} was stopped")
+    except QueueError:
+        with contextlib.suppress(OSError):
+            mailbox.send(run.commands, "stop")

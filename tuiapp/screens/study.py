@@ -1,0 +1,135 @@
+"""Study: the trials of a sweep, the best on top, and the objective against each swept key, live."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Static
+
+from trainers.experiments.study import StudyDir, StudyError
+from trainers.state.signs import SIGNS
+from trainers.state.summary import RunInfo
+from tuiapp.feeds.runs_feed import RunsFeed
+from tuiapp.screens.requests import OpenRun
+from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.view.run_list import BY_NAME, column_of
+from tuiapp.view.run_list import state as state_words
+from tuiapp.view.run_values import key_column
+from tuiapp.view.study import ROWS, StudyState, draw_slice, heading, is_pruned, read_study_state
+from tuiapp.view.table import Column
+from tuiapp.widgets.run_table import RunTable
+from tuiapp.widgets.steady_footer import SteadyFooter
+
+TICK_S = 0.2
+SLICE_CELLS = 38
+"""Least width of a slice: as many are beside each other as fit."""
+LOW_ROWS, HIGH = 5, 36
+"""Rows of a slice on a screen of fewer lines."""
+
+PRUNED_WORDS = f"{SIGNS['stopped'].symbol} pruned"
+
+
+class StudyScreen(CoveredScreenFix[None]):
+    CSS_PATH = "study.tcss"
+    MANUAL = "sweeps"
+
+    AUTO_FOCUS: ClassVar[str | None] = "RunTable"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", tooltip="Open the trial's run", id="study.open"),
+        Binding("right,tab", "turn(1)", "Next keys", tooltip="Draw the next keys", key_display="→", id="study.next"),
+        Binding("left,shift+tab", "turn(-1)", "Previous keys", id="study.previous", show=False),
+        Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
+        Binding("escape,t", "dismiss", "Back", key_display="esc", id="study.back"),
+        Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter", show=False),
+    ]
+
+    def __init__(self, runs_dir: Path, name: str, lister: RunsFeed | None = None) -> None:
+        super().__init__()
+        self._place = StudyDir(runs_dir, name)
+        self._lister = lister or RunsFeed(runs_dir)
+        self._state: StudyState | None = None
+        self._first = 0
+        """Number of the key that is drawn at the left."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(f"{self._place.name} · reading …", id="heading", markup=False)
+        yield RunTable()
+        yield Horizontal(id="slices")
+        yield SteadyFooter("turn(1)")
+
+    def on_mount(self) -> None:
+        self._lister.start()
+        self.set_interval(TICK_S, self._take)
+
+    def on_unmount(self) -> None:
+        self._lister.close()
+
+    def on_screen_resume(self) -> None:
+        """Shows at once what changed while another screen was on top."""
+        self._lister.poll_now()
+
+    def _take(self) -> None:
+        listing = self._lister.take()
+        if listing is None or not listing.whole:
+            return
+        infos = [info for info in listing.infos if info.about.group == self._place.name]
+        try:
+            self._state = read_study_state(self._place, infos)
+        except StudyError as error:
+            self.query_one("#heading", Static).update(Content(str(error)))
+            return
+        self._show(self._state)
+
+    def _show(self, state: StudyState) -> None:
+        self.query_one("#heading", Static).update(Content(heading(state)))
+        infos = [trial.info for trial in state.trials]
+        columns = _columns(state)
+        by = columns[1].name if state.objective else "state"
+        best = state.best.info if state.best else None
+        self.query_one(RunTable).show(infos, {}, columns, by, reverse=False, best=best)
+        self.call_later(self._draw)
+
+    async def on_resize(self) -> None:
+        await self._draw()
+
+    async def _draw(self) -> None:
+        """Draws the objective against as many keys as there is room for."""
+        if (state := self._state) is None or not self.is_mounted:
+            return
+        place = self.query_one("#slices", Horizontal)
+        count = min(len(state.keys), max(1, self.size.width // SLICE_CELLS))
+        shown = [state.keys[(self._first + number) % len(state.keys)] for number in range(count)]
+        drawn = place.query(Static)
+        if len(drawn) != count:
+            await drawn.remove()
+            await place.mount_all(Static(classes="slice") for _ in shown)
+        width = (self.size.width - 2) // max(1, count) - 3
+        rows = LOW_ROWS if self.size.height < HIGH else ROWS
+        for key, panel in zip(shown, place.query(Static), strict=True):
+            panel.update(Content("\n".join(draw_slice(state, key, width, rows))))
+
+    @on(RunTable.RunChosen)
+    def action_open(self) -> None:
+        if info := self.query_one(RunTable).current:
+            self.post_message(OpenRun(info.directory))
+
+    async def action_turn(self, by: int) -> None:
+        if self._state and self._state.keys:
+            self._first = (self._first + by) % len(self._state.keys)
+            await self._draw()
+
+
+def _columns(state: StudyState) -> list[Column[RunInfo]]:
+    """The columns of the table: what trials differ in, and what they came to."""
+    keys = [key_column(key, rank=2) for key in state.keys]
+    objective = [column_of(state.objective.sort)] if state.objective else []
+    standing = replace(BY_NAME["state"], cell=lambda info: PRUNED_WORDS if is_pruned(info) else state_words(info))
+    return [standing, *objective, *keys, BY_NAME["steps"], BY_NAME["took"], replace(BY_NAME["run"], rank=20)]

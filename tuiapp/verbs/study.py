@@ -1,0 +1,155 @@
+"""`tuiapp study`: what sweeps and searches have come to, and how they go on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+from shutil import get_terminal_size
+
+from trainers.config.files import write_atomically
+from trainers.config.options import format_value
+from trainers.experiments.study import StudyDir, find_studies
+from trainers.experiments.sweep import keep_searches, resume_grid, resume_search, stop_study
+from trainers.state.summary import read_config
+from trainers.state.text import plural, sanitize
+from tuiapp.library.presets import save_preset
+from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.output import aligned, tell
+from tuiapp.verbs.sources import runs_dir
+from tuiapp.view.study import StudyState, draw_slice, heading, read_study_state, study_facts, trial_columns
+from tuiapp.view.table import plain_table
+
+PLAIN_WIDTH = 80
+"""Of slices where no terminal says how wide it is."""
+
+
+def list_studies(options: Namespace) -> int:
+    """Prints the studies by name."""
+    keep_searches(runs_dir(options))
+    states = [read_study_state(place) for place in find_studies(runs_dir(options))]
+    if options.json:
+        print(json.dumps([{**study_facts(state), "trials": len(state.trials)} for state in states], indent=2))
+        return 0
+    if not states:
+        print("There are no studies. To begin one: tuiapp sweep PRESET --grid KEY=A,B", file=sys.stderr)
+        return 0
+    for line in aligned([("STUDY", "KEYS", "TRIALS", "BEST", ""), *map(_row, states)]):
+        print(line)
+    return 0
+
+
+def _row(state: StudyState) -> tuple[str, ...]:
+    best = f"{state.best.objective:.4g}" if state.best and state.best.objective is not None else "–"
+    made = len(state.trials)
+    asked = state.study.search.trials if state.study and state.study.search else made
+    by = str(state.objective) if state.objective else ""
+    return state.name, sanitize(", ".join(state.keys)), f"{made}/{asked}", best, by
+
+
+def show_study(options: Namespace) -> int:
+    """Prints a study's trials, the best first, and the objective against each of its keys."""
+    keep_searches(runs_dir(options))
+    state = read_study_state(_place(options))
+    if options.json:
+        print(json.dumps(study_facts(state), indent=2))
+        return 0
+    on_terminal = sys.stdout.isatty()
+    width = get_terminal_size().columns if on_terminal else PLAIN_WIDTH
+    print(heading(state))
+    print()
+    for line in plain_table(trial_columns(state), state.trials, width if on_terminal else sys.maxsize):
+        print(line)
+    for key in state.keys if any(trial.objective is not None for trial in state.trials) else ():
+        print("\n" + "\n".join(draw_slice(state, key, width)))
+    return 0
+
+
+def export_study(options: Namespace) -> int:
+    """Writes a study's trials as a table."""
+    state = read_study_state(_place(options))
+    if (options.format or "csv") == "json" or options.json:
+        text = json.dumps(study_facts(state), indent=2) + "\n"
+    else:
+        rows, text_file = [], io.StringIO()
+        for trial in state.trials:
+            info = trial.info
+            figures = (trial.state, trial.objective, info.summary.steps, info.summary.seconds)
+            rows.append([info.directory.run_id, info.about.name, *figures, *map(_plain, trial.values.values())])
+        names = ["run", "name", "state", "objective", "steps", "seconds", *state.keys]
+        csv.writer(text_file, lineterminator="\n").writerows([names, *rows])
+        text = text_file.getvalue()
+    if options.output is None:
+        print(text, end="")
+        return 0
+    path = Path(options.output)
+    if path.exists() and not options.force:
+        raise UsageError(f"{path} exists already; choose another file, or overwrite it with --force.")
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+    return 0
+
+
+def _plain(value: object) -> str:
+    return format_value(value) if isinstance(value, str | int | float | tuple) else ""
+
+
+def resume_study(options: Namespace) -> int:
+    """Gives a search more trials; queues the combinations of a grid that have not been completed."""
+    place = _place(options)
+    study = place.read()
+    if study.search is None:
+        if options.trials:
+            raise UsageError(
+                f"{study.name} is a grid: --trials is for searches. Without it, what is missing is queued."
+            )
+        runs = resume_grid(place, held=options.hold)
+        facts: dict[str, object] = {"study": study.name, "runs": [run.run_id for run in runs]}
+        words = f"queued {plural(len(runs), 'run')}" if runs else "every combination is completed, or is to be"
+    else:
+        if options.hold:
+            raise UsageError("--hold is for grids: omit it.")
+        study = resume_search(place, options.trials)
+        assert study.search is not None
+        facts = {"study": study.name, "trials": study.search.trials}
+        words = f"search of {study.search.trials} trials goes on"
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        tell(words)
+    return 0
+
+
+def save_best(options: Namespace) -> int:
+    """Prints a study's best run; saves its configuration as a preset."""
+    state = read_study_state(_place(options))
+    best = state.best
+    if best is None:
+        raise UsageError(f"{state.name} has no completed trial with a value of its objective yet.")
+    if options.save:
+        described = f"best of {state.name}: {best.info.about.name}"
+        path = save_preset(options.save, read_config(best.info.directory), described, overwrite=options.force)
+        tell(f"saved {path}")
+    facts = {"run": best.info.directory.run_id, "objective": best.objective, "values": best.values}
+    print(json.dumps(facts) if options.json else best.info.directory.run_id)
+    return 0
+
+
+def end_study(options: Namespace) -> int:
+    """Ends a study: what waits is cancelled, what runs is asked to stop."""
+    place = _place(options)
+    count = stop_study(place)
+    if options.json:
+        print(json.dumps({"study": place.name, "stopped": count}))
+    else:
+        tell(f"{place.name} makes no more runs; stopped {plural(count, 'run')}")
+    return 0
+
+
+def _place(options: Namespace) -> StudyDir:
+    return StudyDir(runs_dir(options), options.name)

@@ -1,0 +1,133 @@
+"""`tuiapp sweep`: a run of every combination of values, or a search among them."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+
+from trainers.config.machine import inspect_machine
+from trainers.config.options import ConfigError, Problem
+from trainers.config.run_config import RunConfig, to_mapping, to_toml_values
+from trainers.config.script import subject
+from trainers.config.script_syntax import program_name
+from trainers.experiments.space import Axis, is_own, read_axis
+from trainers.experiments.study import Search, Study, stem_of
+from trainers.experiments.sweep import begin_grid, begin_search
+from trainers.state.known_metrics import metric
+from trainers.state.text import plural
+from tuiapp.library.find import find_run
+from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
+
+OF_A_SEARCH = ("trials", "sampler", "prune", "storage")
+
+
+def begin_sweep(options: Namespace) -> int:
+    """Queues the runs of a grid, or starts a search; prints the study's name."""
+    add_launcher(options)
+    _check_usage(options)
+    # Values that are swept need not fit what the preset has: each combination is checked as a whole.
+    base = _read_base(options)
+    axes = _read_axes(base, options.search or options.grid, draws=bool(options.search))
+    study = Study(
+        name=options.name or stem_of(_source_name(options, base)),
+        axes={axis.key: axis.text for axis in axes},
+        config=to_toml_values(base),
+        search=_search(options),
+        metric=options.metric or "",
+        rises=metric(options.metric or "").rises if options.rises is None else options.rises,
+        tags=tuple(options.tags),
+        priority=options.priority,
+        retry=options.retry,
+        parallel=options.parallel,
+    )
+    _tell_of_own_values(base, axes)
+    if study.search is not None:
+        place = begin_search(study, runs_dir(options))
+        study = place.read()
+        assert study.search is not None
+        if options.json:
+            print(json.dumps({"study": place.name, "directory": str(place.path), "trials": study.search.trials}))
+            return 0
+        print(place.name)
+        by = f"{'highest' if study.rises else 'lowest'} {study.metric}"
+        tell(f"search of {study.search.trials} trials, {study.search.parallel} at a time, for the {by}")
+    else:
+        place, runs = begin_grid(study, runs_dir(options), inspect_machine(), held=options.hold)
+        if options.json:
+            print(json.dumps({"study": place.name, "directory": str(place.path), "runs": [run.run_id for run in runs]}))
+            return 0
+        print(place.name)
+        tell(f"sweep of {plural(len(runs), 'run')}, queued")
+    tell(f"to see how it stands: tuiapp study show {place.name}")
+    return 0
+
+
+def _read_base(options: Namespace) -> RunConfig:
+    if options.like is None:
+        return read_source(options.source, options.settings, (), options.arguments)
+    if options.source is not None:
+        raise UsageError(f"--like uses a run's configuration: omit {options.source!r} or --like.")
+    run = find_run(options.like, runs_dir(options))
+    return read_like(run, options.settings, (), "swept", options.arguments)
+
+
+def _source_name(options: Namespace, base: RunConfig) -> str:
+    return options.source or (subject(base) if options.like else "defaults")
+
+
+def _check_usage(options: Namespace) -> None:
+    if bool(options.grid) == bool(options.search):
+        words = "name what to go through: --grid KEY=A,B for every combination, or --search KEY=A..B for a search"
+        raise UsageError(f"{words}{', not both' if options.grid else ''}.")
+    if options.search and not options.trials:
+        raise UsageError("--search needs --trials N: how many runs it may make.")
+    if options.search and options.hold:
+        raise UsageError("--hold is for --grid: a search makes a trial when the last one has shown something.")
+    if options.grid and (given := [name for name in OF_A_SEARCH if getattr(options, name)]):
+        raise UsageError(f"--{given[0]} is for --search: omit it, or --grid.")
+    if options.rises is not None and not options.metric:
+        raise UsageError("--maximize and --minimize need --metric NAME.")
+
+
+def _read_axes(base: RunConfig, texts: Sequence[str], *, draws: bool) -> list[Axis]:
+    values, axes, problems = to_mapping(base), dict[str, Axis](), list[Problem]()
+    option = "--search" if draws else "--grid"
+    for text in texts:
+        key, equals, what = text.partition("=")
+        try:
+            if not equals:
+                raise ConfigError([Problem(key, f"no values given; write {option} {key}=A,B or {key}=A..B.")])
+            axis = read_axis(values, key, what, draws=draws)
+            if axis.key in axes:
+                raise ConfigError([Problem(axis.key, f"is given twice; write {option} {key}=A,B.")])
+        except ConfigError as error:
+            problems += error.problems
+        else:
+            axes[axis.key] = axis
+    if problems:
+        raise ConfigError(problems)
+    return list(axes.values())
+
+
+def _search(options: Namespace) -> Search | None:
+    if not options.search:
+        return None
+    return Search(
+        trials=options.trials,
+        parallel=options.parallel,
+        sampler=options.sampler or "tpe",
+        pruner=options.prune or "median",
+        storage=options.storage or "",
+    )
+
+
+def _tell_of_own_values(base: RunConfig, axes: Sequence[Axis]) -> None:
+    """Says how a script gets values that its arguments do not name."""
+    values = to_mapping(base)
+    own = [axis.key for axis in axes if is_own(values, axis.key) and f"{{{axis.key}}}" not in base.arguments]
+    for key in own:
+        how = f"tuiapp.init().config[{key!r}] or the environment variable TUIAPP_CONFIG_{key}"
+        tell(f"{program_name(base.script)} gets {key} as {how}: its arguments have no {{{key}}}")
