@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.processes.harness import Watched
 from tests.waiting import wait_until
 from trainers.contract.lock import is_held
+from trainers.experiments.measured import runs_of_group
 from trainers.experiments.queue import files_of
 
 TIMEOUT_S = 400
@@ -46,7 +49,10 @@ def test_scaling_on_two_devices(runs_dir: Path) -> None:
     assert 0 < two["waiting"] < 1
     assert (one["waiting"], one["efficiency"]) == (None, 1.0)
     assert two["memory_bytes"] > one["memory_bytes"] > 50 << 20
-    assert {run["devices"] for run in found["runs"]} == {1, 2}
+    runs = [Watched(run) for run in runs_of_group(runs_dir, "mine")]
+    turns = sorted((run.started.time, run.end().time, run.started.world_size) for run in runs)
+    assert [devices for *_, devices in turns] == [1, 2, 1, 2]
+    assert all(end < begin for (_, end, _), (begin, _, _) in pairwise(turns)), "each ran alone"
 
 
 @pytest.mark.slow
