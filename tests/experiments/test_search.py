@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tests.cli.terminal import as_process
@@ -133,13 +133,13 @@ def place(tmp_path: Path) -> StudyDir:
 
 def go(place: StudyDir, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Ended:
     monkeypatch.setattr(search, "add", stage.add)
-    monkeypatch.setattr(time, "sleep", stage.pass_time)
+    monkeypatch.setattr("trainers.experiments.search.time.sleep", stage.pass_time)
     return Searcher(place).search()
 
 
 def trials(place: StudyDir) -> list[optuna.trial.FrozenTrial]:
-    backend = JournalFileBackend(str(place.journal))
-    return optuna.load_study(study_name=place.name, storage=optuna.storages.JournalStorage(backend)).trials
+    storage = JournalStorage(JournalFileBackend(str(place.journal)))
+    return optuna.load_study(study_name=place.name, storage=storage).trials
 
 
 def test_hopeless_trials_are_pruned_and_the_best_is_found(place: StudyDir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,9 +168,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
     learning_rate: Annotated[
         float,
-        Option(
-            "Optimization", "Learning rate", "several are a sweep: 0.1, 0.01", above=0, maximum=100, aliases=("lr",)
-        ),
+        Option("Optimization", "Learning rate", "", above=0, maximum=100, aliases=("lr",)),
     ] = 0.001
     momentum: Annotated[
         float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))

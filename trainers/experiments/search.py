@@ -21,6 +21,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -29,7 +30,7 @@ from trainers.config.machine import inspect_machine
 from trainers.config.options import ConfigError, Value
 from trainers.contract import mailbox
 from trainers.contract.about import About, AboutError, read_about
-from trainers.contract.events import PRUNED, Facts, Metrics, RunStarted
+from trainers.contract.events import Facts, Metrics, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.lines import encode_json
 from trainers.contract.lock import is_held, take
@@ -215,7 +216,7 @@ class Searcher:
                     one.asked_to_stop = True
                     _say(f"trial {one.trial.number} is pruned at {place}: {value:g}")
                     with contextlib.suppress(OSError):
-                        mailbox.send(one.run.commands, PRUNED)
+                        mailbox.send(one.run.commands, "pruned")
 
     def _settle(self) -> None:
         """Tells the results of the runs that are over."""
@@ -264,8 +265,7 @@ def open_study(place: StudyDir, study: Study) -> optuna.Study:
     assert objective is not None
     storage: Any = search.storage
     if not storage:
-        backend = JournalFileBackend(str(place.journal))
-        storage = optuna.storages.JournalStorage(backend)
+        storage = JournalStorage(JournalFileBackend(str(place.journal)))
     opened = optuna.create_study(
         storage=storage,
         study_name=study.name,

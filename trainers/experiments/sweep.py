@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -143,7 +143,7 @@ def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
     )
 
 
-def _others(axes: Sequence[Axis], but: Axis) -> Mapping[str, Value]:
+def _others(axes: Sequence[Axis], but: Axis) -> dict[str, Value]:
     return {axis.key: next(probes(axis)) for axis in axes if axis is not but}
 
 

@@ -128,12 +128,11 @@ class LaunchFacts(Vertical):
         devices = _devices(draft, machine)
         if wrong:
             devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
-        rows: tuple[tuple[str, Content], ...]
-        rows = (("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine)))
+        rows = [("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine))]
         if draft.is_script:
-            rows = (("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft)))
+            rows = [("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft))]
         if draft.axes:
-            rows = (("Sweep", Content(sweep_words(draft))), *rows)
+            rows.insert(0, ("Sweep", Content(sweep_words(draft))))
         return Content("\n").join(Content.assemble((name.ljust(LABEL_CELLS), MUTED), words) for name, words in rows)
 
     @staticmethod

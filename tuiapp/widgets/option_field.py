@@ -27,6 +27,8 @@ COMPLETED = {"script": ".py", "program": "", "directory": "/"}
 ENDINGS = {**{prefix: source.ending for prefix, source in SOURCES.items()}, TENSORBOARD: "/"}
 """The same after a prefix."""
 
+SEVERAL = "several are a sweep: A, B or A..B"
+
 LABEL_CELLS = 17
 """Width of the label column, including the mark of a change."""
 
@@ -131,11 +133,17 @@ class OptionField(Widget):
         room = self.size.width - LABEL_CELLS - CONTROL_CELLS - 2
         if self._is_typed_path or self.option.text != "word" or room < USEFUL_CELLS:
             return label
-        shown = Content(self.help).truncate(room, ellipsis=True).stylize(MUTED)
+        shown = Content(self._own_help).truncate(room, ellipsis=True).stylize(MUTED)
         return Content.assemble(label, " " * (CONTROL_CELLS + 2), shown)
 
     @property
     def help(self) -> str:
+        """What its value means; while it is edited, how it takes several, too."""
+        takes_several = self.option.kind in ("int", "float") and self.has_focus_within and not self.several
+        return " · ".join(filter(None, (self._own_help, SEVERAL if takes_several else "")))
+
+    @property
+    def _own_help(self) -> str:
         if self.several:
             return self.several
         note = self._notes.get(self.option.prefix_of(self._text) or self._text, "")
