@@ -236,6 +236,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     known = "a column, configuration key or metric (loss, accuracy, lr, eval/loss …), or best; default: %(default)s"
     runs.add_argument("--sort", default="started", metavar="NAME", help=known)
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
+    runs.add_argument("--columns", metavar="A,B,…", help="only these columns: of the list, configuration keys, metrics")
     runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="list at most N runs")
     _json(runs)
     _runs_dir(runs, again=True)

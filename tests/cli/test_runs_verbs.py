@@ -97,6 +97,19 @@ def test_sorted_and_chosen_by_keys_and_results(tuiapp: Command, recorded: Path) 
     assert "no run has 'lerning_rate'. Did you mean 'learning_rate'?" in done.err
 
 
+def test_columns_that_are_asked_for(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("runs", "completed", "--columns", "state,lr,best loss,test/accuracy,environment")
+    assert (done.code, done.err) == (0, "")
+    header, row = done.out.splitlines()
+    assert header.split() == ["STATE", "LR", "BEST", "LOSS", "TEST/ACCURACY", "ENVIRONMENT"]
+    assert row.split()[:2] == ["completed", "0.001"]
+    (facts,) = json.loads(tuiapp("runs", "completed", "--columns", "lr,steps", "--json").out)
+    assert facts["values"] == {"lr": 0.001, "steps": 290}
+    done = tuiapp("runs", "--columns", "lr,tset/accuracy")
+    assert (done.code, done.out) == (2, "")
+    assert "no column 'tset/accuracy': no run has 'tset/accuracy'. Did you mean 'test/accuracy'?" in done.err
+
+
 def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
     facts = json.loads(tuiapp("runs", "--json").out)
     assert [run["run"] for run in facts] == ALL

@@ -7,6 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 from textual.geometry import Offset
+from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.widgets import Input, Static
 
@@ -14,6 +15,7 @@ from tests.screens.run_app import until
 from tests.screens.runs_app import HOME, ListLister, RunsApp, info
 from trainers.contract.events import Facts
 from tuiapp.feeds.runs_feed import Listing
+from tuiapp.screens.column_picker import ColumnPicker
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
@@ -152,6 +154,36 @@ async def test_the_best_has_a_star_by_what_the_user_chooses() -> None:
     async with again.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(again.rows) == 3)
         assert "★ highest loss" in words(again, "#heading")
+
+
+async def test_columns_are_picked_and_remembered() -> None:
+    runs = [info(n, learning_rate=0.1**n) for n in (1, 3, 2)]
+
+    def titles(app: RunsApp) -> list[str]:
+        return app.runs_screen.query_one(RunTable).render_line(0).text.split()
+
+    async def pick(pilot: Pilot[None], app: RunsApp, *keys: str) -> None:
+        await pilot.press("C")
+        await until(pilot, lambda: isinstance(app.screen, ColumnPicker))
+        await pilot.press(*keys)
+        await until(pilot, lambda: app.screen is app.runs_screen)
+
+    app = RunsApp(ListLister(runs))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        # What is alike in all is shown where it is asked for, and what differs is not where it is not wanted.
+        for search in ("momen", "backend", "learning"):
+            await pick(pilot, app, *search, "space", "enter")
+        assert titles(app)[:3] == ["state", "backend", "momentum"]
+        # A search without a hit, and a way out, change nothing.
+        await pick(pilot, app, *"nobody", "space", *["backspace"] * 6, "home", "space", "escape")
+        assert titles(app)[:3] == ["state", "backend", "momentum"]
+    again = RunsApp(ListLister(runs))
+    async with again.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(again.rows) == 3)
+        assert titles(again)[:3] == ["state", "backend", "momentum"]
+        await pick(pilot, again, "space", "enter")
+        assert titles(again)[:2] == ["state", "learning_rate"]
 
 
 async def test_only_runs_with_all_words_are_shown() -> None:

@@ -10,7 +10,10 @@ import msgspec
 from trainers.config.files import make_private, read_limited, user_state, write_atomically
 from trainers.state.series import SMOOTHINGS
 
-MAX_FILE_BYTES = 4096
+MAX_FILE_BYTES = 64 * 1024
+
+MOST_NAMES = 200
+"""Of columns and of groups that are kept, the newest ones."""
 
 
 class ChartView(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +30,10 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
     """What runs are best by, as in the journal; "" until the user chooses it."""
     rises: bool = True
     """Whether more of that is better."""
+    added: tuple[str, ...] = ()
+    """Columns of the list of runs beside those that tell its runs apart."""
+    removed: tuple[str, ...] = ()
+    """Columns that it never has."""
 
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:

@@ -5,79 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-import msgspec
 from textual.content import Content
 from textual.reactive import var
-from textual.timer import Timer
 from textual.widget import Widget
 
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from trainers.state.known_metrics import UTILIZATION, first_choice, metric, second_choice
 from trainers.state.run_state import RunState
-from trainers.state.text import sanitize
-from tuiapp.library.chart_view import change_view, read_view, view_path
 from tuiapp.screens.arrangement import LEAST_HEIGHT, WIDE
 from tuiapp.screens.pickers import NOTHING, MetricList
+from tuiapp.screens.view_memory import ViewMemory
 from tuiapp.view.chart import ChartOptions
 from tuiapp.widgets.chart_board import ChartBoard
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 
-SAVE_S = 1.0
-"""Between the last change and its writing."""
-
 KEPT = ("metric", "second")
 """The metrics that `ChartView` keeps, of the first panel and of the second."""
-
-
-class ChartMemory:
-    """Reads the view once, and writes changes in a thread: a slow home directory must not delay a key."""
-
-    def __init__(self, charts: Widget) -> None:
-        self._charts = charts
-        self.view, self._problem = read_view()
-        self._changes: dict[str, object] = {}
-        self._timer: Timer | None = None
-
-    def begin(self) -> None:
-        """Reports a damaged file."""
-        if self._problem:
-            self._report(f"Cannot read {view_path()}: {self._problem}. Charts have their defaults.")
-
-    def keep(self, **settings: object) -> None:
-        """Writes those settings of `ChartView` that have changed, in a moment."""
-        changes = {name: value for name, value in settings.items() if getattr(self.view, name) != value}
-        if not changes:
-            return
-        self.view = msgspec.structs.replace(self.view, **changes)
-        self._changes |= changes
-        if self._timer is not None:
-            self._timer.stop()
-        self._timer = self._charts.set_timer(SAVE_S, self._begin_saving)
-
-    def close(self) -> None:
-        """Writes what is not written yet."""
-        changes, self._changes = self._changes, {}
-        if changes and (problem := _save(changes)):
-            self._report(problem)
-
-    def _begin_saving(self) -> None:
-        changes, self._changes = self._changes, {}
-        self._charts.run_worker(partial(self._save_in_thread, changes), thread=True)
-
-    def _save_in_thread(self, changes: dict[str, object]) -> None:
-        if problem := _save(changes):
-            self._charts.app.call_from_thread(self._report, problem)
-
-    def _report(self, words: str) -> None:
-        self._charts.app.notify(sanitize(words), title="Charts", severity="warning", markup=False)
-
-
-def _save(changes: dict[str, object]) -> str:
-    try:
-        change_view(changes)
-    except OSError as error:
-        return f"Cannot write {view_path()}: {error.strerror or error}. These settings are not kept."
-    return ""
 
 
 class ChosenCharts(ChartBoard):
@@ -85,7 +28,7 @@ class ChosenCharts(ChartBoard):
 
     def __init__(self, *children: Widget, id: str | None = None) -> None:
         super().__init__(*children, id=id)
-        self._memory = ChartMemory(self)
+        self._memory = ViewMemory(self)
         self._chosen: set[ChartPanel] = set()
         """Panels whose metric the user chose."""
         self._offered = 0

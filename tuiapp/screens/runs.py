@@ -27,12 +27,14 @@ from trainers.state.objective import Objective, guess, objective_names, objectiv
 from trainers.state.summary import RunInfo
 from trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
-from tuiapp.library.chart_view import change_view, read_view
+from tuiapp.library.chart_view import MOST_NAMES
 from tuiapp.screens.about_dialog import ask_about
+from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
 from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
+from tuiapp.screens.view_memory import ViewMemory
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.comparison import MOST
 from tuiapp.view.run_list import COLUMNS, NEWEST, best_first, choose, column_of, columns_of, order, shared, title
@@ -85,6 +87,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("J,ctrl+down", "move(1)", "Later", tooltip="Later in the queue", id="runs.later", show=False),
         Binding("b", "objective", "Best by", tooltip="Best by a metric", id="runs.best-by", show=False),
         Binding("t", "study", "Its study", tooltip="Open the study it belongs to", id="runs.study", show=False),
+        Binding("C", "columns", "Columns", tooltip="Choose the columns", id="runs.columns", show=False),
         Binding("i", "about", "Name, tags, note", tooltip="Name, tags and note", id="runs.about", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
         Binding("y", "copy_path", "Copy the path", id="runs.copy", show=False),
@@ -113,7 +116,9 @@ class RunsScreen(CoveredScreenFix[None]):
         self._by, self._reverse = NEWEST, False
         self._columns = [NEWEST]
         """By name, whether or not there is room for them."""
-        view = read_view()[0]
+        self._memory = ViewMemory(self, title="Runs")
+        view = self._memory.view
+        self._picked = Picked(view.added, view.removed)
         self._chosen_objective = Objective(view.objective, view.rises)
         self._stopping: set[RunDir] = set()
         self._offered: frozenset[str] = frozenset()
@@ -131,6 +136,7 @@ class RunsScreen(CoveredScreenFix[None]):
         yield SteadyFooter("clone", "filter")
 
     async def on_mount(self) -> None:
+        self._memory.begin()
         self.query_one("#filter").display = False
         self._lister.start()
         until = time.monotonic() + FIRST_PICTURE_S
@@ -143,6 +149,7 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def on_unmount(self) -> None:
         self._lister.close()
+        self._memory.close()
 
     def on_screen_resume(self) -> None:
         """Shows at once what changed while another screen was on top."""
@@ -165,7 +172,7 @@ class RunsScreen(CoveredScreenFix[None]):
         count = len(self._shown)
         instead = _instead_of_table(listing, count, self._runs_dir)
         table = self.query_one(RunTable)
-        columns, objective = columns_of(self._shown), self._objective
+        columns, objective = columns_of(self._shown, *self._picked), self._objective
         for name in (self._by, objective.sort) if objective else (self._by,):
             if name not in {one.name for one in columns}:
                 columns.insert(1, replace(column_of(name), rank=1))
@@ -376,14 +383,22 @@ class RunsScreen(CoveredScreenFix[None]):
             self._chosen_objective = now.turned
         else:
             self._chosen_objective = Objective(name, metric(name).rises)
-        try:
-            change_view({"objective": name, "rises": self._chosen_objective.rises})
-        except OSError as error:
-            self.notify(f"It is not remembered: {error.strerror or error}", severity="warning")
+        self._memory.keep(objective=name, rises=self._chosen_objective.rises)
         if (objective := self._objective) is not None:
             self._by, self._reverse = best_first(objective)
         self._show()
         self.query_one(RunTable).action_jump(0)
+
+    @work(exclusive=True, group="ask")
+    async def action_columns(self) -> None:
+        """Asks which columns to add to those that tell the listed runs apart, and which to remove."""
+        infos = self._listing.infos if self._listing else []
+        automatic = [one.name for one in columns_of(self._shown)]
+        dialog = ColumnPicker(columns_to_pick(infos), automatic, self._picked)
+        if (picked := await self.app.push_screen_wait(dialog)) is not None:
+            self._picked = picked
+            self._memory.keep(added=picked.added[-MOST_NAMES:], removed=picked.removed[-MOST_NAMES:])
+            self._show()
 
     def action_next_sort(self) -> None:
         self.action_sort(self._columns[(self._columns.index(self._by) + 1) % len(self._columns)])

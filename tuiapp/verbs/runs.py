@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from shutil import get_terminal_size
@@ -56,13 +56,23 @@ from tuiapp.view.run_list import (
     WHAT_RUNS,
     best_first,
     choose,
+    column_of,
+    listed_value,
     order,
     state,
     state_name,
     tags,
     unknown_names,
 )
-from tuiapp.view.run_values import GROUP, differing_keys, is_constant, key_column, names_of, same_names, unknown_name
+from tuiapp.view.run_values import (
+    GROUP,
+    differing_keys,
+    is_constant,
+    key_column,
+    names_of,
+    same_names,
+    unknown_name,
+)
 from tuiapp.view.table import Column, plain_table, told
 
 MAX_ALERTS = 5
@@ -84,6 +94,8 @@ def list_all(options: Namespace) -> int:
     words, names = " ".join(options.words), (*BY_NAME, *OPTIONS, *names_of(everything))
     if options.sort != BEST and not any(one in names for one in same_names(options.sort)):
         raise UsageError(f"runs cannot be sorted by {options.sort!r}: {unknown_name(options.sort, names)}")
+    wanted = options.columns.split(",") if options.columns else []
+    columns = [_column_named(name, names) for name in wanted]
     if everything and (unknown := unknown_names(everything, words)):
         raise UsageError(f"runs cannot be compared so: {' '.join(unknown)}")
     found, by, reverse = choose(everything, words), options.sort, options.reverse
@@ -92,7 +104,7 @@ def list_all(options: Namespace) -> int:
         reverse = reverse != best_is_last
     infos = order(found, by, reverse=reverse)[: options.limit]
     if options.json:
-        print(json.dumps([list_facts(info) for info in infos], indent=2))
+        print(json.dumps([list_facts(info) | _values(info, wanted) for info in infos], indent=2))
         return 0
     if not everything:
         print(
@@ -107,12 +119,16 @@ def list_all(options: Namespace) -> int:
         return 0
     # On a terminal the most important columns that fit.
     width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in plain_table(_columns(infos, by), infos, width):
+    for line in plain_table(columns or _columns(infos, by), infos, width):
         print(line)
     for info in infos:
         if info.status in ("newer", "unreadable"):
             tell(f"{info.directory.run_id}: {info.problem}")
     return 0
+
+
+def _values(info: RunInfo, names: Sequence[str]) -> dict[str, object]:
+    return {"values": mask_values({name: listed_value(info, name) for name in names})} if names else {}
 
 
 def _best_first(infos: Sequence[RunInfo]) -> tuple[str, bool]:
@@ -301,6 +317,17 @@ LISTED = (
     _column("HOST", 15, lambda info: sanitize(info.host) or MISSING),
     _column("JOB", 14, _job),
 )
+
+LISTED_BY_TITLE = {one.title: one for one in LISTED}
+
+
+def _column_named(name: str, names: Collection[str]) -> Column[RunInfo]:
+    """Returns a column by its title, or the name of a column, key or metric; raises UsageError if no run has that."""
+    if name.upper() in LISTED_BY_TITLE:
+        return LISTED_BY_TITLE[name.upper()]
+    if not any(one in names for one in same_names(name)):
+        raise UsageError(f"runs have no column {name!r}: {unknown_name(name, names)}")
+    return replace(column_of(name), title=name.upper(), left=True)
 
 
 def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from trainers.config.catalog import takes
 from trainers.config.script import data_name, subject
@@ -170,13 +171,30 @@ def column_of(name: str) -> Column[RunInfo]:
     return BY_NAME.get(name) or key_column(name)
 
 
-def columns_of(infos: Sequence[RunInfo]) -> list[Column[RunInfo]]:
-    """Returns the columns that tell these runs apart: what is the same of all is left out, keys that differ come in."""
+def columns_of(
+    infos: Sequence[RunInfo], added: Sequence[str] = (), removed: Collection[str] = ()
+) -> list[Column[RunInfo]]:
+    """Returns the columns that tell these runs apart: what is the same of all is left out, keys that differ come in.
+
+    The user's own choice counts for more: the columns `added`, which are the last to be left out for want of room,
+    and those `removed`. The state is always there.
+    """
     hidden = {one.name for one in _constant(infos)} | ({"name"} - {one.name for one in told([BY_NAME["name"]], infos)})
-    keys = [key_column(key, rank=3) for key in differing_keys(infos)]
-    columns = [one for one in COLUMNS if one.name not in hidden]
+    hidden = (hidden | {*removed}) - {STATE, *added}
+    keys = [*differing_keys(infos), *(name for name in added if name not in BY_NAME)]
+    own = [
+        replace(key_column(key, rank=1 if key in added else 3), left=_is_text(infos, key))
+        for key in dict.fromkeys(keys)
+        if key not in hidden
+    ]
+    columns = [replace(one, rank=1) if one.name in added else one for one in COLUMNS if one.name not in hidden]
     place = 1 + max(n for n, one in enumerate(columns) if one.name in ("state", "name", *WHAT_RUNS))
-    return [*columns[:place], *keys, *columns[place:]]
+    return [*columns[:place], *own, *columns[place:]]
+
+
+def _is_text(infos: Iterable[RunInfo], name: str) -> bool:
+    values = (value_of(info, name) for info in infos)
+    return isinstance(next((value for value in values if value is not None), None), str)
 
 
 def shared(infos: Sequence[RunInfo]) -> list[str]:
@@ -240,7 +258,7 @@ def _has_all(text: str, words: Iterable[str]) -> bool:
 
 
 def _is_name(name: str, infos: Sequence[RunInfo]) -> bool:
-    return name in (TAG, STATE) or any(_value(info, name) is not None for info in infos)
+    return name in (TAG, STATE) or any(listed_value(info, name) is not None for info in infos)
 
 
 def _holds(info: RunInfo, one: Comparison) -> bool:
@@ -249,10 +267,10 @@ def _holds(info: RunInfo, one: Comparison) -> bool:
         return has if one.how in (":", "=") else one.how == "!=" and not has
     if one.name == STATE and one.how in (":", "="):
         return one.value.lower() in (info.status, state_name(info))
-    return one.holds(_value(info, one.name))
+    return one.holds(listed_value(info, one.name))
 
 
-def _value(info: RunInfo, name: str) -> object:
+def listed_value(info: RunInfo, name: str) -> object:
     """Returns a run's value of a configuration key, a metric or a column; None for none."""
     value = value_of(info, name)
     if value is None and (column := BY_NAME.get(name)) is not None and column.key is not None:

@@ -14,7 +14,7 @@ from trainers.config.catalog import takes
 from trainers.config.options import format_value, suggest
 from trainers.config.run_config import OPTIONS
 from trainers.config.script_syntax import read_values
-from trainers.config.secrets import MASK, is_secret
+from trainers.config.secrets import MASK, is_secret, mask_values
 from trainers.state.known_metrics import metric
 from trainers.state.results import result_value, result_values
 from trainers.state.summary import RunInfo
@@ -114,6 +114,7 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
             return of_metric.format(found) if isinstance(found, int | float) else sanitize(value_text(found), 80)
         if is_secret(name):
             return MASK
+        value = mask_values({name: value})[name]
         short = f"{value:.6g}" if isinstance(value, float) else value_text(value)
         return sanitize(without_directories(short), 80) or MISSING
 
