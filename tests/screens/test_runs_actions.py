@@ -18,6 +18,7 @@ from trainers.contract.mailbox import take
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
 from trainers.state.summary import RunInfo, summarise
+from tuiapp.library.chart_view import change_view
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.requests import OpenRun
@@ -31,7 +32,8 @@ async def answered(pilot: Pilot[None], answer: str) -> None:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> list[RunInfo]:
-    """A stopped run with a checkpoint, and a completed one."""
+    """A stopped run with a checkpoint, and a completed one; the newest is on top."""
+    change_view({"sort": "started"})
     stopped = record(tmp_path, "20261120T101500-torch-ddp-net-3fa1", interrupted.stopped())
     record_checkpoint(stopped, 58)
     completed = record(tmp_path, "20261120T101400-torch-ddp-net-3fa2", h.completed())

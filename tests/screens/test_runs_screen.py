@@ -141,7 +141,8 @@ async def test_the_best_has_a_star_by_what_the_user_chooses() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(app.rows) == 3)
         assert "★ highest test/accuracy" in words(app, "#heading")
-        assert stars_and_rates(app) == [(" ", "0.1"), ("★", "0.001"), (" ", "0.01")]
+        assert "by best acc" in words(app, "#heading")
+        assert stars_and_rates(app) == [("★", "0.001"), (" ", "0.1"), (" ", "0.01")]
         await pilot.press("b")
         await pilot.press("up", "enter")
         await until(pilot, lambda: "★ lowest loss" in words(app, "#heading"))

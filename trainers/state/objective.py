@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from trainers.state.known_metrics import metric
 from trainers.state.results import result_value, result_values
 from trainers.state.summary import RunInfo
 from trainers.state.text import sanitize
+
+T = TypeVar("T")
 
 GUESSED_FROM = 100
 """Runs: the guess is made anew with each list."""
@@ -49,7 +52,11 @@ class Objective:
 
     def best(self, infos: Iterable[RunInfo]) -> RunInfo | None:
         """Returns the best run, of equal ones the first; None if no run is better than another."""
-        known = [(value, info) for info in infos if (value := self.value(info)) is not None]
+        return self.best_of((value, info) for info in infos if (value := self.value(info)) is not None)
+
+    def best_of(self, known: Iterable[tuple[float, T]]) -> T | None:
+        """Returns that with the best value, of equal ones the first; None if none is better than another."""
+        known = list(known)
         if len({value for value, _ in known}) < 2:
             return None
         return (max if self.rises else min)(known, key=lambda one: one[0])[1]

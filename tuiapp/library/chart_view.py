@@ -34,6 +34,15 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of the list of runs beside those that tell its runs apart."""
     removed: tuple[str, ...] = ()
     """Columns that it never has."""
+    sort: str = ""
+    """The column that it is sorted by; "" until the user chooses one."""
+    reverse: bool = False
+    folded: bool = True
+    """Whether each of its groups is one row."""
+    opened: tuple[str, ...] = ()
+    """Keys of the groups that are open nevertheless."""
+    baseline: str = ""
+    """Directory of the run that others are compared with; "" for none."""
 
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:

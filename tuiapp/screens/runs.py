@@ -36,8 +36,23 @@ from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, co
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.screens.view_memory import ViewMemory
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.view.baseline import against
 from tuiapp.view.comparison import MOST
-from tuiapp.view.run_list import COLUMNS, NEWEST, best_first, choose, column_of, columns_of, order, shared, title
+from tuiapp.view.groups import Row, RunGroup, arrange, grouped, listed, runs_of, stars
+from tuiapp.view.run_list import (
+    COLUMNS,
+    NEWEST,
+    best_first,
+    brief,
+    choose,
+    column_of,
+    columns_of,
+    order,
+    shared,
+    title,
+)
+from tuiapp.view.run_values import GROUP
+from tuiapp.view.table import Column
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
@@ -87,6 +102,8 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("J,ctrl+down", "move(1)", "Later", tooltip="Later in the queue", id="runs.later", show=False),
         Binding("b", "objective", "Best by", tooltip="Best by a metric", id="runs.best-by", show=False),
         Binding("t", "study", "Its study", tooltip="Open the study it belongs to", id="runs.study", show=False),
+        Binding("z", "fold", "Fold groups", tooltip="Fold the groups, or list all runs", id="runs.fold", show=False),
+        Binding("B", "baseline", "Baseline", tooltip="Compare all with this run", id="runs.baseline", show=False),
         Binding("C", "columns", "Columns", tooltip="Choose the columns", id="runs.columns", show=False),
         Binding("i", "about", "Name, tags, note", tooltip="Name, tags and note", id="runs.about", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
@@ -113,12 +130,15 @@ class RunsScreen(CoveredScreenFix[None]):
         self._shown: list[RunInfo] = []
         self._marked: list[RunDir] = []
         """In the order in which they were marked."""
-        self._by, self._reverse = NEWEST, False
         self._columns = [NEWEST]
         """By name, whether or not there is room for them."""
         self._memory = ViewMemory(self, title="Runs")
         view = self._memory.view
+        self._chosen_sort = (view.sort, view.reverse)
+        self._by, self._reverse = view.sort or NEWEST, view.reverse
         self._picked = Picked(view.added, view.removed)
+        self._opened = list(view.opened)
+        """Keys of the groups that are open while the others are folded."""
         self._chosen_objective = Objective(view.objective, view.rises)
         self._stopping: set[RunDir] = set()
         self._offered: frozenset[str] = frozenset()
@@ -167,31 +187,75 @@ class RunsScreen(CoveredScreenFix[None]):
     def _show(self) -> None:
         listing, text = self._listing, self.query_one("#filter", Input).value
         infos = listing.infos if listing else []
-        self._shown = order(choose(infos, text), self._by, reverse=self._reverse)
+        self._shown = choose(infos, text)
+        objective = self._objective
+        self._by, self._reverse = self._sort(objective)
+        rows = self._arranged(self._shown)
+        shown = listed(rows, self._is_open)
+        self._shown = [info for row in rows for info in runs_of(row)]
         letters = {run: ascii_lowercase[number] for number, run in enumerate(self._marked)}
-        count = len(self._shown)
-        instead = _instead_of_table(listing, count, self._runs_dir)
+        instead = _instead_of_table(listing, len(shown), self._runs_dir)
         table = self.query_one(RunTable)
-        columns, objective = columns_of(self._shown, *self._picked), self._objective
-        for name in (self._by, objective.sort) if objective else (self._by,):
-            if name not in {one.name for one in columns}:
-                columns.insert(1, replace(column_of(name), rank=1))
+        baseline = next((info for info in infos if str(info.directory.path) == self._memory.view.baseline), None)
+        columns = self._columns_for(rows, objective, baseline)
         self._columns = [one.name for one in columns]
-        best = objective.best(self._shown) if objective else None
-        table.show(self._shown, letters, columns, self._by, reverse=self._reverse, best=best)
+        found = stars(rows, shown, objective) if objective else {}
+        table.show(
+            shown,
+            letters,
+            [grouped(against(one, baseline) if baseline else one, shown) for one in columns],
+            self._by,
+            reverse=self._reverse,
+            stars=found,
+            baseline=baseline.directory if baseline else None,
+        )
+        table.display = not instead
         place = self.query_one("#instead", Static)
-        table.display, place.display = not instead, bool(instead)
+        place.display = bool(instead)
         place.set_class(bool(listing and listing.problem), "-wrong")
         place.update(instead)
         sort = f"sorted by {column_of(self._by).title}{', reversed' if self._reverse else ''}"
-        star = f"★ {objective}" if objective and best else ""
-        words = _heading(listing, self._shown, len(self._marked), star, sort)
+        star = f"★ {objective}" if "★" in found.values() else ""
+        against_words = f"= {brief(baseline)}" if baseline else ""
+        words = _heading(listing, self._shown, len(self._marked), join_words([star, against_words]), sort)
         self.query_one("#heading", Static).update(words, layout=False)
         self._show_current()
 
+    def _sort(self, objective: Objective | None) -> tuple[str, bool]:
+        """Returns what to sort by and whether that is reversed: as the user chose, or else for the best to be first."""
+        by, reverse = self._chosen_sort
+        if by:
+            return by, reverse
+        known = objective is not None and objective.best(self._shown) is not None
+        return best_first(objective) if objective and known else (NEWEST, False)
+
+    def _arranged(self, infos: list[RunInfo]) -> list[Row]:
+        """Returns runs in their order, in groups if these are folded."""
+        if self._memory.view.folded:
+            return arrange(infos, self._by, reverse=self._reverse)
+        return list(order(infos, self._by, reverse=self._reverse))
+
+    def _is_open(self, group: RunGroup) -> bool:
+        return group.key in self._opened
+
+    def _columns_for(
+        self, rows: Sequence[Row], objective: Objective | None, baseline: RunInfo | None
+    ) -> list[Column[RunInfo]]:
+        """Returns the columns that tell the runs apart, from the baseline too, and what they are sorted and best by."""
+        added, removed = self._picked
+        if any(isinstance(row, RunGroup) and row.name for row in rows):
+            # The rows have the groups' names.
+            added, removed = (*added, *({"name"} - {*removed})), (*removed, *({GROUP} - {*added}))
+        told_apart = self._shown if baseline is None or baseline in self._shown else [*self._shown, baseline]
+        columns = columns_of(told_apart, added, removed)
+        for name in (self._by, objective.sort) if objective else (self._by,):
+            if name not in {one.name for one in columns}:
+                columns.insert(1, replace(column_of(name), rank=1))
+        return columns
+
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:
-        self.query_one(RunDetails).show(self.current)
+        self.query_one(RunDetails).show(self.query_one(RunTable).row, self._objective)
         offered = frozenset(action for action in OF_A_RUN if self.check_action(action, ()))
         if offered != self._offered:
             # The footer is rebuilt each time: not for every row that the cursor passes.
@@ -216,7 +280,32 @@ class RunsScreen(CoveredScreenFix[None]):
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:
-        self._open()
+        """Opens the run under the cursor, or opens or closes the group."""
+        row = self.query_one(RunTable).row
+        if row and row.group:
+            self._turn(RunTable.GroupTurned(row.group, not row.is_open))
+        else:
+            self._open()
+
+    @on(RunTable.GroupTurned)
+    def _turn(self, event: RunTable.GroupTurned) -> None:
+        self._opened = [key for key in self._opened if key != event.group.key]
+        if event.is_open:
+            self._opened.append(event.group.key)
+        self._memory.keep(opened=tuple(self._opened[-MOST_NAMES:]))
+        self._show()
+
+    def action_fold(self) -> None:
+        """Makes each group one row, or lists all runs."""
+        self._memory.keep(folded=not self._memory.view.folded)
+        self._show()
+
+    def action_baseline(self) -> None:
+        """Makes the run under the cursor the one that others are compared with, or if it is that, none."""
+        if info := self.current:
+            path = str(info.directory.path)
+            self._memory.keep(baseline="" if path == self._memory.view.baseline else path)
+            self._show()
 
     def action_replay(self) -> None:
         self._open(replay=True)
@@ -356,10 +445,13 @@ class RunsScreen(CoveredScreenFix[None]):
             copy_path(self.app, info.directory)
 
     def action_sort(self, name: str) -> None:
-        self._reverse = not self._reverse if self._by == name else False
-        self._by = name
+        self._choose_sort(name, reverse=not self._reverse if self._by == name else False)
         self._show()
         self.query_one(RunTable).action_jump(0)
+
+    def _choose_sort(self, name: str, *, reverse: bool) -> None:
+        self._chosen_sort = (name, reverse)
+        self._memory.keep(sort=name, reverse=reverse)
 
     @property
     def _objective(self) -> Objective | None:
@@ -384,8 +476,8 @@ class RunsScreen(CoveredScreenFix[None]):
         else:
             self._chosen_objective = Objective(name, metric(name).rises)
         self._memory.keep(objective=name, rises=self._chosen_objective.rises)
-        if (objective := self._objective) is not None:
-            self._by, self._reverse = best_first(objective)
+        # Sorted by it, as by default.
+        self._choose_sort("", reverse=False)
         self._show()
         self.query_one(RunTable).action_jump(0)
 

@@ -24,14 +24,16 @@ from trainers.state.text import (
 )
 from tuiapp.view.run_values import (
     Comparison,
+    as_share,
     differing_keys,
     is_constant,
     key_column,
     names_of,
+    sort_key,
     unknown_name,
     value_of,
 )
-from tuiapp.view.table import Column, in_order, told
+from tuiapp.view.table import Column, Figure, in_order, told
 
 NEWEST = "started"
 """The column that runs are sorted by at first."""
@@ -127,16 +129,11 @@ def _figure(
     words: Callable[[float | None], str],
     *,
     falls: bool = True,
+    is_relative: bool = False,
 ) -> Column[RunInfo]:
-    return Column(
-        title,
-        width,
-        lambda info: words(value(info)),
-        rank,
-        name=name,
-        key=lambda info: _finite(value(info)),
-        falls=falls,
-    )
+    figure: Figure[RunInfo] = Figure(lambda info: _finite(value(info)), words, is_relative)
+    key = lambda info: sort_key(figure.value(info))  # noqa: E731
+    return Column(title, width, lambda info: words(value(info)), rank, name=name, key=key, falls=falls, figure=figure)
 
 
 _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
@@ -148,11 +145,11 @@ COLUMNS = (
     _words("model", 8, 3, model, lambda info: subject(info.config) if info.config else ""),
     _words("dataset", 13, 7, dataset, lambda info: data_name(info.config) if info.config else ""),
     Column("devices", 7, devices, 8, name="devices", key=lambda info: info.config.devices if info.config else None),
-    _figure("accuracy", "best acc", 8, 1, lambda info: info.best_accuracy, _ACCURACY.format),
+    _figure("accuracy", "best acc", 8, 1, lambda info: as_share(info.best_accuracy), _ACCURACY.format),
     _figure("loss", _LOSS.label, 7, 5, lambda info: info.summary.loss, _LOSS.format, falls=False),
-    _figure("speed", "ex/s", 8, 6, lambda info: info.summary.examples_per_second, _RATE.format),
+    _figure("speed", "ex/s", 8, 6, lambda info: info.summary.examples_per_second, _RATE.format, is_relative=True),
     Column(NEWEST, 12, started, 4, left=True, name=NEWEST, key=lambda info: _finite(info.started), falls=True),
-    _figure("took", "took", 7, 9, lambda info: info.summary.seconds, format_duration),
+    _figure("took", "took", 7, 9, lambda info: info.summary.seconds, format_duration, is_relative=True),
     _figure("steps", "steps", 9, 10, lambda info: info.summary.steps, format_count),
     _figure("best_loss", "best loss", 9, 12, lambda info: info.summary.best_loss, KNOWN[TEST_LOSS].format, falls=False),
     _words("run", 44, 11, lambda info: sanitize(_run_id(info)), _run_id),
@@ -274,7 +271,7 @@ def listed_value(info: RunInfo, name: str) -> object:
     """Returns a run's value of a configuration key, a metric or a column; None for none."""
     value = value_of(info, name)
     if value is None and (column := BY_NAME.get(name)) is not None and column.key is not None:
-        return column.key(info)
+        return column.figure.value(info) if column.figure else column.key(info)
     return value
 
 

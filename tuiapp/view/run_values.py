@@ -15,11 +15,12 @@ from trainers.config.options import format_value, suggest
 from trainers.config.run_config import OPTIONS
 from trainers.config.script_syntax import read_values
 from trainers.config.secrets import MASK, is_secret, mask_values
+from trainers.contract.metrics import accuracy_percent
 from trainers.state.known_metrics import metric
 from trainers.state.results import result_value, result_values
 from trainers.state.summary import RunInfo
 from trainers.state.text import MISSING, format_fact, sanitize, without_directories
-from tuiapp.view.table import Column
+from tuiapp.view.table import Column, Figure
 
 OF_EVERY_RUN = frozenset({"backend", "model", "dataset", "script", "devices", "platform"})
 """Keys that a list of runs has columns of its own for."""
@@ -118,6 +119,12 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
         short = f"{value:.6g}" if isinstance(value, float) else value_text(value)
         return sanitize(without_directories(short), 80) or MISSING
 
+    def number(info: RunInfo) -> float | None:
+        found = result_value(info, name) if known_value(info, name) is None else None
+        if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
+            return None
+        return as_share(found) if of_metric.unit == "share" else float(found)
+
     title = sanitize(name, MOST_CELLS)
     return Column(
         title,
@@ -126,12 +133,19 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
         rank,
         most=MOST_CELLS,
         name=name,
-        key=lambda info: _sort_key(value_of(info, name)),
+        key=lambda info: sort_key(value_of(info, name)),
         falls=of_metric.rises,
+        figure=Figure(number, of_metric.format),
     )
 
 
-def _sort_key(value: object) -> tuple[int, float, str] | None:
+def as_share(value: float | None) -> float | None:
+    """Returns an accuracy, which scripts report as a share or in per cent, as a share."""
+    return accuracy_percent(value) / 100 if value is not None else None
+
+
+def sort_key(value: object) -> tuple[int, float, str] | None:
+    """Returns what rows are sorted by: numbers before texts; None for nothing."""
     if isinstance(value, bool | int | float):
         return (0, float(value), "") if math.isfinite(value) else None
     return None if value is None else (1, 0.0, value_text(value))

@@ -22,6 +22,18 @@ def given(value: T | None, words: Callable[[T], str] = str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure(Generic[Row]):
+    """What a column's cells say where they are results: numbers that have a mean, and differ from others by so much."""
+
+    value: Callable[[Row], float | None]
+    words: Callable[[float | None], str]
+    is_relative: bool = False
+    """Whether a difference is said in per cent."""
+    deviation: Callable[[float], str] | None = None
+    """Formats a standard deviation; None for as the values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
     title: str
     width: int
@@ -41,6 +53,8 @@ class Column(Generic[Row]):
     """What rows are sorted by; None of a row puts it last, in either direction."""
     falls: bool = False
     """Whether rows sorted by it are in descending order."""
+    figure: Figure[Row] | None = None
+    """Its values, where they are results; of a row that has another value there, such as a key's, None."""
 
     def draw(self, row: Row) -> str:
         """Returns a row's cell in exactly the column's width."""

@@ -1,6 +1,9 @@
-"""Details of one run that its table row omits: tags, note, directory, reason, and settings that are not defaults."""
+"""Details that a row omits: of a run its tags, note, directory, reason and settings, of a group what it came to."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 from textual.content import Content
 from textual.widgets import Static
@@ -15,9 +18,13 @@ from trainers.state.text import (
     format_metric,
     format_path,
     join_words,
+    plural,
     sanitize,
 )
-from tuiapp.view.run_list import state, tags
+from tuiapp.view.groups import ListRow, RunGroup, Spread, state_counts, value_range
+from trainers.state.objective import Objective
+from tuiapp.view.run_list import brief, column_of, state, tags
+from tuiapp.view.run_values import differing_keys, key_column
 from tuiapp.widgets.colors import MUTED
 
 LEAST_LINES, MOST_LINES = 4, 8
@@ -35,14 +42,17 @@ class RunDetails(Static):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
-        self._info: RunInfo | None = None
+        self._row: ListRow | None = None
+        self._objective: Objective | None = None
 
     def on_resize(self) -> None:
-        self.show(self._info)
+        self.show(self._row, self._objective)
 
-    def show(self, info: RunInfo | None) -> None:
-        self._info = info
-        lines = Content("\n").join(_lines(info)) if info else Content()
+    def show(self, row: ListRow | None, objective: Objective | None = None) -> None:
+        """Shows a run's details, or what a group's runs came to by an objective."""
+        self._row, self._objective = row, objective
+        found = [] if row is None else _group_lines(row.group, objective) if row.group else _lines(row.infos[0])
+        lines = Content("\n").join(found)
         self.update(lines, layout=False)
         needed = lines.get_height({}, self.content_size.width) if self.content_size else LEAST_LINES
         self.styles.height = max(LEAST_LINES, min(MOST_LINES, needed)) + self.gutter.height
@@ -67,6 +77,28 @@ def _lines(info: RunInfo) -> list[Content]:
         second,
         Content.styled(format_path(info.directory.path), MUTED),
     ]
+
+
+def _group_lines(group: RunGroup, objective: Objective | None) -> list[Content]:
+    infos = group.infos
+    keys = [replace(key_column(key), most=0) for key in differing_keys(infos)]
+    alike = "" if group.is_alike else "runs of different configurations"
+    name = sanitize(group.name) or f"{brief(infos[0])} and those that differ from it in their seed"
+    return [
+        Content.assemble((name, "bold"), (f" · {join_words([plural(len(infos), 'run'), alike])}", MUTED)),
+        Content(join_words([state_counts(infos, in_words=True), *_came_to(infos, objective)])),
+        Content("  ".join(f"{one.title} {value_range(infos, one)}" for one in keys)),
+        Content.styled("Enter, → and ← open and close the group; z lists all runs", MUTED),
+    ]
+
+
+def _came_to(infos: Sequence[RunInfo], objective: Objective | None) -> list[str]:
+    figure = column_of(objective.sort).figure if objective else None
+    if objective is None or figure is None or (spread := Spread.of(infos, figure.value)) is None:
+        return []
+    best = objective.best(infos)
+    words = f"{sanitize(objective.name, 40)} {spread.words(figure)} (n = {spread.count})"
+    return [words, f"best {figure.words(figure.value(best))}: {brief(best)}"] if best else [words]
 
 
 def _title(info: RunInfo) -> Content:

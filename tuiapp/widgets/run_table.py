@@ -21,12 +21,15 @@ from trainers.contract.rundir import RunDir
 from trainers.state.signs import SIGNS
 from trainers.state.summary import RunInfo
 from trainers.state.text import fit
+from tuiapp.view.groups import ListRow, RunGroup
 from tuiapp.view.run_list import state_name
 from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
 from tuiapp.widgets.colors import mark_selection
 
 MARK_CELLS = 3
-"""Cells before the columns, for the letter of a marked run and the star of the best."""
+"""Cells before the columns, for the letter of a marked run, the star of the best, and the sign of the baseline."""
+
+BASELINE = "="
 
 
 class RunTable(ScrollView, can_focus=True):
@@ -69,6 +72,8 @@ class RunTable(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "Page down", id="runs.page-down", show=False),
         Binding("home", "jump(0)", "First", id="runs.first", show=False),
         Binding("end", "jump(-1)", "Last", id="runs.last", show=False),
+        Binding("right,l", "turn(True)", "Open the group", id="runs.open-group", show=False),
+        Binding("left,h", "turn(False)", "Close the group", id="runs.close-group", show=False),
     ]
 
     cursor: reactive[int] = reactive(0)
@@ -77,7 +82,14 @@ class RunTable(ScrollView, can_focus=True):
         """The cursor is on another run, or its run changed."""
 
     class RunChosen(Message):
-        """The user clicked the run under the cursor."""
+        """The user clicked the row under the cursor."""
+
+    @dataclass
+    class GroupTurned(Message):
+        """The user opened or closed a group."""
+
+        group: RunGroup
+        is_open: bool
 
     @dataclass
     class ColumnChosen(Message):
@@ -87,40 +99,59 @@ class RunTable(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._infos: Sequence[RunInfo] = ()
+        self._rows: Sequence[ListRow] = ()
         self._marked: dict[RunDir, str] = {}
         self._sorted: tuple[str, bool] = ("", False)
-        self._best: RunDir | None = None
-        self._offered: Sequence[Column[RunInfo]] = ()
-        self._columns: list[Column[RunInfo]] = []
+        self._stars: dict[RunDir | str, str] = {}
+        self._baseline: RunDir | None = None
+        self._offered: Sequence[Column[ListRow]] = ()
+        self._columns: list[Column[ListRow]] = []
         """Those of the offered ones that fit."""
 
     @property
+    def row(self) -> ListRow | None:
+        """The row under the cursor."""
+        return self._rows[self.cursor] if 0 <= self.cursor < len(self._rows) else None
+
+    @property
     def current(self) -> RunInfo | None:
-        return self._infos[self.cursor] if 0 <= self.cursor < len(self._infos) else None
+        """The run under the cursor; None if that is on a group."""
+        return self.row.info if self.row else None
 
     def show(
         self,
-        infos: Sequence[RunInfo],
+        rows: Sequence[ListRow],
         marked: dict[RunDir, str],
-        columns: Sequence[Column[RunInfo]],
+        columns: Sequence[Column[ListRow]],
         by: str,
         *,
         reverse: bool,
-        best: RunInfo | None = None,
+        stars: dict[RunDir | str, str],
+        baseline: RunDir | None = None,
     ) -> None:
-        """Shows runs in this order, the marked ones with their letters; `by` is the column that they are sorted by."""
-        self._best = best.directory if best else None
-        before = self.current
-        self._infos, self._marked, self._offered, self._sorted = infos, marked, columns, (by, reverse)
+        """Shows rows in this order, the marked runs with their letters, the best with `stars` by the rows' ids.
+
+        `by` is the column that they are sorted by.
+        """
+        self._stars, self._baseline = stars, baseline
+        before = self.row
+        self._rows, self._marked, self._offered, self._sorted = rows, marked, columns, (by, reverse)
         self._fit()
-        # If its run is gone, the cursor keeps its row.
-        place = next((n for n, info in enumerate(infos) if before and info.directory == before.directory), self.cursor)
-        self.cursor = max(0, min(place, len(infos) - 1))
+        self.cursor = max(0, min(self._place_of(before), len(rows) - 1))
         self._scroll_to_cursor()
         self.refresh()
-        if self.current != before:
+        if self.row != before:
             self.post_message(self.CursorMoved())
+
+    def _place_of(self, before: ListRow | None) -> int:
+        """Returns where a row is now, or else its run, or the group that has it, or else the cursor."""
+        if before is None:
+            return self.cursor
+        if (place := next((n for n, row in enumerate(self._rows) if row.id == before.id), None)) is not None:
+            return place
+        run = before.infos[0].directory
+        has_run = (n for n, row in enumerate(self._rows) if any(info.directory == run for info in row.infos))
+        return next(has_run, self.cursor)
 
     def on_resize(self) -> None:
         self._fit()
@@ -139,7 +170,18 @@ class RunTable(ScrollView, can_focus=True):
         self._go(self.cursor + by * max(1, self._rows_shown - 1))
 
     def action_jump(self, place: int) -> None:
-        self._go(place if place >= 0 else len(self._infos) - 1)
+        self._go(place if place >= 0 else len(self._rows) - 1)
+
+    def action_turn(self, is_open: bool) -> None:
+        """Opens or closes the group under the cursor, or closes the one that its row is in."""
+        if (row := self.row) is None:
+            return
+        place = self.cursor
+        if not is_open and not row.is_open:
+            place = next((n for n in range(place, -1, -1) if self._rows[n].depth < row.depth), place)
+        if (group := self._rows[place].group) and self._rows[place].is_open != is_open:
+            self.cursor = place
+            self.post_message(self.GroupTurned(group, is_open))
 
     def on_click(self, event: events.Click) -> None:
         """Moves the cursor to a row, opens the row under it, or sorts by a title's column."""
@@ -151,7 +193,7 @@ class RunTable(ScrollView, can_focus=True):
                 left += column.width + GAP_CELLS
             return
         row = event.y - 1 + self.scroll_offset.y
-        if row < len(self._infos):
+        if row < len(self._rows):
             if row == self.cursor and event.chain > 1:
                 self.post_message(self.RunChosen())
             self.cursor = row
@@ -162,17 +204,17 @@ class RunTable(ScrollView, can_focus=True):
             segments = [Segment(self._heading(), self.rich_style + self.get_component_rich_style("runs--header"))]
             return Strip(segments).adjust_cell_length(width, segments[0].style)
         number = y - 1 + self.scroll_offset.y
-        if not 0 <= number < len(self._infos):
+        if not 0 <= number < len(self._rows):
             return Strip.blank(width, self.rich_style)
         base = self.rich_style
         if number == self.cursor:
             base += self.get_component_rich_style("runs--cursor")
-        strip = Strip(self._row(self._infos[number], base)).adjust_cell_length(width, base)
+        strip = Strip(self._cells(self._rows[number], base)).adjust_cell_length(width, base)
         return mark_selection(self, strip, number)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         plain = Style.null()
-        rows = ("".join(segment.text for segment in self._row(info, plain)) for info in self._infos)
+        rows = ("".join(segment.text for segment in self._cells(row, plain)) for row in self._rows)
         return selection.extract("\n".join(rows)), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
@@ -183,7 +225,7 @@ class RunTable(ScrollView, can_focus=True):
         return max(1, self.scrollable_content_region.height - 1)
 
     def _go(self, row: int) -> None:
-        self.cursor = max(0, min(row, len(self._infos) - 1))
+        self.cursor = max(0, min(row, len(self._rows) - 1))
 
     def _scroll_to_cursor(self) -> None:
         top, shown = self.scroll_offset.y, self._rows_shown
@@ -193,9 +235,9 @@ class RunTable(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor - shown + 1, animate=False, immediate=True)
 
     def _fit(self) -> None:
-        self._columns = fitting(self._offered, self.scrollable_content_region.width - MARK_CELLS, self._infos)
+        self._columns = fitting(self._offered, self.scrollable_content_region.width - MARK_CELLS, self._rows)
         # The heading stays and takes a row from the scrollable area.
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._infos) + 1)
+        self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows) + 1)
 
     def _heading(self) -> str:
         by, reverse = self._sorted
@@ -213,13 +255,16 @@ class RunTable(ScrollView, can_focus=True):
             line += GAP
         return line
 
-    def _row(self, info: RunInfo, base: Style) -> list[Segment]:
-        mark = self._marked.get(info.directory, " ") + ("★" if info.directory == self._best else " ")
+    def _cells(self, row: ListRow, base: Style) -> list[Segment]:
+        letters = [self._marked.get(info.directory, "") for info in row.infos]
+        pin = BASELINE if self._baseline in [info.directory for info in row.infos] and not row.is_open else " "
+        mark = (letters[0] if all(letters) else "").ljust(1) + self._stars.get(row.id, " ") + pin
         segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
-        tone = SIGNS[state_name(info)].tone
+        tones = {SIGNS[state_name(info)].tone for info in row.infos}
+        tone = tones.pop() if len(tones) == 1 else "live" if "live" in tones else "info"
         state = self.get_component_rich_style(f"runs--{tone}", partial=True) if colored else Style()
         faint = self.get_component_rich_style("runs--info", partial=True) if colored else Style()
         styles = {"state": base + state, "run": base + faint}
-        return segments + [Segment(one.draw(info) + GAP, styles.get(one.name, base)) for one in self._columns]
+        return segments + [Segment(one.draw(row) + GAP, styles.get(one.name, base)) for one in self._columns]

@@ -1,0 +1,298 @@
+"""Groups in a list of runs: those that the user put into one, and those that differ in their seed alone."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec.structs import replace as replace_fields
+
+from trainers.contract.rundir import RunDir
+from trainers.state.signs import SIGNS
+from trainers.state.summary import RunInfo
+from trainers.state.text import MISSING, format_metric, plural, sanitize
+from trainers.state.objective import Objective
+from tuiapp.view.run_list import NEWEST, STATE, column_of, order, state_name
+from tuiapp.view.table import Column, Figure, in_order
+
+MOST_CELLS = 22
+"""Of a column that a group's mean and deviation widen."""
+
+MOST_TEXT = 18
+"""Of a list of texts in which a group's runs differ."""
+
+OPEN, CLOSED, INDENT = "▾ ", "▸ ", "  "
+
+_SEED = re.compile(r"(?:^|\s)--?seed[=\s]\s*\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Two runs or more."""
+
+    key: str
+    """The same while runs come and go, and in the next session."""
+    name: str
+    """As the user calls it; "" if only the seed tells its runs apart."""
+    rows: tuple[Row, ...]
+    is_alike: bool
+    """Whether its runs differ in their seed alone: the means of what they came to say something."""
+
+    @property
+    def infos(self) -> list[RunInfo]:
+        """Its runs, in the order of its rows."""
+        return [info for row in self.rows for info in runs_of(row)]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether any of its runs is."""
+        return any(row.is_live for row in self.rows)
+
+
+Row: TypeAlias = RunInfo | RunGroup
+
+
+@dataclass(frozen=True, slots=True)
+class ListRow:
+    """A row of a list in which groups are folded: a run, or a group."""
+
+    infos: Sequence[RunInfo]
+    """The run, or the group's runs."""
+    group: RunGroup | None = None
+    depth: int = 0
+    """In how many open groups it is."""
+    is_open: bool = False
+
+    @property
+    def info(self) -> RunInfo | None:
+        """The run; None of a group."""
+        return None if self.group else self.infos[0]
+
+    @property
+    def id(self) -> RunDir | str:
+        """The same while the row's values change."""
+        return self.group.key if self.group else self.infos[0].directory
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What the runs of a group came to: of the completed ones, of all while none has completed."""
+
+    mean: float
+    deviation: float | None
+    """The standard deviation of a sample; None of a single value."""
+    count: int
+
+    @classmethod
+    def of(cls, infos: Iterable[RunInfo], value: Callable[[RunInfo], float | None]) -> Spread | None:
+        """Returns that of the values that are known; None if none is."""
+        infos = list(infos)
+        completed = [info for info in infos if info.status == "completed"]
+        found = [each for info in completed or infos if (each := value(info)) is not None and math.isfinite(each)]
+        if not found:
+            return None
+        # Many times as fast as `statistics.stdev`.
+        mean, others = math.fsum(found) / len(found), len(found) - 1
+        deviation = math.sqrt(math.fsum((each - mean) ** 2 for each in found) / others) if others else None
+        return cls(mean, deviation, len(found))
+
+    def words(self, figure: Figure[RunInfo]) -> str:
+        """Formats it as "98.1 ± 0.2 %"."""
+        mean = figure.words(self.mean)
+        if self.deviation is None:
+            return mean
+        short = figure.deviation or (_two_digits if figure.words is format_metric else figure.words)
+        deviation = short(self.deviation)
+        unit = next((one for one in (" %", " pp") if mean.endswith(one) and deviation.endswith(one)), "")
+        return f"{mean.removesuffix(unit)} ± {deviation}"
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.2g}"
+
+
+def runs_of(row: Row) -> Sequence[RunInfo]:
+    """Returns a group's runs, or the run."""
+    return row.infos if isinstance(row, RunGroup) else (row,)
+
+
+def fold(infos: Iterable[RunInfo]) -> list[Row]:
+    """Puts the runs of a group into one row, at the place of the first, and so those that differ in seed alone."""
+    parts: dict[Hashable, dict[Hashable, list[RunInfo]]] = {}
+    for info in infos:
+        what = _but_for_seed(info)
+        parts.setdefault(info.about.group or (what,), {}).setdefault(what, []).append(info)
+    return [row for name, part in parts.items() for row in _fold_part(name if isinstance(name, str) else "", part)]
+
+
+def _fold_part(name: str, by_what: dict[Hashable, list[RunInfo]]) -> Sequence[Row]:
+    rows: list[Row] = []
+    for what, part in by_what.items():
+        if name and len(by_what) == 1:
+            rows += part
+        elif len({_seed(info) for info in part}) > 1:
+            rows.append(RunGroup(f"{name}/{_digest(what)}", "", tuple(part), is_alike=True))
+        else:
+            rows += part
+    if not name or (len(rows) == 1 and isinstance(rows[0], RunInfo)):
+        return rows
+    return [RunGroup(name, name, tuple(rows), is_alike=len(by_what) == 1)]
+
+
+def _digest(what: Hashable) -> str:
+    return hashlib.blake2s(msgspec.json.encode(what), digest_size=6).hexdigest()
+
+
+def _but_for_seed(info: RunInfo) -> Hashable:
+    """Returns what a run does; two that differ in their seed alone, or in the GPUs that they had, do the same."""
+    if (config := info.config) is None:
+        return info.directory.run_id
+    arguments = _SEED.sub("", config.arguments) if config.arguments else ""
+    own = tuple(sorted((key, repr(value)) for key, value in info.facts.config.items() if key != "seed"))
+    return replace_fields(config, seed=0, device_ids=(), arguments=arguments), own
+
+
+def _seed(info: RunInfo) -> Hashable:
+    config, own = info.config, info.facts.config.get("seed")
+    given = tuple(_SEED.findall(config.arguments)) if config and config.arguments else ()
+    return config.seed if config else None, repr(own), given
+
+
+def arrange(infos: Sequence[RunInfo], by: str, *, reverse: bool) -> list[Row]:
+    """Folds runs and sorts the rows as `order` does: groups by their mean, one of different runs as its first row."""
+    rows = fold(order(infos, by, reverse=reverse))
+    # Newest first: a group is where its newest run is.
+    return rows if by == NEWEST else _sorted(rows, column_of(by), reverse=reverse)
+
+
+def _sorted(rows: Iterable[Row], column: Column[RunInfo], *, reverse: bool) -> list[Row]:
+    inner = [
+        replace(row, rows=tuple(_sorted(row.rows, column, reverse=reverse))) if isinstance(row, RunGroup) else row
+        for row in rows
+    ]
+    if not any(isinstance(row, RunGroup) for row in inner):
+        return inner
+    by_key: Column[Row] = Column("", 0, str, key=lambda row: _key(row, column), falls=column.falls)
+    return sorted(in_order(inner, by_key, reverse=reverse), key=lambda row: not row.is_live)
+
+
+def _key(row: Row, column: Column[RunInfo]) -> Any:
+    assert column.key is not None
+    if isinstance(row, RunInfo):
+        return column.key(row)
+    figure = column.figure
+    if figure and row.is_alike and (spread := Spread.of(row.infos, figure.value)):
+        return (0, spread.mean, "")
+    return _key(row.rows[0], column)
+
+
+def listed(rows: Iterable[Row], is_open: Callable[[RunGroup], bool], depth: int = 0) -> list[ListRow]:
+    """Returns the rows that are shown: groups, and what is in the open ones."""
+    shown: list[ListRow] = []
+    for row in rows:
+        if isinstance(row, RunInfo):
+            shown.append(ListRow((row,), depth=depth))
+        else:
+            opened = is_open(row)
+            shown.append(ListRow(row.infos, row, depth, opened))
+            shown += listed(row.rows, is_open, depth + 1) if opened else ()
+    return shown
+
+
+def stars(rows: Sequence[Row], shown: Iterable[ListRow], objective: Objective) -> dict[RunDir | str, str]:
+    """Returns a star for the best of all, or for the closed group that it is in, and a lesser one for an open group's.
+
+    Runs that differ in seed alone count as one, with their mean.
+    """
+    best, found = _best(rows, objective), dict[RunDir | str, str]()
+    for row in shown:
+        here = row.group or row.infos[0]
+        if best is not None and (here is best or (not row.is_open and any(one is best for one in _leaves([here])))):
+            found[row.id] = "★"
+        if row.group and row.is_open and (own := _best(row.group.rows, objective)) is not None and own is not best:
+            found.setdefault(own.key if isinstance(own, RunGroup) else own.directory, "☆")
+    return found
+
+
+def _leaves(rows: Iterable[Row]) -> list[Row]:
+    leaves: list[Row] = []
+    for row in rows:
+        leaves += [row] if isinstance(row, RunInfo) or row.is_alike else _leaves(row.rows)
+    return leaves
+
+
+def _best(rows: Iterable[Row], objective: Objective) -> Row | None:
+    spreads = [(Spread.of(runs_of(row), objective.value), row) for row in _leaves(rows)]
+    return objective.best_of((spread.mean, row) for spread, row in spreads if spread is not None)
+
+
+def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow]:
+    """Returns a column for a list with groups: of results their mean and deviation, of keys their range."""
+
+    def cell(row: ListRow) -> str:
+        text = column.cell(row.infos[0]) if row.group is None else _group_cell(column, row.group)
+        if column.name != STATE or not is_folded:
+            return text
+        return INDENT * row.depth + (INDENT if row.group is None else OPEN if row.is_open else CLOSED) + text
+
+    groups = [row for row in shown if row.group is not None]
+    is_folded = bool(groups)
+    deepest = max((row.depth for row in shown), default=0)
+    least = column.width + (len(INDENT) * (deepest + 1) if is_folded and column.name == STATE else 0)
+    width = min(MOST_CELLS, max([least, *(len(cell(row)) for row in groups)])) if groups else least
+    return Column(
+        column.title,
+        max(width, column.width),
+        cell,
+        column.rank,
+        column.left,
+        column.most,
+        column.name,
+        falls=column.falls,
+    )
+
+
+def _group_cell(column: Column[RunInfo], group: RunGroup) -> str:
+    infos = group.infos
+    if column.name == STATE:
+        return state_counts(infos)
+    if column.name == "name" and group.name:
+        return sanitize(group.name)
+    if column.figure and (spread := Spread.of(infos, column.figure.value)):
+        return spread.words(column.figure)
+    if column.name == NEWEST:
+        return column.cell(max(infos, key=lambda info: info.started or 0))
+    if column.name == "run":
+        return MISSING
+    return value_range(infos, column)
+
+
+def value_range(infos: Sequence[RunInfo], column: Column[RunInfo]) -> str:
+    """Says what runs have in a column: "0.1", "0–4", "adam, sgd", "5 values"."""
+    cells = list(dict.fromkeys(column.cell(info) for info in infos))
+    if len(cells) == 1:
+        return cells[0]
+    assert column.key is not None
+    keys = [(key, info) for info in infos if (key := column.key(info)) is not None]
+    is_number = [isinstance(key, int | float) or (isinstance(key, tuple) and key[0] == 0) for key, _ in keys]
+    if keys and all(is_number):
+        least, most = (choose(keys, key=lambda one: one[0])[1] for choose in (min, max))
+        if len(text := f"{column.cell(least)}–{column.cell(most)}") <= MOST_TEXT:
+            return text
+    text = ", ".join(cell for cell in cells if cell != MISSING)
+    return text if len(text) <= MOST_TEXT else plural(len(cells), "value")
+
+
+def state_counts(infos: Iterable[RunInfo], *, in_words: bool = False) -> str:
+    """Says how many runs are in which state: "✓ 3 completed", or of several states "✓ 3  ● 1"; or that in words."""
+    counts = Counter(state_name(info) for info in infos)
+    states = sorted(counts, key=list(SIGNS).index)
+    if in_words or len(counts) == 1:
+        return " · ".join(f"{'' if in_words else SIGNS[one].symbol + ' '}{counts[one]} {one}" for one in states)
+    return "  ".join(f"{SIGNS[one].symbol} {counts[one]}" for one in states)
