@@ -14,11 +14,13 @@ from tests import interrupted
 from tests.contract.recorded import record, record_checkpoint
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
+from trainers.contract.about import About, read_about
 from trainers.contract.mailbox import take
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
 from trainers.state.summary import RunInfo, summarise
 from tuiapp.library.chart_view import change_view
+from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.requests import OpenRun
@@ -101,6 +103,50 @@ async def test_a_run_that_goes_on_is_stopped_and_not_deleted(recorded: list[RunI
         await until(pilot, lambda: len(list(run.commands.iterdir())) == 2)
     assert take(run.commands) == ["stop", "stop-now"]
     os.close(lock)
+
+
+async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[RunInfo], tmp_path: Path) -> None:
+    live = [record(tmp_path, f"20261120T10130{n}-torch-ddp-net-3fb{n}", h.running(last_step=72)) for n in range(2)]
+    locks = [run.take_lock() for run in live]
+    again: list[RunDir] = []
+
+    def resume(run: RunDir) -> Resumed:
+        again.append(run)
+        return Resumed(2, 58, [], 0)
+
+    app = RunsApp(ListLister([*map(summarise, live), *recorded]), resumer=resume)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 4)
+        await pilot.press(*["x", "down"] * 3, "s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        shown = str(app.screen.query_one("#text", Static).content)
+        assert "The rest of the 3 are over, or stopping already." in shown
+        assert [run.run_id in shown for run in (*live, recorded[0].directory)] == [True, True, False]
+        await answered(pilot, "stop")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        await until(pilot, lambda: any("Asked 2 runs to stop" in note.message for note in app._notifications))
+        # All of them are stopping: at once, this time.
+        await pilot.press("s")
+        await answered(pilot, "stop-now")
+        await until(pilot, lambda: all(len(list(run.commands.iterdir())) == 2 for run in live))
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        assert "from step 58" in str(app.screen.query_one("#text", Static).content)
+        await answered(pilot, "resume")
+        await until(pilot, lambda: again == [recorded[0].directory])
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        await pilot.press("i")
+        await until(pilot, lambda: isinstance(app.screen, AboutDialog))
+        await pilot.press(*"lr", "tab", *"sweep", "enter")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        await pilot.press("y")
+        await until(pilot, lambda: app.clipboard.count("\n") == 2)
+    chosen = [*live, recorded[0].directory]
+    assert [read_about(run)[0] for run in chosen] == [About(tags=("lr",), group="sweep")] * 3
+    assert read_about(recorded[1].directory)[0] == About()
+    assert [take(run.commands) for run in live] == [["stop", "stop-now"]] * 2
+    for lock in locks:
+        os.close(lock)
 
 
 async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(recorded: list[RunInfo]) -> None:

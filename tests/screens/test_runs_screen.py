@@ -187,6 +187,80 @@ async def test_columns_are_picked_and_remembered() -> None:
         assert titles(again)[:2] == ["state", "learning_rate"]
 
 
+async def test_groups_are_folded_opened_and_marked() -> None:
+    runs = [info(n, "running" if n == 3 else "completed", seed=n) for n in (4, 3, 2)]
+    runs += [info(1, model="mlp"), info(0, model="mlp", learning_rate=0.5)]
+
+    app = RunsApp(ListLister(runs))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        assert "▸ ● 1  ✓ 2" in app.rows[0]
+        assert "2–4" in app.rows[0]
+        assert "1 running · 2 completed" in words(app, "RunDetails")
+        # Enter opens it, left on one of its runs closes it, and all of them are marked by one key.
+        await pilot.press("enter")
+        assert [row[3:8] for row in app.rows[:4]] == ["▾ ● 1", "    ●", "    ✓", "    ✓"]
+        await pilot.press("down", "down", "x", "left", "x")
+        assert "3 marked" in words(app, "#heading")
+        assert app.rows[0].startswith("a  ▸")
+        await pilot.press("x")
+        assert "marked" not in words(app, "#heading")
+        # A group matches if a run of it does, and shows that.
+        await pilot.press("slash", *"running", "enter")
+        assert app.states == ["running"]
+        await pilot.press("escape", "z")
+        assert len(app.rows) == 5
+        assert app.states[0] == "running"
+    again = RunsApp(ListLister(runs))
+    async with again.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(again.rows) == 5)
+        await pilot.press("z", "right")
+        await until(pilot, lambda: len(again.rows) == 6)
+        await pilot.press("left")
+        assert len(again.rows) == 3
+
+
+async def test_results_are_told_against_a_baseline() -> None:
+    runs = [info(n, learning_rate=0.1**n) for n in (3, 2, 1)]
+    app = RunsApp(ListLister(runs))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        await pilot.press("down", "B")
+        assert f"= baseline {runs[1].directory.run_id}" in words(app, "#heading")
+        assert [row[2] for row in app.rows] == [" ", "=", " "]
+        assert ["0.3333" in app.rows[1], "−0.0833" in app.rows[0], "+0.1667" in app.rows[2]] == [True] * 3
+    again = RunsApp(ListLister(runs))
+    async with again.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(again.rows) == 3)
+        assert again.rows[1][2] == "="
+        await pilot.press("down", "B")
+        assert "baseline" not in words(again, "#heading")
+        assert "0.2500" in again.rows[0]
+
+
+async def test_the_best_are_on_top_below_live_ones_until_the_user_sorts() -> None:
+    runs = [info(n) for n in (3, 2, 1)] + [info(0, "running")]
+    runs = [
+        dataclasses.replace(one, summary=msgspec.structs.replace(one.summary, test_accuracy=each))
+        for one, each in zip(runs, (0.2, 0.9, 0.5, 0.1), strict=True)
+    ]
+
+    def accuracies(app: RunsApp) -> list[str]:
+        return [row.split("%")[0].split()[-1] for row in app.rows]
+
+    app = RunsApp(ListLister(runs))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 4)
+        assert accuracies(app) == ["10.0", "90.0", "50.0", "20.0"]
+        await pilot.press("9")
+        assert "by started" in words(app, "#heading")
+        assert accuracies(app) == ["10.0", "20.0", "90.0", "50.0"]
+    again = RunsApp(ListLister(runs))
+    async with again.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(again.rows) == 4)
+        assert accuracies(again) == ["10.0", "20.0", "90.0", "50.0"]
+
+
 async def test_only_runs_with_all_words_are_shown() -> None:
     app = RunsApp(ListLister(THREE))
     async with app.run_test() as pilot:

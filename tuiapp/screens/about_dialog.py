@@ -1,4 +1,4 @@
-"""Asks for a run's name, group, tags and note, and writes them."""
+"""Asks for a run's name, group, tags and note, of several runs for group and tags, and writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from textual.widgets import Input, Label, Static, TextArea
 
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, AboutError, Change, change_about, read_about, split_tags
 from trainers.contract.rundir import RunDir
-from trainers.state.text import sanitize
+from trainers.state.text import plural, sanitize
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.dialog import Form
 from tuiapp.screens.run_control import tell
@@ -23,21 +23,25 @@ from tuiapp.terminal.patience import patiently
 class AboutDialog(Form[Change | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "accept", "Save", id="dialog.save")]
 
-    def __init__(self, run_id: str, about: About, own: str = "") -> None:
-        """`own` is the name that the run's script gives it."""
-        super().__init__(run_id, "Save")
-        self._about, self._own = about, own
+    def __init__(self, title: str, about: About, own: str = "", *, several: bool = False) -> None:
+        """`own` is the name that the run's script gives it. Of several runs, only what they have in common is asked."""
+        super().__init__(title, "Save")
+        self._about, self._own, self._several = about, own, several
 
     def fields(self) -> ComposeResult:
-        yield Label("Name")
-        name = sanitize(self._own, MAX_NAME_CHARACTERS) or "what to call it"
-        yield Input(self._about.name, placeholder=name, max_length=MAX_NAME_CHARACTERS, id="name")
-        yield Label("Tags, and the group that it belongs to")
+        if not self._several:
+            yield Label("Name")
+            name = sanitize(self._own, MAX_NAME_CHARACTERS) or "what to call it"
+            yield Input(self._about.name, placeholder=name, max_length=MAX_NAME_CHARACTERS, id="name")
+        yield Label(
+            "Tags that all have, and their group" if self._several else "Tags, and the group that it belongs to"
+        )
         with Horizontal():
             yield Input(" ".join(self._about.tags), placeholder="words: sweep lr", id="tags")
             yield Input(self._about.group, placeholder="a word", id="group")
-        yield Label("Note")
-        yield TextArea(self._about.note, id="note", soft_wrap=True)
+        if not self._several:
+            yield Label("Note")
+            yield TextArea(self._about.note, id="note", soft_wrap=True)
         yield Static(id="verdict", markup=False)
 
     @on(TextArea.Changed)
@@ -48,7 +52,9 @@ class AboutDialog(Form[Change | None]):
         """Only what differs from what was shown: somebody else may have changed the rest meanwhile."""
         about, tags = self._about, split_tags(self.query_one("#tags", Input).value)
         group = self.query_one("#group", Input).value.strip()
-        name, note = self.query_one("#name", Input).value.strip(), self.query_one("#note", TextArea).text
+        name = note = None
+        if not self._several:
+            name, note = self.query_one("#name", Input).value.strip(), self.query_one("#note", TextArea).text
         return Change(
             name=name if name != about.name else None,
             note=note if note != about.note else None,
@@ -65,16 +71,23 @@ class AboutDialog(Form[Change | None]):
         return ""
 
 
-async def ask_about(app: App[Any], run: RunDir, own: str = "") -> bool:
-    """Changes what a run is called, as `AboutDialog` asks; returns whether it did. Must run in a worker."""
-    about, damaged = await patiently(app, in_thread(read_about, run))
-    if damaged:
+async def ask_about(app: App[Any], *runs: RunDir, own: str = "") -> bool:
+    """Changes what runs are called, as `AboutDialog` asks; returns whether it did. Must run in a worker."""
+    found = [await patiently(app, in_thread(read_about, run)) for run in runs]
+    for damaged in filter(None, (damaged for _, damaged in found)):
         tell(app, damaged, "warning")
-    change = await app.push_screen_wait(AboutDialog(run.run_id, about, own))
+    several, about = len(runs) > 1, found[0][0]
+    if several:
+        groups = {one.group for one, _ in found}
+        tags = tuple(tag for tag in about.tags if all(tag in one.tags for one, _ in found))
+        about = About(tags=tags, group=groups.pop() if len(groups) == 1 else "")
+    title = plural(len(runs), "run") if several else runs[0].run_id
+    change = await app.push_screen_wait(AboutDialog(title, about, own, several=several))
     if change is None or change == Change():
         return False
     try:
-        await patiently(app, asyncio.to_thread(change_about, run, change))
+        for run in runs:
+            await patiently(app, asyncio.to_thread(change_about, run, change))
     except AboutError as error:
         tell(app, str(error), "error", title="Not saved")
         return False

@@ -422,7 +422,7 @@ class RunScreen(CoveredScreenFix[None]):
         # Imported here: it must not delay the screen's first picture.
         from tuiapp.screens.about_dialog import ask_about
 
-        if await ask_about(self.app, self.run, self.state.facts.name):
+        if await ask_about(self.app, self.run, own=self.state.facts.name):
             self._reader.refresh_about()
 
     @work(exclusive=True, group="control")

@@ -28,7 +28,7 @@ NOTICE_S = 20.0
 
 async def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
     """Asks a run to save a checkpoint and continue."""
-    if await _send(app, run, "checkpoint"):
+    if await send(app, run, "checkpoint"):
         app.notify("Requested a checkpoint; the log reports when it is saved.")
 
 
@@ -78,7 +78,7 @@ async def confirm_stop(
     if not await patiently(app, in_thread(is_live)):
         app.notify("This run has ended.")
         return False
-    if not await _send(app, run, "stop-now" if again else "stop"):
+    if not await send(app, run, "stop-now" if again else "stop"):
         return False
     if waiting:
         return True
@@ -135,10 +135,11 @@ async def confirm_resume(
     return True
 
 
-def copy_path(app: App[Any], run: RunDir) -> None:
-    """Copies the path of a run's directory."""
-    app.copy_to_clipboard(str(run.path))
-    tell(app, str(run.path), "information", title="Copied")
+def copy_path(app: App[Any], *runs: RunDir) -> None:
+    """Copies the path of a run's directory, of several one a line."""
+    paths = "\n".join(str(run.path) for run in runs)
+    app.copy_to_clipboard(paths)
+    tell(app, paths, "information", title="Copied")
 
 
 def tell(app: App[Any], text: str, severity: Literal["information", "warning", "error"], *, title: str = "") -> None:
@@ -147,7 +148,8 @@ def tell(app: App[Any], text: str, severity: Literal["information", "warning", "
     app.notify(words, title=title, severity=severity, timeout=NOTICE_S, markup=False)
 
 
-async def _send(app: App[Any], run: RunDir, command: mailbox.Command) -> bool:
+async def send(app: App[Any], run: RunDir, command: mailbox.Command) -> bool:
+    """Sends a command to a run; returns whether it has it, and otherwise says why not. Must run in a worker."""
     if reason := await patiently(app, in_thread(read_only_reason, run)):
         tell(app, f"This run takes no commands: {reason}.", "error")
         return False

@@ -16,7 +16,6 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from trainers.config.catalog import BACKENDS
 from trainers.contract.lock import Liveness
 from trainers.contract.rundir import RunDir
 from trainers.experiments.queue import QueueError, change, move
@@ -33,7 +32,14 @@ from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
 from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
-from tuiapp.screens.runs_actions import ask_export, confirm_delete
+from tuiapp.screens.runs_actions import (
+    OVER,
+    ask_export,
+    confirm_delete,
+    confirm_resume_all,
+    confirm_stop_all,
+    is_script,
+)
 from tuiapp.screens.view_memory import ViewMemory
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.baseline import against
@@ -66,17 +72,14 @@ LOOK_S = 0.005
 FIRST_PICTURE_S = 0.1
 """How long the first picture waits for the list; before, it would be empty and as costly as the next."""
 
-OVER = ("failed", "stopped", "lost")
-"""Statuses of runs that can be resumed."""
-
-
 SORT_KEYS = [column.name for column in COLUMNS if column.name != "name"][:9]
 """Sort columns of the keys 1 to 9."""
 
-OF_A_RUN = frozenset(
-    ("open", "mark", "clone", "resume", "stop", "export", "about", "delete", "replay", "copy_path", "compare")
-)
-"""Actions that need a run under the cursor."""
+OF_RUNS = frozenset(("mark", "resume", "stop", "export", "about", "delete", "copy_path", "compare"))
+"""Actions on the marked runs, or else on the run or the group under the cursor."""
+
+OF_ONE_RUN = frozenset(("open", "replay", "clone", "baseline"))
+"""Actions on the run under the cursor, whichever are marked."""
 
 
 class RunsScreen(CoveredScreenFix[None]):
@@ -86,16 +89,22 @@ class RunsScreen(CoveredScreenFix[None]):
     AUTO_FOCUS: ClassVar[str | None] = "RunTable"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Open", tooltip="Open the run", id="runs.open"),
-        Binding("x", "mark", "Mark", tooltip="Mark or unmark", id="runs.mark"),
+        Binding("enter", "open", "Open", tooltip="Open the run or group under the cursor", id="runs.open"),
+        Binding("x", "mark", "Mark", tooltip="Mark or unmark the run or group", id="runs.mark"),
         Binding("c", "compare", "Compare", tooltip="Compare marked runs", id="runs.compare"),
-        Binding("n", "clone", "Clone", tooltip="Clone into the form", id="runs.clone"),
-        Binding("u", "resume", "Resume", tooltip="Resume the run", id="runs.resume"),
-        Binding("s", "stop", "Stop", tooltip="Stop the run", id="runs.stop"),
+        Binding("n", "clone", "Clone", tooltip="Fill the form like the run under the cursor", id="runs.clone"),
+        Binding("u", "resume", "Resume", tooltip="Resume the marked runs, or this", id="runs.resume"),
+        Binding("s", "stop", "Stop", tooltip="Stop the marked runs, or this", id="runs.stop"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
-        Binding("e", "export", "Export", tooltip="Export its figures", id="runs.export", show=False),
+        Binding("e", "export", "Export", tooltip="Export the marked runs, or this", id="runs.export", show=False),
         Binding(
-            "d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False
+            "d,delete",
+            "delete",
+            "Delete",
+            key_display="d",
+            tooltip="Delete the marked runs, or this",
+            id="runs.delete",
+            show=False,
         ),
         Binding("h", "hold", "Hold", tooltip="Hold or release in the queue", id="runs.hold", show=False),
         Binding("K,ctrl+up", "move(-1)", "Earlier", tooltip="Earlier in the queue", id="runs.earlier", show=False),
@@ -105,9 +114,16 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("z", "fold", "Fold groups", tooltip="Fold the groups, or list all runs", id="runs.fold", show=False),
         Binding("B", "baseline", "Baseline", tooltip="Compare all with this run", id="runs.baseline", show=False),
         Binding("C", "columns", "Columns", tooltip="Choose the columns", id="runs.columns", show=False),
-        Binding("i", "about", "Name, tags, note", tooltip="Name, tags and note", id="runs.about", show=False),
-        Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
-        Binding("y", "copy_path", "Copy the path", id="runs.copy", show=False),
+        Binding(
+            "i",
+            "about",
+            "Name, tags, note",
+            tooltip="Name, tags, note; of several tags, group",
+            id="runs.about",
+            show=False,
+        ),
+        Binding("p", "replay", "Replay", tooltip="Replay the run under the cursor", id="runs.replay", show=False),
+        Binding("y", "copy_path", "Copy the paths", id="runs.copy", show=False),
         Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),
         Binding("o", "next_sort", "Sort by next column", id="runs.sort", show=False),
         Binding("r", "reverse", "Reverse the order", id="runs.reverse", show=False),
@@ -216,8 +232,8 @@ class RunsScreen(CoveredScreenFix[None]):
         place.update(instead)
         sort = f"sorted by {column_of(self._by).title}{', reversed' if self._reverse else ''}"
         star = f"★ {objective}" if "★" in found.values() else ""
-        against_words = f"= {brief(baseline)}" if baseline else ""
-        words = _heading(listing, self._shown, len(self._marked), join_words([star, against_words]), sort)
+        pinned = f"= baseline {brief(baseline)}" if baseline else ""
+        words = _heading(listing, self._shown, len(self._marked), join_words([star, pinned]), sort)
         self.query_one("#heading", Static).update(words, layout=False)
         self._show_current()
 
@@ -256,27 +272,22 @@ class RunsScreen(CoveredScreenFix[None]):
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:
         self.query_one(RunDetails).show(self.query_one(RunTable).row, self._objective)
-        offered = frozenset(action for action in OF_A_RUN if self.check_action(action, ()))
+        offered = frozenset(action for action in OF_RUNS | OF_ONE_RUN if self.check_action(action, ()))
         if offered != self._offered:
             # The footer is rebuilt each time: not for every row that the cursor passes.
             self._offered = offered
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action not in OF_A_RUN:
+        if action not in OF_RUNS | OF_ONE_RUN:
             return True
-        info = self.current if self.is_mounted else None
-        if info is None:
+        row = self.query_one(RunTable).row if self.is_mounted else None
+        if row is None:
             return False
-        if action == "resume":
-            return info.status in OVER and info.config is not None
-        if action == "stop":
-            return info.is_live
-        if action == "clone":
-            return info.config is not None
-        if action == "delete":
-            return not info.is_live or bool(self._marked)
-        return info.is_readable or action in ("mark", "about", "delete", "copy_path")
+        if action in OF_ONE_RUN:
+            return (action == "open" and row.group is not None) or (row.info is not None and _allows(row.info, action))
+        # Of marked ones the question says which it is about.
+        return bool(self._marked) or any(_allows(info, action) for info in self._chosen)
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:
@@ -315,15 +326,16 @@ class RunsScreen(CoveredScreenFix[None]):
             self.post_message(OpenRun(info.directory, replay=replay))
 
     def action_mark(self) -> None:
-        if (info := self.current) is None:
+        """Marks or unmarks the run under the cursor, or all runs of the group."""
+        if (row := self.query_one(RunTable).row) is None:
             return
-        run = info.directory
-        if run in self._marked:
-            self._marked.remove(run)
-        elif len(self._marked) == len(ascii_lowercase):
+        runs = [info.directory for info in row.infos]
+        if not (more := [run for run in runs if run not in self._marked]):
+            self._marked = [run for run in self._marked if run not in runs]
+        elif len(self._marked) + len(more) > len(ascii_lowercase):
             self.notify(f"No more than {len(ascii_lowercase)} can be marked.", severity="warning")
         else:
-            self._marked.append(run)
+            self._marked += more
         self._show()
 
     def mark_alone(self, run: RunDir) -> None:
@@ -338,15 +350,14 @@ class RunsScreen(CoveredScreenFix[None]):
         self._show()
 
     def action_compare(self) -> None:
-        """Compares the marked runs; with one marked, that one and the one under the cursor."""
-        listed = {info.directory: info for info in self._listing.infos} if self._listing else {}
-        runs = [listed[run] for run in self._marked if run in listed]
-        if len(runs) == 1 and (info := self.current) and info.directory not in self._marked:
+        """Compares the marked runs, or the group's; with one marked, that one and the one under the cursor."""
+        runs = self._chosen
+        if len(self._marked) == 1 and (info := self.current) and info.directory not in self._marked:
             runs.append(info)
         if len(runs) < 2:
             self.notify("Mark two or more runs with x, then compare them.")
         elif len(runs) > MOST:
-            self.notify(f"{len(runs)} are marked; at most {MOST} can be compared.", severity="warning")
+            self.notify(f"{len(runs)} runs; at most {MOST} can be compared.", severity="warning")
         else:
             self.post_message(CompareRuns(tuple(runs)))
 
@@ -356,20 +367,21 @@ class RunsScreen(CoveredScreenFix[None]):
 
     @work(exclusive=True, group="ask")
     async def action_stop(self) -> None:
-        if (info := self.current) is None:
+        """Stops the marked runs, or else what is under the cursor, after asking."""
+        if len(self._chosen) != 1:
+            self._stopping |= await confirm_stop_all(self.app, self._chosen, self._stopping)
             return
+        (info,) = self._chosen
         run = info.directory
-        again = run in self._stopping
-        grace_s = info.config.stop_grace_s if _is_script(info) and info.config else None
-        queued = info.status == "queued"
+        grace_s = info.config.stop_grace_s if is_script(info) and info.config else None
         if await confirm_stop(
             self.app,
             run,
             title(info),
-            again=again,
+            again=run in self._stopping,
             is_live=lambda: run.liveness() is not Liveness.NOBODY,
             grace_s=grace_s,
-            queued=queued,
+            queued=info.status == "queued",
             waiting=info.waiting is not None,
             alone=describe_alone(info.begun),
         ):
@@ -383,7 +395,7 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def action_move(self, by: int) -> None:
         """Moves what waits in the queue one place, the marked runs together."""
-        waits = [info for info in self._chosen if info.waiting is not None]
+        waits = sorted((info for info in self._chosen if info.waiting is not None), key=lambda info: info.place or 0)
         order = waits if by < 0 else waits[::-1]
         places = {info.directory: (info.place or 1) - 1 + by for info in order}
         self._change_queue(order, lambda run: move(self._runs_dir, run, places[run]))
@@ -402,19 +414,22 @@ class RunsScreen(CoveredScreenFix[None]):
 
     @work(exclusive=True, group="ask")
     async def action_resume(self) -> None:
-        if (info := self.current) is None:
+        """Resumes the marked runs, or else what is under the cursor, after asking; opens a single one."""
+        if len(self._chosen) != 1:
+            if await confirm_resume_all(self.app, self._chosen, self._resumer):
+                self._lister.poll_now()
             return
-        run = info.directory
-        done, script = info.summary.steps, _is_script(info)
-        if await confirm_resume(self.app, run, title(info), self._resumer, None, done, script=script):
+        (info,) = self._chosen
+        run, done = info.directory, info.summary.steps
+        if await confirm_resume(self.app, run, title(info), self._resumer, None, done, script=is_script(info)):
             self.post_message(OpenRun(run))
 
     @property
     def _chosen(self) -> list[RunInfo]:
-        """The marked runs, or else the one under the cursor."""
-        infos = self._listing.infos if self._listing else []
-        marked = [info for info in infos if info.directory in self._marked]
-        return marked or ([self.current] if self.current else [])
+        """The marked runs, in the order in which they were marked, or else what is under the cursor."""
+        infos = {info.directory: info for info in self._listing.infos} if self._listing else {}
+        row = self.query_one(RunTable).row
+        return [infos[run] for run in self._marked if run in infos] or (list(row.infos) if row else [])
 
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:
@@ -431,7 +446,10 @@ class RunsScreen(CoveredScreenFix[None]):
 
     @work(exclusive=True, group="ask")
     async def action_about(self) -> None:
-        if (info := self.current) and await ask_about(self.app, info.directory, info.facts.name):
+        """Asks what the marked runs, or else what is under the cursor, are called; of several their group and tags."""
+        chosen = self._chosen
+        own = chosen[0].facts.name if len(chosen) == 1 else ""
+        if chosen and await ask_about(self.app, *(info.directory for info in chosen), own=own):
             self._lister.poll_now()
 
     def action_study(self) -> None:
@@ -441,8 +459,8 @@ class RunsScreen(CoveredScreenFix[None]):
             self.notify("This run belongs to no study or group. i gives it one.")
 
     def action_copy_path(self) -> None:
-        if info := self.current:
-            copy_path(self.app, info.directory)
+        if chosen := self._chosen:
+            copy_path(self.app, *(info.directory for info in chosen))
 
     def action_sort(self, name: str) -> None:
         self._choose_sort(name, reverse=not self._reverse if self._by == name else False)
@@ -569,5 +587,13 @@ def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: s
     return Content.assemble(heading, "  ", (facts, MUTED))
 
 
-def _is_script(info: RunInfo) -> bool:
-    return info.config is not None and not BACKENDS[info.config.backend].builtin
+def _allows(info: RunInfo, action: str) -> bool:
+    if action == "resume":
+        return info.status in OVER and info.config is not None
+    if action == "stop":
+        return info.is_live
+    if action == "clone":
+        return info.config is not None
+    if action == "delete":
+        return not info.is_live
+    return info.is_readable or action in ("mark", "about", "copy_path", "baseline")

@@ -1,28 +1,129 @@
-"""Deletes and exports listed runs after asking."""
+"""What is done with several listed runs at once, after asking: deleted, exported, stopped, resumed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from textual.app import App
 
+from trainers.config.catalog import BACKENDS
+from trainers.contract.lock import Liveness
 from trainers.contract.rundir import RunDir
 from trainers.state.history import find_gaps
+from trainers.state.resume_point import resume_point
 from trainers.state.summary import RunInfo
-from trainers.state.text import plural
+from trainers.state.text import join_words, plural
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.in_thread import in_thread
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
-from tuiapp.screens.run_control import tell
+from tuiapp.screens.run_control import Resumer, send, tell
 from tuiapp.terminal.patience import patiently
 from tuiapp.view.run_list import title
 
 NAMES = 6
 """Most runs that a question names."""
+
+OVER = ("failed", "stopped", "lost")
+"""Statuses of runs that can be resumed."""
+
+
+def is_script(info: RunInfo) -> bool:
+    """Whether a run is of a user's script."""
+    return info.config is not None and not BACKENDS[info.config.backend].builtin
+
+
+def _names(infos: Sequence[RunInfo], notes: Mapping[RunDir, str] = MappingProxyType({})) -> str:
+    lines = [join_words([title(info), notes.get(info.directory, "")]) for info in infos[:NAMES]]
+    return "\n".join([*lines, *([f"and {len(infos) - NAMES} more"] if len(infos) > NAMES else [])])
+
+
+async def confirm_stop_all(app: App[Any], infos: Sequence[RunInfo], stopping: Collection[RunDir]) -> set[RunDir]:
+    """Stops those of several runs that are live; returns those that were asked to. Must run in a worker.
+
+    `stopping` are those that were asked before: they are stopped at once if all are, and else left alone.
+    """
+    live = [info for info in infos if info.is_live]
+    again = bool(live) and all(info.directory in stopping for info in live)
+    asked = live if again else [info for info in live if info.directory not in stopping]
+    if not asked:
+        app.notify("None of these runs is live.", severity="warning")
+        return set()
+    others = f"\nThe rest of the {len(infos)} are over, or stopping already." if len(asked) < len(infos) else ""
+    what = plural(len(asked), "run")
+    if again:
+        how = "They are stopping. Stop now ends their ranks at once, without another checkpoint."
+        answers = [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
+    else:
+        how = "Each saves a checkpoint after the step that its ranks agree on, and ends."
+        if any(is_script(info) for info in asked):
+            how += " A script that does not ask should_stop() gets SIGTERM."
+        if any(info.status == "queued" for info in asked):
+            how += " One that is queued does not start."
+        answers = [("stop", "Stop them", "warning"), ("run-on", "Keep running", "default")]
+    answer = await app.push_screen_wait(
+        Choice(f"Stop {what}{' now' if again else ''}?", f"{_names(asked)}\n \n{how}{others}", answers)
+    )
+    if answer not in ("stop", "stop-now"):
+        return set()
+    told = set()
+    for info in asked:
+        run = info.directory
+        # Some may have ended meanwhile.
+        if await patiently(app, in_thread(_is_heard, run)) and await send(app, run, "stop-now" if again else "stop"):
+            told.add(run)
+    app.notify(f"Asked {plural(len(told), 'run')} to stop.")
+    return told
+
+
+def _is_heard(run: RunDir) -> bool:
+    return run.liveness() is not Liveness.NOBODY
+
+
+async def confirm_resume_all(app: App[Any], infos: Sequence[RunInfo], resumer: Resumer) -> bool:
+    """Resumes those of several runs that can be; returns whether any was. Must run in a worker."""
+    over = [info for info in infos if info.status in OVER and info.config is not None]
+    steps = await patiently(app, in_thread(_resume_steps, over))
+    able = [info for info in over if info.directory in steps]
+    if not able:
+        app.notify("None of these runs can be resumed: they are live, completed, or have no checkpoint.")
+        return False
+    others = f"\n \nThe rest of the {len(infos)} are live or completed, or have no checkpoint."
+    choice = Choice(
+        f"Resume {plural(len(able), 'run')} at once?",
+        f"{_names(able, steps)}{others if len(able) < len(infos) else ''}",
+        [("resume", "Resume", "primary"), ("cancel", "Cancel", "default")],
+    )
+    if await app.push_screen_wait(choice) != "resume":
+        return False
+    app.notify("Resuming…")
+    resumed = 0
+    for info in able:
+        try:
+            notes = (await asyncio.to_thread(resumer, info.directory)).notes
+        except Exception as error:  # Shown to the user; the run is unchanged.
+            tell(app, f"{title(info)}: {error or repr(error)}", "error", title="Not resumed")
+        else:
+            resumed += 1
+            for note in notes:
+                tell(app, f"{title(info)}: {note}", "warning")
+    app.notify(f"Resumed {plural(resumed, 'run')}.")
+    return resumed > 0
+
+
+def _resume_steps(infos: Sequence[RunInfo]) -> dict[RunDir, str]:
+    """Returns where each run goes on that can be resumed, in words."""
+    words = {}
+    for info in infos:
+        if is_script(info):
+            words[info.directory] = "starts again"
+        elif (point := resume_point(info.directory)) is not None:
+            words[info.directory] = f"from step {point.step:,}"
+    return words
 
 
 async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
@@ -31,12 +132,10 @@ async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
         names = ", ".join(map(title, live[:NAMES]))
         tell(app, f"{names}: still running. Stop it first (s), then delete it.", "warning")
         return False
-    names = "\n".join(map(title, infos[:NAMES]))
-    more = f"\nand {len(infos) - NAMES} more" if len(infos) > NAMES else ""
     what = "this run" if len(infos) == 1 else plural(len(infos), "run")
     choice = Choice(
         f"Delete {what}?",
-        f"{names}{more}\n \nConfiguration, curves, checkpoints and exported model are deleted permanently.",
+        f"{_names(infos)}\n \nConfiguration, curves, checkpoints and exported model are deleted permanently.",
         [("keep", "Keep", "default"), ("delete", "Delete", "error")],
     )
     if await app.push_screen_wait(choice) != "delete":

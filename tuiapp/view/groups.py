@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,6 +27,9 @@ MOST_CELLS = 22
 
 MOST_TEXT = 18
 """Of a list of texts in which a group's runs differ."""
+
+LEAST_COMMON = 3
+"""Characters in which texts begin alike for that to be said of them."""
 
 OPEN, CLOSED, INDENT = "▾ ", "▸ ", "  "
 
@@ -153,7 +157,7 @@ def _but_for_seed(info: RunInfo) -> Hashable:
     """Returns what a run does; two that differ in their seed alone, or in the GPUs that they had, do the same."""
     if (config := info.config) is None:
         return info.directory.run_id
-    arguments = _SEED.sub("", config.arguments) if config.arguments else ""
+    arguments = _SEED.sub("", config.arguments).strip() if config.arguments else ""
     own = tuple(sorted((key, repr(value)) for key, value in info.facts.config.items() if key != "seed"))
     return replace_fields(config, seed=0, device_ids=(), arguments=arguments), own
 
@@ -285,6 +289,8 @@ def value_range(infos: Sequence[RunInfo], column: Column[RunInfo]) -> str:
         least, most = (choose(keys, key=lambda one: one[0])[1] for choose in (min, max))
         if len(text := f"{column.cell(least)}–{column.cell(most)}") <= MOST_TEXT:
             return text
+    if len(begin := commonprefix(cells)) >= LEAST_COMMON:  # noqa: RUF071 (of their characters)
+        return f"{begin}…"
     text = ", ".join(cell for cell in cells if cell != MISSING)
     return text if len(text) <= MOST_TEXT else plural(len(cells), "value")
 

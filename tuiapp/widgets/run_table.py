@@ -258,7 +258,7 @@ class RunTable(ScrollView, can_focus=True):
     def _cells(self, row: ListRow, base: Style) -> list[Segment]:
         letters = [self._marked.get(info.directory, "") for info in row.infos]
         pin = BASELINE if self._baseline in [info.directory for info in row.infos] and not row.is_open else " "
-        mark = (letters[0] if all(letters) else "").ljust(1) + self._stars.get(row.id, " ") + pin
+        mark = (min(letters) if all(letters) else " ") + self._stars.get(row.id, " ") + pin
         segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
