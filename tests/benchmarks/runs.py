@@ -1,13 +1,14 @@
 """What a list of a thousand runs costs, and comparing eight long ones: `python -m tests.benchmarks.runs`.
 
 Makes the runs in a temporary directory: each a journal of a real run's shape, of 30 kB. Timed are the list by itself,
-the command, the screen's first full table in a pty, what a look costs when nothing changed, and the reading of eight
-journals of 100,000 steps of two ranks for the Compare screen, and one such run's export.
+the command, the screen's first full table in a pty, what a look costs when nothing changed, a sort and a filter, the
+reading of eight journals of 100,000 steps of two ranks for the Compare screen, and one such run's export.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import resource
@@ -17,14 +18,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
+from msgspec.structs import replace as replace_fields
+from textual.widgets import Input
 
 from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
+from tests.screens.run_app import until
+from tests.screens.runs_app import ListLister, RunsApp, info
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
@@ -113,6 +119,31 @@ def _time_screen(root: Path, count: int, home: str) -> None:
     print(f"{'':44} {max(memory) / 2**20:.0f} MiB resident")
 
 
+async def _time_keys(count: int) -> None:
+    """Times a sort and a filter on the screen of runs that differ in rate and seed, five of each rate."""
+    runs = [info(n, learning_rate=0.1 / (1 + n // 5), seed=n % 5) for n in range(count, 0, -1)]
+    runs = [
+        replace(one, summary=replace_fields(one.summary, test_accuracy=n * 7919 % 997 / 997))
+        for n, one in enumerate(runs)
+    ]
+    app = RunsApp(ListLister(runs))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) > 10)
+        screen = app.runs_screen
+        for folded in (True, False):
+            sorts, filters = list[float](), list[float]()
+            for text, name, busy in [("", "loss", sorts), ("lr<0.05 test/accuracy>0.5", "speed", filters)] * ROUNDS:
+                with screen.prevent(Input.Changed):
+                    screen.query_one("#filter", Input).value = text
+                worked = time.process_time()
+                screen.action_sort(name)
+                await pilot.pause()
+                busy.append(time.process_time() - worked)
+            for what, busy in (("sorted", sorts), ("filtered", filters)):
+                _show(f"{what} on the screen, {'groups folded' if folded else 'no groups'}", busy)
+            screen.action_fold()
+
+
 def _time_reading(runs: list[RunDir]) -> None:
     process = psutil.Process()
     before, size = process.memory_info().rss, sum(os.stat(run.journal).st_size for run in runs)
@@ -156,6 +187,8 @@ def main() -> None:
         _time_command(root, "runs", "--json")
         _time_command(root, "--version")
         _time_screen(root, count, home)
+        os.environ["XDG_STATE_HOME"] = os.environ["HOME"] = home
+        asyncio.run(_time_keys(count))
         long = [_make_long(Path(home) / "long", number, 100_000) for number in range(8)]
         _time_reading(long)
         _time_export(long[0], Path(home))

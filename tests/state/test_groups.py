@@ -14,7 +14,7 @@ from trainers.contract.events import Facts
 from trainers.state.summary import RunInfo
 from tuiapp.view.baseline import against
 from tuiapp.view.groups import ListRow, Row, RunGroup, Spread, arrange, fold, grouped, listed, stars, state_counts
-from tuiapp.view.objective import Objective
+from trainers.state.objective import Objective
 from tuiapp.view.run_list import BY_NAME, COLUMNS, NEWEST, column_of
 from tuiapp.view.table import Column
 
@@ -95,16 +95,22 @@ def test_of_a_script_the_seed_is_in_its_arguments_or_in_what_it_says(keys: list[
 
 
 def test_the_mean_is_of_completed_runs() -> None:
-    spread = Spread.of(SEEDS, BY_ACCURACY.value)
-    assert spread is not None
-    assert (spread.mean, spread.count) == (pytest.approx(0.95), 2)
-    assert spread.deviation == pytest.approx(0.02828427)
-    figure = BY_NAME["accuracy"].figure
+    def spread(*infos: RunInfo) -> Spread | None:
+        (group,) = fold(infos)
+        assert isinstance(group, RunGroup)
+        return Spread.of(group.counted, BY_ACCURACY.value)
+
+    found, figure = spread(*SEEDS), BY_NAME["accuracy"].figure
+    assert found is not None
     assert figure is not None
-    assert spread.words(figure) == "95.0 ± 2.8 %"
+    assert (found.mean, found.count) == (pytest.approx(0.95), 2)
+    assert found.deviation == pytest.approx(0.02828427)
+    assert found.words(figure) == "95.0 ± 2.8 %"
     # While none is, of all.
-    alone = Spread.of(SINGLE[1:], BY_ACCURACY.value)
-    assert alone == Spread(0.5, None, 1)
+    assert spread(*(replace(one, status="running") for one in SEEDS[:1] + SEEDS[2:])) == Spread(
+        pytest.approx(0.635), pytest.approx(0.4737615), 2
+    )
+    assert Spread.of(SEEDS[:1], BY_ACCURACY.value) == Spread(0.97, None, 1)
     assert Spread.of([info(1, problem="x")], lambda info: info.summary.test_loss) is None
 
 

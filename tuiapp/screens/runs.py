@@ -427,9 +427,11 @@ class RunsScreen(CoveredScreenFix[None]):
     @property
     def _chosen(self) -> list[RunInfo]:
         """The marked runs, in the order in which they were marked, or else what is under the cursor."""
-        infos = {info.directory: info for info in self._listing.infos} if self._listing else {}
+        if self._marked and self._listing:
+            infos = {info.directory: info for info in self._listing.infos}
+            return [infos[run] for run in self._marked if run in infos]
         row = self.query_one(RunTable).row
-        return [infos[run] for run in self._marked if run in infos] or (list(row.infos) if row else [])
+        return list(row.infos) if row else []
 
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:

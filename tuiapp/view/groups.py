@@ -8,12 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from os.path import commonprefix
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace as replace_fields
 
+from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
 from trainers.state.signs import SIGNS
 from trainers.state.summary import RunInfo
@@ -24,6 +26,9 @@ from tuiapp.view.table import Column, Figure, in_order
 
 MOST_CELLS = 22
 """Of a column that a group's mean and deviation widen."""
+
+MEASURED = 50
+"""Groups whose cells make a column wider."""
 
 MOST_TEXT = 18
 """Of a list of texts in which a group's runs differ."""
@@ -36,7 +41,7 @@ OPEN, CLOSED, INDENT = "▾ ", "▸ ", "  "
 _SEED = re.compile(r"(?:^|\s)--?seed[=\s]\s*\S+")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunGroup:
     """Two runs or more."""
 
@@ -48,12 +53,17 @@ class RunGroup:
     is_alike: bool
     """Whether its runs differ in their seed alone: the means of what they came to say something."""
 
-    @property
-    def infos(self) -> list[RunInfo]:
+    @cached_property
+    def infos(self) -> tuple[RunInfo, ...]:
         """Its runs, in the order of its rows."""
-        return [info for row in self.rows for info in runs_of(row)]
+        return tuple(info for row in self.rows for info in runs_of(row))
 
-    @property
+    @cached_property
+    def counted(self) -> Sequence[RunInfo]:
+        """Those whose results make its own: the completed ones, all while none has completed."""
+        return [info for info in self.infos if info.status == "completed"] or self.infos
+
+    @cached_property
     def is_live(self) -> bool:
         """Whether any of its runs is."""
         return any(row.is_live for row in self.rows)
@@ -86,7 +96,7 @@ class ListRow:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What the runs of a group came to: of the completed ones, of all while none has completed."""
+    """What several runs came to."""
 
     mean: float
     deviation: float | None
@@ -96,14 +106,12 @@ class Spread:
     @classmethod
     def of(cls, infos: Iterable[RunInfo], value: Callable[[RunInfo], float | None]) -> Spread | None:
         """Returns that of the values that are known; None if none is."""
-        infos = list(infos)
-        completed = [info for info in infos if info.status == "completed"]
-        found = [each for info in completed or infos if (each := value(info)) is not None and math.isfinite(each)]
+        found = [each for info in infos if (each := value(info)) is not None]
         if not found:
             return None
         # Many times as fast as `statistics.stdev`.
-        mean, others = math.fsum(found) / len(found), len(found) - 1
-        deviation = math.sqrt(math.fsum((each - mean) ** 2 for each in found) / others) if others else None
+        mean, others = sum(found) / len(found), len(found) - 1
+        deviation = math.sqrt(sum([(each - mean) ** 2 for each in found]) / others) if others else None
         return cls(mean, deviation, len(found))
 
     def words(self, figure: Figure[RunInfo]) -> str:
@@ -128,20 +136,20 @@ def runs_of(row: Row) -> Sequence[RunInfo]:
 
 def fold(infos: Iterable[RunInfo]) -> list[Row]:
     """Puts the runs of a group into one row, at the place of the first, and so those that differ in seed alone."""
-    parts: dict[Hashable, dict[Hashable, list[RunInfo]]] = {}
+    parts: dict[str | tuple[str], dict[str, list[RunInfo]]] = {}
     for info in infos:
         what = _but_for_seed(info)
         parts.setdefault(info.about.group or (what,), {}).setdefault(what, []).append(info)
     return [row for name, part in parts.items() for row in _fold_part(name if isinstance(name, str) else "", part)]
 
 
-def _fold_part(name: str, by_what: dict[Hashable, list[RunInfo]]) -> Sequence[Row]:
+def _fold_part(name: str, by_what: dict[str, list[RunInfo]]) -> Sequence[Row]:
     rows: list[Row] = []
     for what, part in by_what.items():
         if name and len(by_what) == 1:
             rows += part
         elif len({_seed(info) for info in part}) > 1:
-            rows.append(RunGroup(f"{name}/{_digest(what)}", "", tuple(part), is_alike=True))
+            rows.append(RunGroup(f"{name}/{what}", "", tuple(part), is_alike=True))
         else:
             rows += part
     if not name or (len(rows) == 1 and isinstance(rows[0], RunInfo)):
@@ -149,17 +157,19 @@ def _fold_part(name: str, by_what: dict[Hashable, list[RunInfo]]) -> Sequence[Ro
     return [RunGroup(name, name, tuple(rows), is_alike=len(by_what) == 1)]
 
 
-def _digest(what: Hashable) -> str:
-    return hashlib.blake2s(msgspec.json.encode(what), digest_size=6).hexdigest()
-
-
-def _but_for_seed(info: RunInfo) -> Hashable:
-    """Returns what a run does; two that differ in their seed alone, or in the GPUs that they had, do the same."""
-    if (config := info.config) is None:
+def _but_for_seed(info: RunInfo) -> str:
+    """Returns a digest of what a run does: the same of two that differ in their seed alone, or in their GPUs."""
+    if info.config is None:
         return info.directory.run_id
-    arguments = _SEED.sub("", config.arguments).strip() if config.arguments else ""
-    own = tuple(sorted((key, repr(value)) for key, value in info.facts.config.items() if key != "seed"))
-    return replace_fields(config, seed=0, device_ids=(), arguments=arguments), own
+    own = tuple((key, repr(value)) for key, value in info.facts.config.items() if key != "seed")
+    return _digest(info.config, own)
+
+
+@lru_cache(8192)
+def _digest(config: RunConfig, own: tuple[tuple[str, str], ...]) -> str:
+    arguments = _SEED.sub("", config.arguments).strip()
+    what = replace_fields(config, seed=0, device_ids=(), arguments=arguments), sorted(own)
+    return hashlib.blake2s(msgspec.json.encode(what), digest_size=6).hexdigest()
 
 
 def _seed(info: RunInfo) -> Hashable:
@@ -191,7 +201,7 @@ def _key(row: Row, column: Column[RunInfo]) -> Any:
     if isinstance(row, RunInfo):
         return column.key(row)
     figure = column.figure
-    if figure and row.is_alike and (spread := Spread.of(row.infos, figure.value)):
+    if figure and row.is_alike and (spread := Spread.of(row.counted, figure.value)):
         return (0, spread.mean, "")
     return _key(row.rows[0], column)
 
@@ -232,43 +242,50 @@ def _leaves(rows: Iterable[Row]) -> list[Row]:
 
 
 def _best(rows: Iterable[Row], objective: Objective) -> Row | None:
-    spreads = [(Spread.of(runs_of(row), objective.value), row) for row in _leaves(rows)]
+    spreads = [
+        (Spread.of(row.counted if isinstance(row, RunGroup) else (row,), objective.value), row) for row in _leaves(rows)
+    ]
     return objective.best_of((spread.mean, row) for spread, row in spreads if spread is not None)
 
 
 def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow]:
     """Returns a column for a list with groups: of results their mean and deviation, of keys their range."""
+    found: dict[RunDir | str, str] = {}
+    is_tree, groups = column.name == STATE, [row.id for row in shown if row.group is not None]
+    # All of them would be what a long list costs.
+    measured = {*groups[:MEASURED]}
 
-    def cell(row: ListRow) -> str:
-        text = column.cell(row.infos[0]) if row.group is None else _group_cell(column, row.group)
-        if column.name != STATE or not is_folded:
-            return text
-        return INDENT * row.depth + (INDENT if row.group is None else OPEN if row.is_open else CLOSED) + text
+    def text(row: ListRow) -> str:
+        if row.group is None:
+            return column.cell(row.infos[0])
+        if row.id not in found:
+            found[row.id] = _group_cell(column, row.group)
+        return found[row.id]
 
-    groups = [row for row in shown if row.group is not None]
-    is_folded = bool(groups)
-    deepest = max((row.depth for row in shown), default=0)
-    least = column.width + (len(INDENT) * (deepest + 1) if is_folded and column.name == STATE else 0)
-    width = min(MOST_CELLS, max([least, *(len(cell(row)) for row in groups)])) if groups else least
+    def branch(row: ListRow) -> str:
+        sign = INDENT if row.group is None else OPEN if row.is_open else CLOSED
+        return f"{INDENT * row.depth}{sign}{text(row)}"
+
     return Column(
         column.title,
-        max(width, column.width),
-        cell,
+        column.width,
+        branch if is_tree and groups else text,
         column.rank,
         column.left,
-        column.most,
-        column.name,
+        max(column.most, MOST_CELLS) if groups else column.most,
+        name=column.name,
         falls=column.falls,
+        widens=lambda row: row.id in measured if row.group else bool(column.most or is_tree),
     )
 
 
 def _group_cell(column: Column[RunInfo], group: RunGroup) -> str:
-    infos = group.infos
+    infos, name = group.infos, group.name
     if column.name == STATE:
         return state_counts(infos)
-    if column.name == "name" and group.name:
-        return sanitize(group.name)
-    if column.figure and (spread := Spread.of(infos, column.figure.value)):
+    if column.name == "name" and name:
+        return sanitize(name)
+    if column.figure and (spread := Spread.of(group.counted, column.figure.value)):
         return spread.words(column.figure)
     if column.name == NEWEST:
         return column.cell(max(infos, key=lambda info: info.started or 0))
@@ -279,16 +296,17 @@ def _group_cell(column: Column[RunInfo], group: RunGroup) -> str:
 
 def value_range(infos: Sequence[RunInfo], column: Column[RunInfo]) -> str:
     """Says what runs have in a column: "0.1", "0–4", "adam, sgd", "5 values"."""
-    cells = list(dict.fromkeys(column.cell(info) for info in infos))
-    if len(cells) == 1:
-        return cells[0]
     assert column.key is not None
-    keys = [(key, info) for info in infos if (key := column.key(info)) is not None]
-    is_number = [isinstance(key, int | float) or (isinstance(key, tuple) and key[0] == 0) for key, _ in keys]
-    if keys and all(is_number):
-        least, most = (choose(keys, key=lambda one: one[0])[1] for choose in (min, max))
-        if len(text := f"{column.cell(least)}–{column.cell(most)}") <= MOST_TEXT:
-            return text
+    # As few cells as possible: these are what a list of many groups costs.
+    by_key = {column.key(info): info for info in infos}
+    if len(by_key) == 1:
+        return column.cell(infos[0])
+    known = [key for key in by_key if key is not None]
+    if all(isinstance(key, int | float) or (isinstance(key, tuple) and key[0] == 0) for key in known):
+        least, most = column.cell(by_key[min(known)]), column.cell(by_key[max(known)])
+        if least == most or len(f"{least}–{most}") <= MOST_TEXT:
+            return least if least == most else f"{least}–{most}"
+    cells = list(dict.fromkeys(column.cell(info) for info in by_key.values()))
     if len(begin := commonprefix(cells)) >= LEAST_COMMON:  # noqa: RUF071 (of their characters)
         return f"{begin}…"
     text = ", ".join(cell for cell in cells if cell != MISSING)

@@ -6,13 +6,15 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+
+from msgspec.structs import astuple
 
 from trainers.config.catalog import takes
 from trainers.config.options import format_value, suggest
-from trainers.config.run_config import OPTIONS
+from trainers.config.run_config import OPTIONS, RunConfig
 from trainers.config.script_syntax import read_values
 from trainers.config.secrets import MASK, is_secret, mask_values
 from trainers.contract.metrics import accuracy_percent
@@ -30,6 +32,9 @@ GROUP = "group"
 
 MOST_DIFFERING = 6
 """Columns of keys in which the listed runs differ."""
+
+KEPT_TEXTS = 1024
+"""Of a key's column: lists are drawn anew with each key that is pressed."""
 
 MOST_CELLS = 18
 """Of a key's column."""
@@ -104,6 +109,7 @@ def names_of(infos: Iterable[RunInfo]) -> list[str]:
     return list(names)
 
 
+@lru_cache(1024)
 def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
     """Returns the column of a configuration key or metric: numbers in their order, then texts in theirs."""
     of_metric = metric(name)
@@ -113,11 +119,17 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
         if value is None:
             found = result_value(info, name)
             return of_metric.format(found) if isinstance(found, int | float) else sanitize(value_text(found), 80)
+        return text_of(value) if isinstance(value, Hashable) else known_text(value)
+
+    def known_text(value: object) -> str:
         if is_secret(name):
             return MASK
         value = mask_values({name: value})[name]
         short = f"{value:.6g}" if isinstance(value, float) else value_text(value)
         return sanitize(without_directories(short), 80) or MISSING
+
+    # Runs have few values of a key.
+    text_of = lru_cache(KEPT_TEXTS, typed=True)(known_text)
 
     def number(info: RunInfo) -> float | None:
         found = result_value(info, name) if known_value(info, name) is None else None
@@ -156,14 +168,17 @@ def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list
 
     A run that does not use a key of run.toml does not differ in it.
     """
-    by_backend: dict[str, list[RunInfo]] = {}
+    by_backend: dict[str, list[tuple[object, ...]]] = {}
     for info in infos:
         if info.config:
-            by_backend.setdefault(info.config.backend, []).append(info)
+            by_backend.setdefault(info.config.backend, []).append(astuple(info.config))
     found: dict[str, Counter[object]] = {}
-    for backend, own in by_backend.items():
-        for key in _keys_of(backend).keys() - OF_EVERY_RUN:
-            found.setdefault(key, Counter()).update(getattr(info.config, key) for info in own)
+    for backend, configs in by_backend.items():
+        used = _keys_of(backend).keys() - OF_EVERY_RUN
+        for key, values in zip(RunConfig.__struct_fields__, zip(*configs, strict=True), strict=True):
+            if key in used:
+                counted = Counter(values) if len(set(values)) > 1 else Counter({values[0]: len(values)})
+                found.setdefault(key, Counter()).update(counted)
     for info in infos:
         for key, value in own_values(info).items():
             if key in OF_EVERY_RUN:
@@ -179,7 +194,12 @@ def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list
 
 def is_constant(infos: Sequence[RunInfo], column: Column[RunInfo]) -> bool:
     """Whether two runs or more have all the same in a column."""
-    return len(infos) > 1 and len({column.cell(info) for info in infos}) == 1
+    if len(infos) < 2:
+        return False
+    if column.key is not None and len({column.key(info) for info in infos}) == 1:
+        return True
+    first = column.cell(infos[0])
+    return all(column.cell(info) == first for info in infos)
 
 
 _COMPARISON = re.compile(r"([^<>=!:]+)(<=|>=|!=|<|>|=|:)(.*)")

@@ -45,6 +45,8 @@ class Column(Generic[Row]):
     """Whether its text is at the left."""
     most: int = 0
     """Its greatest width where its cells are longer than `width`."""
+    widens: Callable[[Row], bool] = lambda row: True
+    """Whether a row's cell counts for that."""
     name: str = ""
     """What the command line calls it."""
     known: Callable[[Row], bool] = lambda row: True
@@ -68,20 +70,22 @@ class Column(Generic[Row]):
 
 def fitting(columns: Iterable[Column[T]], width: int, rows: Sequence[T] = ()) -> list[Column[T]]:
     """Returns the columns that fit into `width` cells, those with a greatest width as wide as the rows' cells."""
-    found, kept, used = [sized(column, rows) for column in columns], list[int](), 0
-    for place, column in sorted(enumerate(found), key=lambda one: one[1].rank):
-        if used + column.width > width:
+    kept, used = dict[int, Column[T]](), 0
+    for place, column in sorted(enumerate(columns), key=lambda one: one[1].rank):
+        # All its cells may be needed for that: not done for a column that comes too late.
+        fitted = sized(column, rows)
+        if used + fitted.width > width:
             break
-        used += column.width + GAP_CELLS
-        kept.append(place)
-    return [found[place] for place in sorted(kept)]
+        used += fitted.width + GAP_CELLS
+        kept[place] = fitted
+    return [kept[place] for place in sorted(kept)]
 
 
 def sized(column: Column[T], rows: Iterable[T]) -> Column[T]:
     """Returns a column as wide as its cells, where it has a greatest width."""
     if not column.most:
         return column
-    longest = max((len(column.cell(row)) for row in rows), default=0)
+    longest = max((len(column.cell(row)) for row in rows if column.widens(row)), default=0)
     return replace(column, width=min(column.most, max(column.width, longest)))
 
 

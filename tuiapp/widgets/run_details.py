@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from textual.content import Content
@@ -86,17 +85,17 @@ def _group_lines(group: RunGroup, objective: Objective | None) -> list[Content]:
     name = sanitize(group.name) or f"{brief(infos[0])} and those that differ from it in their seed"
     return [
         Content.assemble((name, "bold"), (f" · {join_words([plural(len(infos), 'run'), alike])}", MUTED)),
-        Content(join_words([state_counts(infos, in_words=True), *_came_to(infos, objective)])),
+        Content(join_words([state_counts(infos, in_words=True), *_came_to(group, objective)])),
         Content("  ".join(f"{one.title} {value_range(infos, one)}" for one in keys)),
         Content.styled("Enter, → and ← open and close the group; z lists all runs", MUTED),
     ]
 
 
-def _came_to(infos: Sequence[RunInfo], objective: Objective | None) -> list[str]:
+def _came_to(group: RunGroup, objective: Objective | None) -> list[str]:
     figure = column_of(objective.sort).figure if objective else None
-    if objective is None or figure is None or (spread := Spread.of(infos, figure.value)) is None:
+    if objective is None or figure is None or (spread := Spread.of(group.counted, figure.value)) is None:
         return []
-    best = objective.best(infos)
+    best = objective.best(group.infos)
     words = f"{sanitize(objective.name, 40)} {spread.words(figure)} (n = {spread.count})"
     return [words, f"best {figure.words(figure.value(best))}: {brief(best)}"] if best else [words]
 
