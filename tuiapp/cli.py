@@ -236,6 +236,8 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     known = "a column, configuration key or metric (loss, accuracy, lr, eval/loss …), or best; default: %(default)s"
     runs.add_argument("--sort", default="started", metavar="NAME", help=known)
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
+    runs.add_argument("--fold", action="store_true", help="a line per group, and per runs that differ in seed alone")
+    runs.add_argument("--baseline", metavar="RUN", help="results as differences to this run's")
     runs.add_argument("--columns", metavar="A,B,…", help="only these columns: of the list, configuration keys, metrics")
     runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="list at most N runs")
     _json(runs)
@@ -270,7 +272,16 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     note.set_defaults(does="note:change_note")
 
     compare = verbs.add_parser("compare", help="print the keys in which runs differ, and their results")
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="two or more")
+    compare.add_argument("runs", nargs="*", metavar="RUN", help="two or more")
+    compare.add_argument(
+        "--group",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="GROUP",
+        dest="groups",
+        help="a column for all runs of a group: mean and standard deviation",
+    )
     _json(compare)
     _runs_dir(compare, again=True)
     compare.set_defaults(does="compare:compare_runs")

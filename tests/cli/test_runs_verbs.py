@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -108,6 +109,38 @@ def test_columns_that_are_asked_for(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("runs", "--columns", "lr,tset/accuracy")
     assert (done.code, done.out) == (2, "")
     assert "no column 'tset/accuracy': no run has 'tset/accuracy'. Did you mean 'test/accuracy'?" in done.err
+
+
+def test_groups_are_lines_and_columns(tuiapp: Command, recorded: Path) -> None:
+    for run, key, value in ((FAILED, "seed = 0", "seed = 1"), (LOST, "learning_rate = 0.001", "learning_rate = 0.5")):
+        config = recorded / run / "run.toml"
+        assert key in config.read_text()
+        config.write_text(config.read_text().replace(key, value))
+    done = tuiapp("runs", "--fold", "--columns", "run,state,seed,test/accuracy")
+    rows = done.out.splitlines()[1:]
+    assert rows[0].split("  ")[0] == f"{COMPLETED} +1"
+    assert " 1 completed, 1 failed " in rows[0]
+    assert " 0–1 " in rows[0]
+    assert len(rows) == 4
+    first = json.loads(tuiapp("runs", "--fold", "--json").out)[0]
+    assert (first["runs"], first["states"]) == ([COMPLETED, FAILED], {"completed": 1, "failed": 1})
+    assert first["results"]["test/accuracy"]["n"] == 1
+    against = tuiapp("runs", "--columns", "run,best", "--baseline", COMPLETED).out.splitlines()
+    assert [line.split()[1][0] for line in against[1:]] == ["9", "−", "−", "–", "–"]
+    assert tuiapp("runs", "--baseline", "nobody").code == 2
+
+    for run in (COMPLETED, FAILED):
+        assert tuiapp("note", run, "--group", "pair").code == 0
+    done = tuiapp("compare", LOST, "--group", "pair")
+    assert done.err == "tuiapp: pair: the results are those of the 1 completed run.\n"
+    assert "b  pair · 2 runs" in done.out.splitlines()
+    assert re.search(r"^seed +0 +0–1$", done.out, re.MULTILINE)
+    facts = json.loads(tuiapp("compare", LOST, "--group", "pair", "--json").out)
+    assert facts["differing"]["seed"] == [0, [0, 1]]
+    assert (facts["groups"][0]["group"], len(facts["runs"])) == ("pair", 1)
+    done = tuiapp("compare", "--group", "pair", "piar")
+    assert (done.code, done.out) == (2, "")
+    assert "no run has the group 'piar'. Did you mean 'pair'?" in done.err
 
 
 def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:

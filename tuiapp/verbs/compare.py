@@ -4,46 +4,82 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Sequence
 from string import ascii_lowercase
 
+from trainers.config.options import suggest
 from trainers.config.run_config import to_toml_values
-from trainers.state.summary import summarise
-from trainers.state.text import join_words
+from trainers.state.summary import RunInfo, summarise
+from trainers.state.text import join_words, plural, sanitize
+from tuiapp.library.find import list_runs
 from tuiapp.library.script_facts import with_facts
-from tuiapp.verbs.facts import UsageError, list_facts
+from tuiapp.verbs.facts import UsageError, group_facts, list_facts
 from tuiapp.verbs.output import aligned, tell
-from tuiapp.verbs.sources import runs_of
+from tuiapp.verbs.sources import runs_dir, runs_of
 from tuiapp.view.comparison import Line, differing, results
+from tuiapp.view.groups import Row, RunGroup
+from tuiapp.view.groups import runs_of as runs_of_row
 from tuiapp.view.run_list import tags, title
 
 WIDEST = 24  # characters of a value in the table; --json has all of it
 
 
 def compare_runs(options: Namespace) -> int:
-    """Prints a column per run, or one JSON object."""
-    runs = runs_of(options)
-    if len(runs) < 2:
+    """Prints a column per run and group, or one JSON object."""
+    runs = runs_of(options) if options.runs else []
+    rows: list[Row] = [with_facts(summarise(run)) for run in runs]
+    rows += _groups(options)
+    if len(rows) < 2:
         same = f": all of these are {runs[0].run_id}" if len(options.runs) > 1 else ""
-        raise UsageError(f"Give two or more runs to compare{same}; `tuiapp runs` lists them.")
-    infos = [with_facts(summarise(run)) for run in runs]
-    differences = differing(infos)
+        raise UsageError(f"Give two or more runs or groups to compare{same}; `tuiapp runs` lists them.")
+    infos, differences = [info for row in rows for info in runs_of_row(row)], differing(rows)
     if options.json:
-        configs = [to_toml_values(info.config) if info.config else None for info in infos]
-        known = [
-            {**config, **info.facts.config} if config else None for config, info in zip(configs, infos, strict=True)
-        ]
-        differ = {line.name: [one and one.get(line.name) for one in known] for line in differences}
-        print(json.dumps({"runs": [list_facts(info) for info in infos], "differing": differ}, indent=2))
+        print(json.dumps(_facts(rows, differences), indent=2))
         return 0
-    letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(infos))]
-    for letter, info in zip(letters, infos, strict=True):
-        print(join_words([f"{letter}  {title(info)}", tags(info)]))
+    letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(rows))]
+    for letter, row in zip(letters, rows, strict=True):
+        words = [title(row), tags(row)] if isinstance(row, RunInfo) else [row.name, plural(len(row.infos), "run")]
+        print(join_words([f"{letter}  {sanitize(words[0])}", *words[1:]]))
     _print_table("differing keys", differences, letters)
-    _print_table("results", results(infos), letters)
+    _print_table("results", results(rows), letters)
+    for row in rows:
+        if isinstance(row, RunGroup) and len(row.counted) < len(row.infos):
+            tell(f"{row.name}: the results are those of the {plural(len(row.counted), 'completed run')}.")
     for info in infos:
         if info.config is None:
             tell(f"the keys of {info.directory.run_id} are not known: {info.problem}")
     return 0
+
+
+def _groups(options: Namespace) -> list[RunGroup]:
+    """Returns the groups that are asked for; raises UsageError if there is no such group."""
+    if not options.groups:
+        return []
+    infos = [summarise(run) for run in list_runs(runs_dir(options))]
+    known = {name: [info for info in infos if info.about.group == name] for name in {one.about.group for one in infos}}
+    found = []
+    for name in dict.fromkeys(options.groups):
+        if not name or name not in known:
+            raise UsageError(f"no run has the group {name!r}.{suggest(name, filter(None, known))}")
+        found.append(RunGroup(name, name, tuple(map(with_facts, known[name])), is_alike=False))
+    return found
+
+
+def _facts(rows: Sequence[Row], differences: Sequence[Line]) -> dict[str, object]:
+    known = [[_config(info) for info in runs_of_row(row)] for row in rows]
+
+    def values(name: str, configs: Sequence[dict[str, object] | None]) -> object:
+        found = [config and config.get(name) for config in configs]
+        return found[0] if len(found) == 1 else [one for n, one in enumerate(found) if one not in found[:n]]
+
+    facts: dict[str, object] = {"runs": [list_facts(row) for row in rows if isinstance(row, RunInfo)]}
+    if groups := [row for row in rows if isinstance(row, RunGroup)]:
+        facts["groups"] = [group_facts(group) for group in groups]
+    return {**facts, "differing": {line.name: [values(line.name, one) for one in known] for line in differences}}
+
+
+def _config(info: RunInfo) -> dict[str, object] | None:
+    return {**to_toml_values(info.config), **info.facts.config} if info.config else None
 
 
 def _print_table(title: str, lines: list[Line], letters: list[str]) -> None:

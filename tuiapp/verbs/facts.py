@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from trainers.config.data_files import DatasetError
@@ -16,6 +20,9 @@ from trainers.state.efficiency import Efficiency, EfficiencyMeter
 from trainers.state.resume_point import has_more, resume_point
 from trainers.state.summary import RunInfo, config_facts, read_config, run_facts, summarise
 from trainers.state.text import sanitize
+from tuiapp.view.groups import RunGroup, Spread
+from trainers.state.objective import objective_names
+from tuiapp.view.run_values import result_value
 
 if TYPE_CHECKING:
     from trainers.state.run_state import RunState
@@ -46,6 +53,33 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         "reason": info.reason,
         "problem": info.problem,
     }
+
+
+def group_facts(group: RunGroup) -> dict[str, object]:
+    """Returns a group's entry in a list, ready for JSON: its runs, their states, and means of what they came to."""
+    own = ("loss", "test_loss", "best_loss", "test_accuracy", "examples_per_second", "steps", "seconds")
+    values: dict[str, Callable[[RunInfo], float | None]] = {
+        "best_accuracy": lambda info: info.best_accuracy,
+        **{name: attrgetter(f"summary.{name}") for name in own},
+        **{name: partial(_number, name) for name in objective_names(group.counted) if name not in own},
+    }
+    spreads = {name: Spread.of(group.counted, value) for name, value in values.items()}
+    results = {
+        name: {"mean": each.mean, "deviation": each.deviation, "n": each.count} if each else None
+        for name, each in spreads.items()
+    }
+    states = Counter(info.status for info in group.infos)
+    return {
+        "group": group.name,
+        "runs": [info.directory.run_id for info in group.infos],
+        "states": dict(states),
+        "results": results,
+    }
+
+
+def _number(name: str, info: RunInfo) -> float | None:
+    value = result_value(info, name)
+    return value if isinstance(value, int | float) else None
 
 
 def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:

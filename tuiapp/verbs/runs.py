@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from shutil import get_terminal_size
 from typing import cast
 
@@ -35,11 +36,12 @@ from trainers.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.library.find import UnknownRunError, list_runs, unreadable
+from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.library.liveness import keep_watched
 from tuiapp.verbs.facts import (
     UsageError,
     checkpoint_facts,
+    group_facts,
     list_facts,
     read_through,
     reported_facts,
@@ -48,7 +50,9 @@ from tuiapp.verbs.facts import (
 )
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir
+from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
+from tuiapp.view.groups import ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of, state_counts
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
     BY_NAME,
@@ -102,16 +106,17 @@ def list_all(options: Namespace) -> int:
     if by == BEST:
         by, best_is_last = _best_first(found)
         reverse = reverse != best_is_last
-    infos = order(found, by, reverse=reverse)[: options.limit]
+    ordered = arrange(found, by, reverse=reverse) if options.fold else order(found, by, reverse=reverse)
+    rows: Sequence[Row] = ordered[: options.limit]
     if options.json:
-        print(json.dumps([list_facts(info) | _values(info, wanted) for info in infos], indent=2))
+        print(json.dumps([_facts(row, wanted) for row in rows], indent=2))
         return 0
     if not everything:
         print(
             f"There are no runs in {sanitize(str(directory))} yet. To start one: tuiapp run quickstart", file=sys.stderr
         )
         return 0
-    if not infos:
+    if not rows:
         print(
             f"None of {plural(len(everything), 'run')} matches all these words. To list all: tuiapp runs",
             file=sys.stderr,
@@ -119,7 +124,13 @@ def list_all(options: Namespace) -> int:
         return 0
     # On a terminal the most important columns that fit.
     width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in plain_table(columns or _columns(infos, by), infos, width):
+    infos = [info for row in rows for info in runs_of(row)]
+    chosen = columns or _columns(infos, by)
+    if options.baseline is not None:
+        baseline = summarise(find_run(options.baseline, directory))
+        chosen = [against(one, baseline) for one in chosen]
+    folded = [_folded(one) for one in chosen]
+    for line in plain_table(folded, listed(rows, lambda group: False), width):
         print(line)
     for info in infos:
         if info.status in ("newer", "unreadable"):
@@ -127,8 +138,12 @@ def list_all(options: Namespace) -> int:
     return 0
 
 
-def _values(info: RunInfo, names: Sequence[str]) -> dict[str, object]:
-    return {"values": mask_values({name: listed_value(info, name) for name in names})} if names else {}
+def _facts(row: Row, names: Sequence[str]) -> dict[str, object]:
+    """Returns a run's or a group's entry, with a run's values that are asked for."""
+    if not isinstance(row, RunInfo):
+        return group_facts(row)
+    values = {"values": mask_values({name: listed_value(row, name) for name in names})} if names else {}
+    return list_facts(row) | values
 
 
 def _best_first(infos: Sequence[RunInfo]) -> tuple[str, bool]:
@@ -294,25 +309,29 @@ def _moment(seconds: float | None) -> str:
 
 
 def _column(title: str, rank: int, cell: Callable[[RunInfo], str], most: int = 100) -> Column[RunInfo]:
-    return Column(title, len(title), cell, rank, left=True, most=most)
+    return Column(title, len(title), cell, rank, left=True, most=most, key=cell)
+
+
+def _as_on_screen(title: str, rank: int, name: str, most: int = 100) -> Column[RunInfo]:
+    return replace(BY_NAME[name], title=title, width=len(title), rank=rank, left=True, most=most)
 
 
 LISTED = (
-    _column("RUN", 0, BY_NAME["run"].cell),
-    _column("NAME", 2, BY_NAME["name"].cell, 40),
+    _as_on_screen("RUN", 0, "run"),
+    _as_on_screen("NAME", 2, "name", 40),
     _column("GROUP", 3, lambda info: sanitize(info.about.group) or MISSING, 20),
     _column("TAGS", 9, lambda info: tags(info) or MISSING, 30),
     _column("STATE", 1, _state),
-    _column("BACKEND", 4, BY_NAME["backend"].cell),
-    _column("MODEL", 5, BY_NAME["model"].cell, 24),
-    _column("DATASET", 8, BY_NAME["dataset"].cell, 24),
-    _column("DEVICES", 13, BY_NAME["devices"].cell),
-    _column("STEPS", 12, BY_NAME["steps"].cell),
-    _column("LOSS", 7, BY_NAME["loss"].cell),
-    _column("BEST", 3, BY_NAME["accuracy"].cell),
-    _column("BEST LOSS", 16, BY_NAME["best_loss"].cell),
-    _column("EXAMPLES/S", 10, BY_NAME["speed"].cell),
-    _column("TOOK", 11, BY_NAME["took"].cell),
+    _as_on_screen("BACKEND", 4, "backend"),
+    _as_on_screen("MODEL", 5, "model", 24),
+    _as_on_screen("DATASET", 8, "dataset", 24),
+    _as_on_screen("DEVICES", 13, "devices"),
+    _as_on_screen("STEPS", 12, "steps"),
+    _as_on_screen("LOSS", 7, "loss"),
+    _as_on_screen("BEST", 3, "accuracy"),
+    _as_on_screen("BEST LOSS", 16, "best_loss"),
+    _as_on_screen("EXAMPLES/S", 10, "speed"),
+    _as_on_screen("TOOK", 11, "took"),
     _column("STARTED", 6, lambda info: _moment(info.started)),
     _column("HOST", 15, lambda info: sanitize(info.host) or MISSING),
     _column("JOB", 14, _job),
@@ -328,6 +347,17 @@ def _column_named(name: str, names: Collection[str]) -> Column[RunInfo]:
     if not any(one in names for one in same_names(name)):
         raise UsageError(f"runs have no column {name!r}: {unknown_name(name, names)}")
     return replace(column_of(name), title=name.upper(), left=True)
+
+
+def _folded(column: Column[RunInfo]) -> Column[ListRow]:
+    """Returns a column for rows of which some are groups."""
+    of_group: Callable[[RunGroup], str] = {
+        "RUN": lambda group: f"{group.infos[0].directory.run_id} +{len(group.infos) - 1}",
+        "STATE": lambda group: state_counts(group.infos, in_words=True).replace(" · ", ", "),
+        "STARTED": lambda group: _moment(max(info.started or 0 for info in group.infos)),
+    }.get(column.title, partial(group_cell, column))
+    cell = lambda row: of_group(row.group) if row.group else column.cell(row.infos[0])  # noqa: E731
+    return Column(column.title, column.width, cell, column.rank, column.left, column.most)
 
 
 def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:

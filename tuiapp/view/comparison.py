@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainers.config.run_config import OPTIONS
@@ -16,8 +16,10 @@ from trainers.state.text import (
     sanitize,
     without_directories,
 )
+from tuiapp.view.groups import Row, Spread, runs_of, state_counts, value_range
 from tuiapp.view.run_list import state
-from tuiapp.view.run_values import known_values, value_text
+from tuiapp.view.run_values import as_share, key_column, known_values, value_text
+from tuiapp.view.table import Figure
 
 MOST = 8  # runs compared at once: as many colours can be distinguished
 
@@ -28,8 +30,9 @@ class Line:
     values: tuple[str, ...]
 
 
-def differing(infos: Sequence[RunInfo]) -> list[Line]:
+def differing(rows: Sequence[Row]) -> list[Line]:
     """Returns the configuration keys in which runs differ; runs with an unreadable run.toml are ignored."""
+    infos = [info for row in rows for info in runs_of(row)]
     values = [known_values(info) for info in infos]
     lines = []
     for key in dict.fromkeys([*OPTIONS, *(key for known in values for key in known)]):
@@ -37,6 +40,8 @@ def differing(infos: Sequence[RunInfo]) -> list[Line]:
         # A key of run.toml may not apply to a run; a key that a script leaves out is a difference.
         lacks = key not in OPTIONS and any(info.facts.config and key not in info.facts.config for info in infos)
         if len({text for text in texts if text != MISSING}) + lacks > 1:
+            if len(infos) > len(rows):
+                texts = [value_range(runs_of(row), key_column(key)) for row in rows]
             lines.append(Line(sanitize(key), _in_words(texts)))
     return lines
 
@@ -51,27 +56,41 @@ _LOSS, _TEST_LOSS, _ACCURACY, _RATE = (KNOWN[name] for name in (LOSS, TEST_LOSS,
 
 _BEST_LOSS = f"best {_TEST_LOSS.label}"
 
-_RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
-    ("state", state),
-    (f"best {_ACCURACY.label}", lambda info: format_accuracy(info.best_accuracy, 2)),
-    (_BEST_LOSS, lambda info: _TEST_LOSS.format(info.summary.best_loss)),
-    (_TEST_LOSS.label, lambda info: _TEST_LOSS.format(info.summary.test_loss)),
-    (_LOSS.label, lambda info: _LOSS.format(info.summary.loss)),
-    (_RATE.label, lambda info: _RATE.format(info.summary.examples_per_second)),
-    ("took", lambda info: format_duration(info.summary.seconds)),
-    ("steps", lambda info: format_count(info.summary.steps)),
-    ("epochs done", lambda info: format_count(None if info.summary.epochs is None else round(info.summary.epochs, 1))),
-)
+_RESULTS: dict[str, Figure[RunInfo]] = {
+    f"best {_ACCURACY.label}": Figure(
+        lambda info: as_share(info.best_accuracy), lambda share: format_accuracy(share, 2)
+    ),
+    _BEST_LOSS: Figure(lambda info: info.summary.best_loss, _TEST_LOSS.format),
+    _TEST_LOSS.label: Figure(lambda info: info.summary.test_loss, _TEST_LOSS.format),
+    _LOSS.label: Figure(lambda info: info.summary.loss, _LOSS.format),
+    _RATE.label: Figure(lambda info: info.summary.examples_per_second, _RATE.format),
+    "took": Figure(lambda info: info.summary.seconds, format_duration),
+    "steps": Figure(lambda info: info.summary.steps, format_count),
+    "epochs done": Figure(
+        lambda info: info.summary.epochs, lambda epochs: format_count(None if epochs is None else round(epochs, 1))
+    ),
+}
 
 
-def results(infos: Sequence[RunInfo]) -> list[Line]:
-    """Returns each run's results; the best loss of an evaluation only if some run is best by that."""
+def result_figures(rows: Iterable[Row]) -> dict[str, Figure[RunInfo]]:
+    """Returns what is compared of runs; the best loss of an evaluation only if some run is best by that."""
+    infos = [info for row in rows for info in runs_of(row)]
     hidden = set() if any(info.best_by == "loss" for info in infos) else {_BEST_LOSS}
     # What scripts evaluate on may be called otherwise.
     groups = {info.summary.evaluated_on for info in infos}
     group = sanitize(groups.pop(), 20) if len(groups) == 1 else "test"
-    return [
-        Line(name.replace("test", group), tuple(tell(info) for info in infos))
-        for name, tell in _RESULTS
-        if name not in hidden
-    ]
+    return {name.replace("test", group): figure for name, figure in _RESULTS.items() if name not in hidden}
+
+
+def results(rows: Sequence[Row]) -> list[Line]:
+    """Returns each run's results, of a group their mean and deviation, after the states."""
+    states = tuple(state(row) if isinstance(row, RunInfo) else state_counts(row.infos, in_words=True) for row in rows)
+    found = [Line(name, tuple(_result(row, figure) for row in rows)) for name, figure in result_figures(rows).items()]
+    return [Line("state", states), *found]
+
+
+def _result(row: Row, figure: Figure[RunInfo]) -> str:
+    if isinstance(row, RunInfo):
+        return figure.words(figure.value(row))
+    spread = Spread.of(row.counted, figure.value)
+    return spread.words(figure) if spread else MISSING

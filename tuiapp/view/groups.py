@@ -259,7 +259,7 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow
         if row.group is None:
             return column.cell(row.infos[0])
         if row.id not in found:
-            found[row.id] = _group_cell(column, row.group)
+            found[row.id] = group_cell(column, row.group)
         return found[row.id]
 
     def branch(row: ListRow) -> str:
@@ -279,7 +279,8 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow
     )
 
 
-def _group_cell(column: Column[RunInfo], group: RunGroup) -> str:
+def group_cell(column: Column[RunInfo], group: RunGroup) -> str:
+    """Says what the runs of a group have in a column."""
     infos, name = group.infos, group.name
     if column.name == STATE:
         return state_counts(infos)
