@@ -164,7 +164,7 @@ async def test_columns_are_picked_and_remembered() -> None:
         return app.runs_screen.query_one(RunTable).render_line(0).text.split()
 
     async def pick(pilot: Pilot[None], app: RunsApp, *keys: str) -> None:
-        await pilot.press("C")
+        await pilot.press("f")
         await until(pilot, lambda: isinstance(app.screen, ColumnPicker))
         await pilot.press(*keys)
         await until(pilot, lambda: app.screen is app.runs_screen)

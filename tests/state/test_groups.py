@@ -103,13 +103,14 @@ def test_the_mean_is_of_completed_runs() -> None:
     found, figure = spread(*SEEDS), BY_NAME["accuracy"].figure
     assert found is not None
     assert figure is not None
-    assert (found.mean, found.count) == (pytest.approx(0.95), 2)
+    assert found.mean == pytest.approx(0.95)
+    assert found.count == 2
     assert found.deviation == pytest.approx(0.02828427)
     assert found.words(figure) == "95.0 ± 2.8 %"
     # While none is, of all.
-    assert spread(*(replace(one, status="running") for one in SEEDS[:1] + SEEDS[2:])) == Spread(
-        pytest.approx(0.635), pytest.approx(0.4737615), 2
-    )
+    live = spread(*(replace(one, status="running") for one in SEEDS))
+    assert live is not None
+    assert live.count == 3
     assert Spread.of(SEEDS[:1], BY_ACCURACY.value) == Spread(0.97, None, 1)
     assert Spread.of([info(1, problem="x")], lambda info: info.summary.test_loss) is None
 
@@ -147,6 +148,12 @@ def test_groups_are_sorted_by_their_means_and_studies_by_their_best() -> None:
     assert numbers(arrange(ALL, "accuracy", reverse=True)) == [1, [[6, 7], [8, 9]], [3, 4, 5], 2]
     assert numbers(arrange(ALL, NEWEST, reverse=False)) == [1, [[9, 8], [7, 6]], [5, 4, 3], 2]
     assert numbers(arrange(ALL, "learning_rate", reverse=False))[-1] == [[7, 6], [9, 8]]
+
+
+def test_what_waits_in_the_queue_is_on_top_with_its_group() -> None:
+    waits = [replace(run(20 + place, 0.0, "queued", group="night"), place=place) for place in (2, 1)]
+    rows = arrange([*ALL, *waits], "accuracy", reverse=False)
+    assert numbers(rows)[:2] == [[21, 22], 1]
 
 
 def test_the_star_is_at_the_best_or_at_what_it_is_folded_in() -> None:

@@ -13,8 +13,8 @@ from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from trainers.state.known_metrics import UTILIZATION, first_choice, metric, second_choice
 from trainers.state.run_state import RunState
 from tuiapp.screens.arrangement import LEAST_HEIGHT, WIDE
+from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.pickers import NOTHING, MetricList
-from tuiapp.screens.view_memory import ViewMemory
 from tuiapp.view.chart import ChartOptions
 from tuiapp.widgets.chart_board import ChartBoard
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
@@ -28,7 +28,7 @@ class ChosenCharts(ChartBoard):
 
     def __init__(self, *children: Widget, id: str | None = None) -> None:
         super().__init__(*children, id=id)
-        self._memory = ViewMemory(self)
+        self._memory = ChartMemory(self)
         self._chosen: set[ChartPanel] = set()
         """Panels whose metric the user chose."""
         self._offered = 0

@@ -28,6 +28,7 @@ from trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.library.chart_view import MOST_NAMES
 from tuiapp.screens.about_dialog import ask_about
+from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
@@ -40,7 +41,6 @@ from tuiapp.screens.runs_actions import (
     confirm_stop_all,
     is_script,
 )
-from tuiapp.screens.view_memory import ViewMemory
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.baseline import against
 from tuiapp.view.comparison import MOST
@@ -113,7 +113,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("t", "study", "Its study", tooltip="Open the study it belongs to", id="runs.study", show=False),
         Binding("z", "fold", "Fold groups", tooltip="Fold or unfold groups", id="runs.fold", show=False),
         Binding("B", "baseline", "Baseline", tooltip="This as the baseline", id="runs.baseline", show=False),
-        Binding("C", "columns", "Columns", tooltip="Choose the columns", id="runs.columns", show=False),
+        Binding("f", "columns", "Columns", tooltip="Choose the columns", id="runs.columns", show=False),
         Binding(
             "i",
             "about",
@@ -148,7 +148,7 @@ class RunsScreen(CoveredScreenFix[None]):
         """In the order in which they were marked."""
         self._columns = [NEWEST]
         """By name, whether or not there is room for them."""
-        self._memory = ViewMemory(self, title="Runs")
+        self._memory = ChartMemory(self, title="Runs")
         view = self._memory.view
         self._chosen_sort = (view.sort, view.reverse)
         self._by, self._reverse = view.sort or NEWEST, view.reverse

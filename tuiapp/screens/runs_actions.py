@@ -70,7 +70,7 @@ async def confirm_stop_all(app: App[Any], infos: Sequence[RunInfo], stopping: Co
     )
     if answer not in ("stop", "stop-now"):
         return set()
-    told = set()
+    told = set[RunDir]()
     for info in asked:
         run = info.directory
         # Some may have ended meanwhile.

@@ -21,7 +21,7 @@ from trainers.state.signs import SIGNS
 from trainers.state.summary import RunInfo
 from trainers.state.text import MISSING, format_metric, plural, sanitize
 from trainers.state.objective import Objective
-from tuiapp.view.run_list import NEWEST, STATE, column_of, order, state_name
+from tuiapp.view.run_list import NEWEST, STATE, column_of, order, standing, state_name
 from tuiapp.view.table import Column, Figure, in_order
 
 MOST_CELLS = 22
@@ -62,11 +62,6 @@ class RunGroup:
     def counted(self) -> Sequence[RunInfo]:
         """Those whose results make its own: the completed ones, all while none has completed."""
         return [info for info in self.infos if info.status == "completed"] or self.infos
-
-    @cached_property
-    def is_live(self) -> bool:
-        """Whether any of its runs is."""
-        return any(row.is_live for row in self.rows)
 
 
 Row: TypeAlias = RunInfo | RunGroup
@@ -193,7 +188,7 @@ def _sorted(rows: Iterable[Row], column: Column[RunInfo], *, reverse: bool) -> l
     if not any(isinstance(row, RunGroup) for row in inner):
         return inner
     by_key: Column[Row] = Column("", 0, str, key=lambda row: _key(row, column), falls=column.falls)
-    return sorted(in_order(inner, by_key, reverse=reverse), key=lambda row: not row.is_live)
+    return sorted(in_order(inner, by_key, reverse=reverse), key=lambda row: min(map(standing, runs_of(row))))
 
 
 def _key(row: Row, column: Column[RunInfo]) -> Any:

@@ -285,4 +285,9 @@ def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) 
         ranked = list(infos)[::-1] if reverse else list(infos)
     else:
         ranked = in_order(infos, column_of(by), reverse=reverse)
-    return sorted(ranked, key=lambda info: (info.place is None, info.place or 0, not info.is_live))
+    return sorted(ranked, key=standing)
+
+
+def standing(info: RunInfo) -> tuple[bool, int, bool]:
+    """Returns what comes before any order: the queue's, then whether a run is live."""
+    return info.place is None, info.place or 0, not info.is_live

@@ -72,8 +72,8 @@ class RunTable(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "Page down", id="runs.page-down", show=False),
         Binding("home", "jump(0)", "First", id="runs.first", show=False),
         Binding("end", "jump(-1)", "Last", id="runs.last", show=False),
-        Binding("right,l", "turn(True)", "Open the group", id="runs.open-group", show=False),
-        Binding("left,h", "turn(False)", "Close the group", id="runs.close-group", show=False),
+        Binding("right", "turn(True)", "Open the group", id="runs.open-group", show=False),
+        Binding("left", "turn(False)", "Close the group", id="runs.close-group", show=False),
     ]
 
     cursor: reactive[int] = reactive(0)

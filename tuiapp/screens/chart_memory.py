@@ -1,12 +1,12 @@
-"""How charts and the list of runs were last seen: read when a screen begins, written while it is used."""
+"""How charts and lists were last seen: read once, and written in a thread when it changes."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import msgspec
-from textual.dom import DOMNode
 from textual.timer import Timer
+from textual.widget import Widget
 
 from trainers.state.text import sanitize
 from tuiapp.library.chart_view import change_view, read_view, view_path
@@ -15,12 +15,12 @@ SAVE_S = 1.0
 """Between the last change and its writing."""
 
 
-class ViewMemory:
+class ChartMemory:
     """Reads the view once, and writes changes in a thread: a slow home directory must not delay a key."""
 
-    def __init__(self, node: DOMNode, *, title: str = "Charts") -> None:
+    def __init__(self, charts: Widget, *, title: str = "Charts") -> None:
         """`title` says whose settings they are."""
-        self._node, self._title = node, title
+        self._charts, self._title = charts, title
         self.view, self._problem = read_view()
         self._changes: dict[str, object] = {}
         self._timer: Timer | None = None
@@ -39,7 +39,7 @@ class ViewMemory:
         self._changes |= changes
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self._node.set_timer(SAVE_S, self._begin_saving)
+        self._timer = self._charts.set_timer(SAVE_S, self._begin_saving)
 
     def close(self) -> None:
         """Writes what is not written yet."""
@@ -49,14 +49,14 @@ class ViewMemory:
 
     def _begin_saving(self) -> None:
         changes, self._changes = self._changes, {}
-        self._node.run_worker(partial(self._save_in_thread, changes), thread=True)
+        self._charts.run_worker(partial(self._save_in_thread, changes), thread=True)
 
     def _save_in_thread(self, changes: dict[str, object]) -> None:
         if problem := _save(changes):
-            self._node.app.call_from_thread(self._report, problem)
+            self._charts.app.call_from_thread(self._report, problem)
 
     def _report(self, words: str) -> None:
-        self._node.app.notify(sanitize(words), title=self._title, severity="warning", markup=False)
+        self._charts.app.notify(sanitize(words), title=self._title, severity="warning", markup=False)
 
 
 def _save(changes: dict[str, object]) -> str:
