@@ -22,7 +22,7 @@ from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import Stage, matrix, press, until
 from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.about import About
-from trainers.contract.events import AnyEvent
+from trainers.contract.events import AnyEvent, Facts
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.replay_feed import ReplayFeed
@@ -49,6 +49,29 @@ RUNS = [
 NAMED = [
     replace(RUNS[0], about=About(name="baseline", tags=("lr", "sweep"), note="Warm-up helps.\nNext: 0.3")),
     replace(RUNS[1], about=About(name="resnet18, 100 epochs, cosine", tags=("long",))),
+    *RUNS[2:4],
+]
+
+
+def seeds(first: int, count: int, group: str = "", *, facts: Facts | None = None, **keys: Any) -> list[RunInfo]:
+    """Runs that differ in seed alone, the last of which goes on."""
+    made = [info(first + n, "running" if n == count - 1 else "completed", seed=n, **keys) for n in range(count)]
+    return [
+        replace(
+            one,
+            about=About(group=group, name=f"{group}/{first + n}" if group else ""),
+            summary=msgspec.structs.replace(one.summary, test_accuracy=0.9 + 0.011 * ((first + n) * 7 % 8)),
+            facts=facts or one.facts,
+        )
+        for n, one in enumerate(made)
+    ]
+
+
+GROUPED = [
+    *seeds(1, 3, "lr-sweep", learning_rate=0.1),
+    *seeds(4, 3, "lr-sweep", learning_rate=0.01),
+    *seeds(11, 4, backend="script", script="train.py", facts=Facts(time=0.0, mono=0.0, config={"layers": 6})),
+    *seeds(15, 2, model="mlp"),
     *RUNS[2:4],
 ]
 
@@ -142,6 +165,8 @@ SCENES: dict[str, Scene] = {
     "runs-named": Scene(runs(NAMED)),
     "runs-about": Scene(runs(NAMED), ("i", *"baseline", "tab", *"lr sweep")),
     "runs-many": Scene(runs([info(n, model="mlp") for n in range(200, 0, -1)]), ("end",)),
+    "runs-groups": Scene(runs(GROUPED), ("down", "enter", "down", "enter", "down", "B", "home", "x")),
+    "runs-columns": Scene(runs(GROUPED), ("f", *"learn", "space")),
     "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
     "compare-2": Scene(compare(2), ready=compared),
     "compare-4": Scene(compare(4), ("m", "down", "enter"), compared),

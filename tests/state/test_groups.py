@@ -150,6 +150,11 @@ def test_groups_are_sorted_by_their_means_and_studies_by_their_best() -> None:
     assert numbers(arrange(ALL, "learning_rate", reverse=False))[-1] == [[7, 6], [9, 8]]
 
 
+def test_a_group_that_has_all_runs_is_the_list() -> None:
+    assert numbers(arrange(SWEEP, "accuracy", reverse=False)) == [[9, 8], [7, 6]]
+    assert numbers(arrange(SEEDS, "accuracy", reverse=False)) == [[5, 4, 3]]
+
+
 def test_what_waits_in_the_queue_is_on_top_with_its_group() -> None:
     waits = [replace(run(20 + place, 0.0, "queued", group="night"), place=place) for place in (2, 1)]
     rows = arrange([*ALL, *waits], "accuracy", reverse=False)

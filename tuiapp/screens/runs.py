@@ -310,6 +310,8 @@ class RunsScreen(CoveredScreenFix[None]):
         """Makes each group one row, or lists all runs."""
         self._memory.keep(folded=not self._memory.view.folded)
         self._show()
+        if self._memory.view.folded and not any(row.group for row in self.query_one(RunTable).rows):
+            self.notify("No runs have the same group, or differ in their seed alone.")
 
     def action_baseline(self) -> None:
         """Makes the run under the cursor the one that others are compared with, or if it is that, none."""

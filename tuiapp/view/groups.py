@@ -174,8 +174,13 @@ def _seed(info: RunInfo) -> Hashable:
 
 
 def arrange(infos: Sequence[RunInfo], by: str, *, reverse: bool) -> list[Row]:
-    """Folds runs and sorts the rows as `order` does: groups by their mean, one of different runs as its first row."""
+    """Folds runs and sorts the rows as `order` does: groups by their mean, one of different runs as its first row.
+
+    A group of different runs that has all of them is not folded: the list is that of its rows.
+    """
     rows = fold(order(infos, by, reverse=reverse))
+    if len(rows) == 1 and isinstance(only := rows[0], RunGroup) and not only.is_alike:
+        rows = list(only.rows)
     # Newest first: a group is where its newest run is.
     return rows if by == NEWEST else _sorted(rows, column_of(by), reverse=reverse)
 

@@ -99,7 +99,8 @@ class RunTable(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._rows: Sequence[ListRow] = ()
+        self.rows: Sequence[ListRow] = ()
+        """All of them, in their order."""
         self._marked: dict[RunDir, str] = {}
         self._sorted: tuple[str, bool] = ("", False)
         self._stars: dict[RunDir | str, str] = {}
@@ -111,7 +112,7 @@ class RunTable(ScrollView, can_focus=True):
     @property
     def row(self) -> ListRow | None:
         """The row under the cursor."""
-        return self._rows[self.cursor] if 0 <= self.cursor < len(self._rows) else None
+        return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 
     @property
     def current(self) -> RunInfo | None:
@@ -135,7 +136,7 @@ class RunTable(ScrollView, can_focus=True):
         """
         self._stars, self._baseline = stars, baseline
         before = self.row
-        self._rows, self._marked, self._offered, self._sorted = rows, marked, columns, (by, reverse)
+        self.rows, self._marked, self._offered, self._sorted = rows, marked, columns, (by, reverse)
         self._fit()
         self.cursor = max(0, min(self._place_of(before), len(rows) - 1))
         self._scroll_to_cursor()
@@ -147,10 +148,10 @@ class RunTable(ScrollView, can_focus=True):
         """Returns where a row is now, or else its run, or the group that has it, or else the cursor."""
         if before is None:
             return self.cursor
-        if (place := next((n for n, row in enumerate(self._rows) if row.id == before.id), None)) is not None:
+        if (place := next((n for n, row in enumerate(self.rows) if row.id == before.id), None)) is not None:
             return place
         run = before.infos[0].directory
-        has_run = (n for n, row in enumerate(self._rows) if any(info.directory == run for info in row.infos))
+        has_run = (n for n, row in enumerate(self.rows) if any(info.directory == run for info in row.infos))
         return next(has_run, self.cursor)
 
     def on_resize(self) -> None:
@@ -170,7 +171,7 @@ class RunTable(ScrollView, can_focus=True):
         self._go(self.cursor + by * max(1, self._rows_shown - 1))
 
     def action_jump(self, place: int) -> None:
-        self._go(place if place >= 0 else len(self._rows) - 1)
+        self._go(place if place >= 0 else len(self.rows) - 1)
 
     def action_turn(self, is_open: bool) -> None:
         """Opens or closes the group under the cursor, or closes the one that its row is in."""
@@ -178,8 +179,8 @@ class RunTable(ScrollView, can_focus=True):
             return
         place = self.cursor
         if not is_open and not row.is_open:
-            place = next((n for n in range(place, -1, -1) if self._rows[n].depth < row.depth), place)
-        if (group := self._rows[place].group) and self._rows[place].is_open != is_open:
+            place = next((n for n in range(place, -1, -1) if self.rows[n].depth < row.depth), place)
+        if (group := self.rows[place].group) and self.rows[place].is_open != is_open:
             self.cursor = place
             self.post_message(self.GroupTurned(group, is_open))
 
@@ -193,7 +194,7 @@ class RunTable(ScrollView, can_focus=True):
                 left += column.width + GAP_CELLS
             return
         row = event.y - 1 + self.scroll_offset.y
-        if row < len(self._rows):
+        if row < len(self.rows):
             if row == self.cursor and event.chain > 1:
                 self.post_message(self.RunChosen())
             self.cursor = row
@@ -204,17 +205,17 @@ class RunTable(ScrollView, can_focus=True):
             segments = [Segment(self._heading(), self.rich_style + self.get_component_rich_style("runs--header"))]
             return Strip(segments).adjust_cell_length(width, segments[0].style)
         number = y - 1 + self.scroll_offset.y
-        if not 0 <= number < len(self._rows):
+        if not 0 <= number < len(self.rows):
             return Strip.blank(width, self.rich_style)
         base = self.rich_style
         if number == self.cursor:
             base += self.get_component_rich_style("runs--cursor")
-        strip = Strip(self._cells(self._rows[number], base)).adjust_cell_length(width, base)
+        strip = Strip(self._cells(self.rows[number], base)).adjust_cell_length(width, base)
         return mark_selection(self, strip, number)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         plain = Style.null()
-        rows = ("".join(segment.text for segment in self._cells(row, plain)) for row in self._rows)
+        rows = ("".join(segment.text for segment in self._cells(row, plain)) for row in self.rows)
         return selection.extract("\n".join(rows)), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
@@ -225,7 +226,7 @@ class RunTable(ScrollView, can_focus=True):
         return max(1, self.scrollable_content_region.height - 1)
 
     def _go(self, row: int) -> None:
-        self.cursor = max(0, min(row, len(self._rows) - 1))
+        self.cursor = max(0, min(row, len(self.rows) - 1))
 
     def _scroll_to_cursor(self) -> None:
         top, shown = self.scroll_offset.y, self._rows_shown
@@ -235,9 +236,9 @@ class RunTable(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor - shown + 1, animate=False, immediate=True)
 
     def _fit(self) -> None:
-        self._columns = fitting(self._offered, self.scrollable_content_region.width - MARK_CELLS, self._rows)
+        self._columns = fitting(self._offered, self.scrollable_content_region.width - MARK_CELLS, self.rows)
         # The heading stays and takes a row from the scrollable area.
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows) + 1)
+        self.virtual_size = Size(self.scrollable_content_region.width, len(self.rows) + 1)
 
     def _heading(self) -> str:
         by, reverse = self._sorted
