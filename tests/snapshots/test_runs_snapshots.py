@@ -53,7 +53,7 @@ NAMED = [
 ]
 
 
-def seeds(first: int, count: int, group: str = "", *, facts: Facts | None = None, **keys: Any) -> list[RunInfo]:
+def seeds(first: int, count: int, group: str = "", *, says: dict[str, Any] | None = None, **keys: Any) -> list[RunInfo]:
     """Runs that differ in seed alone, the last of which goes on."""
     made = [info(first + n, "running" if n == count - 1 else "completed", seed=n, **keys) for n in range(count)]
     return [
@@ -61,7 +61,7 @@ def seeds(first: int, count: int, group: str = "", *, facts: Facts | None = None
             one,
             about=About(group=group, name=f"{group}/{first + n}" if group else ""),
             summary=msgspec.structs.replace(one.summary, test_accuracy=0.9 + 0.011 * ((first + n) * 7 % 8)),
-            facts=facts or one.facts,
+            facts=Facts(time=0.0, mono=0.0, config={**says, "seed": n}) if says else one.facts,
         )
         for n, one in enumerate(made)
     ]
@@ -70,7 +70,7 @@ def seeds(first: int, count: int, group: str = "", *, facts: Facts | None = None
 GROUPED = [
     *seeds(1, 3, "lr-sweep", learning_rate=0.1),
     *seeds(4, 3, "lr-sweep", learning_rate=0.01),
-    *seeds(11, 4, backend="script", script="train.py", facts=Facts(time=0.0, mono=0.0, config={"layers": 6})),
+    *seeds(11, 4, backend="script", script="train.py", says={"lr": 0.0003}),
     *seeds(15, 2, model="mlp"),
     *RUNS[2:4],
 ]
@@ -165,7 +165,7 @@ SCENES: dict[str, Scene] = {
     "runs-named": Scene(runs(NAMED)),
     "runs-about": Scene(runs(NAMED), ("i", *"baseline", "tab", *"lr sweep")),
     "runs-many": Scene(runs([info(n, model="mlp") for n in range(200, 0, -1)]), ("end",)),
-    "runs-groups": Scene(runs(GROUPED), ("down", "enter", "down", "enter", "down", "B", "home", "x")),
+    "runs-groups": Scene(runs(GROUPED), ("enter", "down", "enter", "down", "B", "home", "x")),
     "runs-columns": Scene(runs(GROUPED), ("f", *"learn", "space")),
     "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
     "compare-2": Scene(compare(2), ready=compared),

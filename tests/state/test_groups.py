@@ -55,8 +55,8 @@ def cells(column: Column[RunInfo], rows: list[ListRow]) -> list[str]:
 
 def test_groups_and_runs_that_differ_in_seed_alone_are_folded() -> None:
     assert numbers(fold(ALL)) == [[[9, 8], [7, 6]], [5, 4, 3], 2, 1]
-    # A group of one, and the same run twice, is none.
-    assert numbers(fold([SWEEP[0], SINGLE[0], run(1, 0.9, model="mlp")])) == [9, 2, 1]
+    # A group of one, and the same run twice, is none; they keep their places.
+    assert numbers(fold([SWEEP[0], SINGLE[0], run(3, 0.9), run(1, 0.9, model="mlp")])) == [9, 2, 3, 1]
     # A group whose runs differ in seed alone has no group in it.
     assert numbers(fold(SWEEP[:2])) == [[9, 8]]
     group = fold(SWEEP[:2])[0]

@@ -286,8 +286,9 @@ class RunsScreen(CoveredScreenFix[None]):
             return False
         if action in OF_ONE_RUN:
             return (action == "open" and row.group is not None) or (row.info is not None and _allows(row.info, action))
-        # Of marked ones the question says which it is about.
-        return bool(self._marked) or any(_allows(info, action) for info in self._chosen)
+        # Which of the marked ones still go on, and cannot be deleted, is said when that is asked.
+        asks = action == "delete" and bool(self._marked)
+        return asks or any(_allows(info, action) for info in self._chosen)
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:

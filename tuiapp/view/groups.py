@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from os.path import commonprefix
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace as replace_fields
@@ -129,27 +129,37 @@ def runs_of(row: Row) -> Sequence[RunInfo]:
     return row.infos if isinstance(row, RunGroup) else (row,)
 
 
-def fold(infos: Iterable[RunInfo]) -> list[Row]:
+def fold(infos: Sequence[RunInfo]) -> list[Row]:
     """Puts the runs of a group into one row, at the place of the first, and so those that differ in seed alone."""
-    parts: dict[str | tuple[str], dict[str, list[RunInfo]]] = {}
-    for info in infos:
-        what = _but_for_seed(info)
-        parts.setdefault(info.about.group or (what,), {}).setdefault(what, []).append(info)
-    return [row for name, part in parts.items() for row in _fold_part(name if isinstance(name, str) else "", part)]
-
-
-def _fold_part(name: str, by_what: dict[str, list[RunInfo]]) -> Sequence[Row]:
-    rows: list[Row] = []
-    for what, part in by_what.items():
-        if name and len(by_what) == 1:
-            rows += part
-        elif len({_seed(info) for info in part}) > 1:
-            rows.append(RunGroup(f"{name}/{what}", "", tuple(part), is_alike=True))
+    keys = [(info.about.group, _but_for_seed(info)) for info in infos]
+    parts: dict[tuple[str, str], list[RunInfo]] = {}
+    for key, info in zip(keys, infos, strict=True):
+        parts.setdefault(key, []).append(info)
+    kinds = Counter(group for group, _ in parts)
+    by_seed = {key for key, part in parts.items() if len(part) > 1 and len(set(map(_seed, part))) > 1}
+    rows: list[Row | str] = []
+    named: dict[str, list[Row]] = {}
+    for key, info in zip(keys, infos, strict=True):
+        group, part, row = key[0], parts[key], cast(Row, info)
+        if key in by_seed:
+            if info is not part[0]:
+                continue
+            row = RunGroup("/".join(key), "", tuple(part), is_alike=True)
+        if not group:
+            rows.append(row)
+        elif group in named:
+            named[group].append(row)
         else:
-            rows += part
-    if not name or (len(rows) == 1 and isinstance(rows[0], RunInfo)):
-        return rows
-    return [RunGroup(name, name, tuple(rows), is_alike=len(by_what) == 1)]
+            named[group] = [row]
+            rows.append(group)
+    return [_whole(row, named[row], is_alike=kinds[row] == 1) if isinstance(row, str) else row for row in rows]
+
+
+def _whole(name: str, rows: Sequence[Row], *, is_alike: bool) -> Row:
+    only = rows[0] if len(rows) == 1 else None
+    if isinstance(only, RunInfo):
+        return only
+    return RunGroup(name, name, only.rows if only else tuple(rows), is_alike)
 
 
 def _but_for_seed(info: RunInfo) -> str:
