@@ -129,8 +129,12 @@ def list_all(options: Namespace) -> int:
     if options.baseline is not None:
         baseline = summarise(find_run(options.baseline, directory))
         chosen = [against(one, baseline) for one in chosen]
-    folded = [_folded(one) for one in chosen]
-    for line in plain_table(folded, listed(rows, lambda group: False), width):
+    if options.fold:
+        folded = [_folded(one) for one in chosen]
+        lines = plain_table(folded, listed(rows, lambda group: False), width)
+    else:
+        lines = plain_table(chosen, infos, width)
+    for line in lines:
         print(line)
     for info in infos:
         if info.status in ("newer", "unreadable"):

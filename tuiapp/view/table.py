@@ -45,8 +45,8 @@ class Column(Generic[Row]):
     """Whether its text is at the left."""
     most: int = 0
     """Its greatest width where its cells are longer than `width`."""
-    widens: Callable[[Row], bool] = lambda row: True
-    """Whether a row's cell counts for that."""
+    widens: Callable[[Row], bool] | None = None
+    """Whether a row's cell counts for that; None for all."""
     name: str = ""
     """What the command line calls it."""
     known: Callable[[Row], bool] = lambda row: True
@@ -85,7 +85,8 @@ def sized(column: Column[T], rows: Iterable[T]) -> Column[T]:
     """Returns a column as wide as its cells, where it has a greatest width."""
     if not column.most:
         return column
-    longest = max((len(column.cell(row)) for row in rows if column.widens(row)), default=0)
+    counted = rows if column.widens is None else filter(column.widens, rows)
+    longest = max((len(column.cell(row)) for row in counted), default=0)
     return replace(column, width=min(column.most, max(column.width, longest)))
 
 
