@@ -11,10 +11,10 @@ from msgspec.structs import replace as replace_fields
 from tests.screens.runs_app import info
 from trainers.contract.about import About
 from trainers.contract.events import Facts
+from trainers.state.objective import Objective
 from trainers.state.summary import RunInfo
 from tuiapp.view.baseline import against
 from tuiapp.view.groups import ListRow, Row, RunGroup, Spread, arrange, fold, grouped, listed, stars, state_counts
-from trainers.state.objective import Objective
 from tuiapp.view.run_list import BY_NAME, COLUMNS, NEWEST, column_of
 from tuiapp.view.table import Column
 
@@ -80,13 +80,17 @@ def test_its_key_is_the_same_while_runs_come_and_go() -> None:
         ([{"arguments": "--lr 1 --seed 3"}, {"arguments": "--seed=4 --lr 1"}], True),
         ([{"arguments": "--lr 1 --seed 3"}, {"arguments": "--lr 2 --seed 4"}], False),
         ([{"facts": {"seed": 1, "lr": 2}}, {"facts": {"seed": 2, "lr": 2}}], True),
+        ([{"values": "lr=2 seed=1"}, {"values": "lr=2 seed=2"}], True),
+        ([{"values": "lr=2 seed=1"}, {"values": "lr=3 seed=2"}], False),
         ([{"facts": {"seed": 1, "lr": 2}}, {"facts": {"seed": 2, "lr": 3}}], False),
     ],
 )
 def test_of_a_script_the_seed_is_in_its_arguments_or_in_what_it_says(keys: list[dict[str, Any]], folded: bool) -> None:
     runs = [
         replace(
-            info(number, backend="script", script="train.py", arguments=each.get("arguments", "")),
+            info(
+                number, backend="script", script="train.py", **{key: one for key, one in each.items() if key != "facts"}
+            ),
             facts=Facts(time=0.0, mono=0.0, config=each.get("facts", {})),
         )
         for number, each in enumerate(keys)

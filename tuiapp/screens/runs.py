@@ -458,9 +458,11 @@ class RunsScreen(CoveredScreenFix[None]):
             self._lister.poll_now()
 
     def action_study(self) -> None:
-        if (info := self.current) and info.about.group:
-            self.post_message(OpenStudy(info.about.group))
-        elif info:
+        if (row := self.query_one(RunTable).row) is None:
+            return
+        if group := row.infos[0].about.group:
+            self.post_message(OpenStudy(group))
+        else:
             self.notify("This run belongs to no study or group. i gives it one.")
 
     def action_copy_path(self) -> None:

@@ -17,11 +17,12 @@ from msgspec.structs import replace as replace_fields
 
 from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
+from trainers.state.objective import Objective
 from trainers.state.signs import SIGNS
 from trainers.state.summary import RunInfo
 from trainers.state.text import MISSING, format_metric, plural, sanitize
-from trainers.state.objective import Objective
 from tuiapp.view.run_list import NEWEST, STATE, column_of, order, standing, state_name
+from tuiapp.view.run_values import own_values
 from tuiapp.view.table import Column, Figure, in_order
 
 MOST_CELLS = 22
@@ -166,19 +167,19 @@ def _but_for_seed(info: RunInfo) -> str:
     """Returns a digest of what a run does: the same of two that differ in their seed alone, or in their GPUs."""
     if info.config is None:
         return info.directory.run_id
-    own = tuple((key, repr(value)) for key, value in info.facts.config.items() if key != "seed")
+    own = tuple((key, repr(value)) for key, value in own_values(info).items() if key != "seed")
     return _digest(info.config, own)
 
 
 @lru_cache(8192)
 def _digest(config: RunConfig, own: tuple[tuple[str, str], ...]) -> str:
     arguments = _SEED.sub("", config.arguments).strip()
-    what = replace_fields(config, seed=0, device_ids=(), arguments=arguments), sorted(own)
+    what = replace_fields(config, seed=0, device_ids=(), arguments=arguments, values=""), sorted(own)
     return hashlib.blake2s(msgspec.json.encode(what), digest_size=6).hexdigest()
 
 
 def _seed(info: RunInfo) -> Hashable:
-    config, own = info.config, info.facts.config.get("seed")
+    config, own = info.config, own_values(info).get("seed")
     given = tuple(_SEED.findall(config.arguments)) if config and config.arguments else ()
     return config.seed if config else None, repr(own), given
 

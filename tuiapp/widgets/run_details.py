@@ -10,6 +10,7 @@ from textual.widgets import Static
 from trainers.config.options import format_value
 from trainers.config.run_config import RunConfig, changed_keys
 from trainers.state.known_metrics import format_accuracy
+from trainers.state.objective import Objective
 from trainers.state.summary import RunInfo
 from trainers.state.text import (
     format_count,
@@ -21,7 +22,6 @@ from trainers.state.text import (
     sanitize,
 )
 from tuiapp.view.groups import ListRow, RunGroup, Spread, state_counts, value_range
-from trainers.state.objective import Objective
 from tuiapp.view.run_list import brief, column_of, state, tags
 from tuiapp.view.run_values import differing_keys, key_column
 from tuiapp.widgets.colors import MUTED
