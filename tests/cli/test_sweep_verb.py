@@ -104,6 +104,11 @@ def test_a_search_begins_with_its_objective(tuiapp: Command, runs_dir: Path, mon
     assert (study.search.trials, study.search.sampler, study.search.pruner) == (5, "tpe", "median")
     assert study.environment["HOME"]
     assert begun[0].file.stat().st_mode & 0o077 == 0
+    # It ends, and is given more.
+    begun[0].ended.write_text('{"reason": "5 trials are made", "failed": false}')
+    assert "5 trials are made: give mlp-1 more of them by --trials N." in tuiapp("study", "resume", "mlp-1").err
+    assert json.loads(tuiapp("study", "resume", "mlp-1", "--trials", "3", "--json").out)["trials"] == 8
+    assert not begun[0].ended.exists()
 
 
 def test_a_script_gets_its_values(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
@@ -171,3 +176,14 @@ def test_a_group_is_shown_as_a_study(tuiapp: Command, runs_dir: Path) -> None:
     done = tuiapp("study", "show", "nothing")
     assert (done.code, done.err) == (2, "tuiapp: There is no study 'nothing'.\n")
     assert tuiapp("study", "resume", "mine").code == 2
+
+
+def test_studies_of_other_kinds_and_damaged_ones_are_in_nobodys_way(tuiapp: Command, runs_dir: Path) -> None:
+    tuiapp("sweep", "mlp", *GRID, "--hold")
+    for name, text in {"by-devices": '{"kind": "scale"}', "damaged": "{"}.items():
+        (runs_dir / "studies" / name).mkdir()
+        (runs_dir / "studies" / name / "study.json").write_text(text)
+    assert [row.split()[0] for row in tuiapp("study").out.splitlines()] == ["STUDY", "mlp-1"]
+    done = tuiapp("study", "show", "by-devices")
+    assert (done.code, done.err) == (2, "tuiapp: by-devices is no sweep: see it by tuiapp scale --show by-devices.\n")
+    assert "cannot be read" in tuiapp("study", "stop", "damaged").err

@@ -101,6 +101,10 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         return Objective(self.metric, self.rises) if self.metric else None
 
 
+class _Kind(msgspec.Struct):
+    kind: str
+
+
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How a search ended."""
 
@@ -131,7 +135,16 @@ class StudyDir:
             hint = suggest(self.name, known) or (f" There are {', '.join(known[:20])}." if known else "")
             raise StudyError(f"There is no study {shown(self.name)}.{hint}") from None
         except (OSError, ValueError, RecursionError) as error:
-            raise StudyError(f"{self.file} cannot be read: {error}") from None
+            words = f"{self.file} cannot be read: {error}"
+            if kind := self._other_kind():
+                words = f"{self.name} is no sweep: see it by tuiapp {kind} --show {self.name}."
+            raise StudyError(words) from None
+
+    def _other_kind(self) -> str:
+        """What has made a study that is none of these: see `trainers.experiments.group_study`."""
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            return msgspec.json.decode(read_limited(self.file, MAX_FILE_BYTES), type=_Kind).kind
+        return ""
 
     def change(self, **fields: object) -> Study:
         """Changes what was asked for, whoever else does so at the same time; raises StudyError."""

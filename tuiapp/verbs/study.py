@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -12,7 +13,7 @@ from shutil import get_terminal_size
 
 from trainers.config.files import write_atomically
 from trainers.config.options import format_value
-from trainers.experiments.study import StudyDir, find_studies
+from trainers.experiments.study import StudyDir, StudyError, find_studies
 from trainers.experiments.sweep import keep_searches, resume_grid, resume_search, stop_study
 from trainers.state.summary import read_config
 from trainers.state.text import plural, sanitize
@@ -30,7 +31,11 @@ PLAIN_WIDTH = 80
 def list_studies(options: Namespace) -> int:
     """Prints the studies by name."""
     keep_searches(runs_dir(options))
-    states = [read_study_state(place) for place in find_studies(runs_dir(options))]
+    states = list[StudyState]()
+    for place in find_studies(runs_dir(options)):
+        # One that is damaged, or of another kind whose runs were removed, must not hide the others.
+        with contextlib.suppress(StudyError):
+            states.append(read_study_state(place))
     if options.json:
         print(json.dumps([{**study_facts(state), "trials": len(state.trials)} for state in states], indent=2))
         return 0
@@ -114,6 +119,9 @@ def resume_study(options: Namespace) -> int:
     else:
         if options.hold:
             raise UsageError("--hold is for grids: omit it.")
+        ended = place.how_it_ended()
+        if not options.trials and ended is not None and not ended.failed and not study.stopped:
+            raise UsageError(f"{ended.reason}: give {study.name} more of them by --trials N.")
         study = resume_search(place, options.trials)
         assert study.search is not None
         facts = {"study": study.name, "trials": study.search.trials}
