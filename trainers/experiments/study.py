@@ -101,10 +101,6 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         return Objective(self.metric, self.rises) if self.metric else None
 
 
-class _Kind(msgspec.Struct):
-    kind: str
-
-
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How a search ended."""
 
@@ -136,15 +132,9 @@ class StudyDir:
             raise StudyError(f"There is no study {shown(self.name)}.{hint}") from None
         except (OSError, ValueError, RecursionError) as error:
             words = f"{self.file} cannot be read: {error}"
-            if kind := self._other_kind():
+            if (kind := _kind(self.file)) != SWEEP:
                 words = f"{self.name} is no sweep: see it by tuiapp {kind} --show {self.name}."
             raise StudyError(words) from None
-
-    def _other_kind(self) -> str:
-        """What has made a study that is none of these: see `trainers.experiments.group_study`."""
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            return msgspec.json.decode(read_limited(self.file, MAX_FILE_BYTES), type=_Kind).kind
-        return ""
 
     def change(self, **fields: object) -> Study:
         """Changes what was asked for, whoever else does so at the same time; raises StudyError."""

@@ -13,12 +13,14 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
+from trainers.contract.rundir import RunDir
 from trainers.experiments.study import StudyDir, StudyError
 from trainers.state.signs import SIGNS
 from trainers.state.summary import RunInfo
 from tuiapp.feeds.runs_feed import RunsFeed
 from tuiapp.screens.requests import OpenRun
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.view.groups import ListRow, grouped
 from tuiapp.view.run_list import BY_NAME, column_of
 from tuiapp.view.run_list import state as state_words
 from tuiapp.view.run_values import key_column
@@ -93,8 +95,10 @@ class StudyScreen(CoveredScreenFix[None]):
         infos = [trial.info for trial in state.trials]
         columns = _columns(state)
         by = columns[1].name if state.objective else "state"
-        best = state.best.info if state.best else None
-        self.query_one(RunTable).show(infos, {}, columns, by, reverse=False, best=best)
+        rows = [ListRow((info,)) for info in infos]
+        best: dict[RunDir | str, str] = {state.best.info.directory: "★"} if state.best else {}
+        drawn = [grouped(column, rows) for column in columns]
+        self.query_one(RunTable).show(rows, {}, drawn, by, reverse=False, stars=best)
         self.call_later(self._draw)
 
     async def on_resize(self) -> None:

@@ -18,11 +18,11 @@ from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.state.digest import read_run
 from trainers.state.efficiency import Efficiency, EfficiencyMeter
 from trainers.state.objective import objective_names
+from trainers.state.results import result_value
 from trainers.state.resume_point import has_more, resume_point
 from trainers.state.summary import RunInfo, config_facts, read_config, run_facts, summarise
 from trainers.state.text import sanitize
 from tuiapp.view.groups import RunGroup, Spread
-from tuiapp.view.run_values import result_value
 
 if TYPE_CHECKING:
     from trainers.state.run_state import RunState
