@@ -73,7 +73,7 @@ def test_the_nodes_of_a_job_are_one_run_and_stop_together(start: Start, runs_dir
     reports(run, 0, 1, 2, 3, beyond=5)
     assert (run.started.nodes, run.started.world_size, run.started.part) == (2, 4, None)
     assert {(event.rank, event.node) for event in run.of(RankStarted)} == {(0, 0), (1, 0), (2, 1), (3, 1)}
-    assert {facts.name for facts in run.of(Facts)} == {"wide-3"}
+    assert {facts.name for facts in run.of(Facts) if facts.name} == {"wide-3"}
     mailbox.send(run.run.commands, "stop")
     assert run.end().status == "stopped"
     said = "".join(ends_well(process) for process in first + second)
@@ -96,7 +96,7 @@ def test_each_init_of_all_nodes_begins_a_run_of_all(start: Start, runs_dir: Path
     for count in (1, 2):
         run = the_run(runs_dir, count)
         reports(run, 0, 1, 2, 3)
-        assert {facts.name for facts in run.of(Facts)} == {f"trial {count - 1}-3"}
+        assert {facts.name for facts in run.of(Facts) if facts.name} == {f"trial {count - 1}-3"}
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
         assert len({max(curve(run, rank, "loss")) for rank in range(4)}) == 1
@@ -115,7 +115,7 @@ def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Pa
     reports(run, 0, 1)
     reports(part, 2, 3)
     assert (part.started.world_size, part.started.job, part.started.part) == (2, "17_3", (1, 2))
-    assert {facts.name for facts in part.of(Facts)} == {"wide-3-node1"}
+    assert {facts.name for facts in part.of(Facts) if facts.name} == {"wide-3-node1"}
     state = RunState()
     for event in part.events:
         apply(state, event)

@@ -409,7 +409,8 @@ def init(
         _run = _begin(name, dir, rank, world_size, mode)
         name = _run.name if name and _run.directory else name
         _run._report(config, name, total_steps)
-        _run.config.update(_given_values())
+        if given := _given_values():
+            _run.config.update(given)
         if _.get("sync_tensorboard"):
             _run._say_once(
                 "sync_tensorboard has no effect; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files"
