@@ -168,6 +168,7 @@ async def test_columns_are_picked_and_remembered() -> None:
         await until(pilot, lambda: isinstance(app.screen, ColumnPicker))
         await pilot.press(*keys)
         await until(pilot, lambda: app.screen is app.runs_screen)
+        await app.workers.wait_for_complete()
 
     app = RunsApp(ListLister(runs))
     async with app.run_test(size=(120, 40)) as pilot:

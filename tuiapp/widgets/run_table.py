@@ -164,6 +164,10 @@ class RunTable(ScrollView, can_focus=True):
         if before != now:
             self.post_message(self.CursorMoved())
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves the keys that open groups to others where there are none."""
+        return action != "turn" or any(row.group for row in self.rows)
+
     def action_move(self, by: int) -> None:
         self._go(self.cursor + by)
 
