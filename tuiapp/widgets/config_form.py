@@ -19,7 +19,7 @@ from trainers.config.datasets import DATASETS, SOURCES
 from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
 from trainers.config.user_code import PY
-from trainers.state.text import sanitize
+from trainers.state.text import join_words, sanitize
 from tuiapp.library.environments import find_environments
 from tuiapp.view.draft import FIELDS, Draft, several_words
 from tuiapp.widgets.gpu_checklist import GpuChecklist
@@ -170,6 +170,9 @@ class ConfigForm(VerticalScroll, can_focus=False):
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
         words = sanitize(focused.help if focused else listed.details if listed else "")
         width, height = self.outer_size
+        hinted = join_words([words, focused.hint if focused else ""])
+        # Not worth a line of its own.
+        words = hinted if len(hinted) <= width - BORDER_CELLS else words
         # What the border has no room for is wrapped above it.
         long = len(words) > width - BORDER_CELLS
         for shown in self.query("#help").results(Static):

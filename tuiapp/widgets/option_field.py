@@ -133,21 +133,21 @@ class OptionField(Widget):
         room = self.size.width - LABEL_CELLS - CONTROL_CELLS - 2
         if self._is_typed_path or self.option.text != "word" or room < USEFUL_CELLS:
             return label
-        shown = Content(self._own_help).truncate(room, ellipsis=True).stylize(MUTED)
+        shown = Content(self.help).truncate(room, ellipsis=True).stylize(MUTED)
         return Content.assemble(label, " " * (CONTROL_CELLS + 2), shown)
 
     @property
     def help(self) -> str:
-        """What its value means; while it is edited, how it takes several, too."""
-        takes_several = self.option.kind in ("int", "float") and self.has_focus_within and not self.several
-        return " · ".join(filter(None, (self._own_help, SEVERAL if takes_several else "")))
-
-    @property
-    def _own_help(self) -> str:
+        """What its value means."""
         if self.several:
             return self.several
         note = self._notes.get(self.option.prefix_of(self._text) or self._text, "")
         return self._unavailable.get(self._text) or note or self.option.help
+
+    @property
+    def hint(self) -> str:
+        """How it takes several values; "" if it has them, or takes one alone."""
+        return SEVERAL if self.option.kind in ("int", "float") and not self.several else ""
 
     @property
     def text(self) -> str:
