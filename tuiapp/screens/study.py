@@ -46,8 +46,16 @@ class StudyScreen(CoveredScreenFix[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", tooltip="Open the trial's run", id="study.open"),
-        Binding("right,tab", "turn(1)", "Next keys", tooltip="Draw the next keys", key_display="→", id="study.next"),
-        Binding("left,shift+tab", "turn(-1)", "Previous keys", id="study.previous", show=False),
+        Binding(
+            "right,tab",
+            "turn(1)",
+            "Next keys",
+            tooltip="Draw the next keys",
+            key_display="→",
+            priority=True,
+            id="study.next",
+        ),
+        Binding("left,shift+tab", "turn(-1)", "Previous keys", priority=True, id="study.previous", show=False),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
         Binding("escape,t", "dismiss", "Back", key_display="esc", id="study.back"),
         Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter", show=False),
