@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainers.contract.events import AnyEvent, Facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
-from trainers.state.curves import Curves
+from trainers.state.curves import ALL_BUCKETS, Curves
 from trainers.state.digest import read_digest
 from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.polling import PollingThread
@@ -18,12 +18,18 @@ from tuiapp.feeds.polling import PollingThread
 POLL_S = 1.0  # for live runs, once all is read
 
 
+MOST_BUCKETS = ALL_BUCKETS // 8
+"""Of all curves of a run: many runs are read at once."""
+
+
 @dataclass(slots=True)
 class Compared:
     info: RunInfo
-    curves: Curves = field(default_factory=lambda: Curves(by_rank=False))
+    place: int = 0  # of its letter and colour
+    curves: Curves = field(default_factory=lambda: Curves(by_rank=False, most=MOST_BUCKETS))
     facts: Facts = field(default_factory=lambda: Facts(time=0.0, mono=0.0))
     progress: float | None = 0.0  # share of the journal read, 0 to 1; None once all is read
+    reader: JournalReader | None = None  # None until it is begun
 
     def note(self, events: Iterable[AnyEvent]) -> None:
         for event in events:
@@ -32,17 +38,30 @@ class Compared:
 
 
 class CompareFeed(PollingThread):
-    def __init__(self, runs: Sequence[RunInfo]) -> None:
+    """Reads runs that may be others later; those that stay are not read anew."""
+
+    def __init__(self, runs: Sequence[RunInfo] = ()) -> None:
         super().__init__("compare-feed")
-        self.runs = list(map(Compared, runs))
+        self.runs: Sequence[Compared] = [Compared(info, place) for place, info in enumerate(runs)]
+        """Replaced, never changed."""
         self.lock = threading.Lock()  # held while curves are read
         self.version = 0  # grows with every change
 
+    def show(self, runs: Sequence[RunInfo], places: Mapping[RunDir, int]) -> None:
+        """Reads these runs in place of those before, each at the place of its letter and colour."""
+        known = {run.info.directory: run for run in self.runs}
+        found = [known.get(info.directory) or Compared(info) for info in runs]
+        with self.lock:
+            for run in found:
+                run.place = places[run.info.directory]
+            self.runs = found
+            self.version += 1
+        self.poll_now()
+
     def _poll(self) -> Generator[float, None, None]:
-        readers = [(run, self._begin(run)) for run in self.runs]
         while True:
             # In turn, even if the previous one has more.
-            more = [self._read_piece(run, reader) for run, reader in readers]
+            more = [self._read_piece(run) for run in self.runs]
             yield 0.0 if any(more) else POLL_S
 
     def _begin(self, run: Compared) -> JournalReader:
@@ -53,9 +72,11 @@ class CompareFeed(PollingThread):
                 run.curves.load(digest)
                 run.note(digest.events)
                 self.version += 1
-        return JournalReader(directory.journal, digest.offset if digest else 0)
+        run.reader = JournalReader(directory.journal, digest.offset if digest else 0)
+        return run.reader
 
-    def _read_piece(self, run: Compared, reader: JournalReader) -> bool:
+    def _read_piece(self, run: Compared) -> bool:
+        reader = run.reader or self._begin(run)
         events = reader.read() if run.info.is_readable else []
         with self.lock:
             run.curves.fold(events)

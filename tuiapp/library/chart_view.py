@@ -44,6 +44,11 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str = ""
     """Directory of the run that others are compared with; "" for none."""
 
+    charts: bool = True
+    """Whether the list of runs has charts where there is room for both."""
+    beside: tuple[str, ...] = ()
+    """Metrics of those charts after the first, which has the objective; "" for what the runs suggest."""
+
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:
             raise ValueError(f"smoothing = {self.smoothing:g} is not one of {', '.join(f'{s:g}' for s in SMOOTHINGS)}")

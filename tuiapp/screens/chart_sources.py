@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from trainers.state.curves import AXES, Axis, Curves
+from trainers.state.curves import AXES, Axis
 from trainers.state.known_metrics import UTILIZATION, metric
 from trainers.state.text import MISSING, plural
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
-from tuiapp.view.palette import series_color
+from tuiapp.view.palette import letter_of, series_color
 from tuiapp.view.run_list import brief
 from tuiapp.widgets.chart_legend import legend, why_empty
+from tuiapp.widgets.colors import BAND_COLOR
 from tuiapp.widgets.run_header import state_words
 
 if TYPE_CHECKING:
-    from tuiapp.feeds.compare_feed import CompareFeed
+    from tuiapp.feeds.compare_feed import Compared, CompareFeed
     from tuiapp.screens.run_reader import RunReader
 
 
@@ -98,9 +98,8 @@ class ComparisonSource:
         return any(run.progress is not None for run in self.feed.runs)
 
     @property
-    def _shown(self) -> list[tuple[str, int, Curves]]:
-        runs = enumerate(self.feed.runs)
-        return [(ascii_lowercase[place], place, run.curves) for place, run in runs if place not in self.hidden]
+    def _shown(self) -> list[Compared]:
+        return [run for run in self.feed.runs if run.place not in self.hidden]
 
     def title(self) -> Content:
         """Returns how many runs there are."""
@@ -109,12 +108,13 @@ class ComparisonSource:
     def names(self) -> Sequence[str]:
         """Returns the metrics of the runs that are shown."""
         with self.feed.lock:
-            return list({name: None for *_, curves in self._shown for name in curves.names})
+            return list({name: None for run in self._shown for name in run.curves.names})
 
     def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
         """Draws a curve per run, as `build_comparison` does."""
         with self.feed.lock:
-            return build_comparison(self._shown, options, columns=columns, rows=rows)
+            runs = [(letter_of(run.place), run.place, run.curves) for run in self._shown]
+            return build_comparison(runs, options, columns=columns, rows=rows)
 
     def latest(self, name: str) -> str:
         """Returns nothing: each run has a last value of its own."""
@@ -124,25 +124,30 @@ class ComparisonSource:
         """Formats the value of each run at a dot column."""
         words = metric(name).format
         found = {color: words(value) if value is not None else MISSING for _, color, value in chart.read(column)}
-        return [found.get(place, MISSING) for place in range(len(self.feed.runs))]
+        return [found.get(run.place, MISSING) for run in self.feed.runs]
 
     def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
-        """Names the runs or, with a cursor, their values there."""
-        if cursor is None:
-            parts, texts = [], [brief(run.info) for run in self.feed.runs]
-        else:
-            parts = [Content.styled(chart.place_words(chart.x_at(cursor)), "bold")]
-            texts = self.values(chart, cursor, options.metric)
-        for letter, place, _ in self._shown:
-            parts.append(Content.assemble((f"{letter} ━ ", series_color(place, dark=dark)), texts[place]))
-        return Content("  ").join(parts)
+        """Names the runs or, with a cursor, their values there; more than have a letter by their number."""
+        place = [] if cursor is None else [Content.styled(chart.place_words(chart.x_at(cursor)), "bold")]
+        if chart.band is not None:
+            return Content("  ").join([*place, *_band_legend(chart, options, cursor, dark=dark)])
+        runs = list(self.feed.runs)
+        texts = [brief(run.info) for run in runs] if cursor is None else self.values(chart, cursor, options.metric)
+        parts = [
+            Content.assemble(
+                (f"{letter_of(run.place)} ━ " if len(runs) > 1 else "━ ", series_color(run.place, dark=dark)), text
+            )
+            for run, text in zip(runs, texts, strict=True)
+            if run.place not in self.hidden
+        ]
+        return Content("  ").join([*place, *parts])
 
     def why_empty(self, options: ChartOptions) -> str:
         """Says why there is nothing; while runs are read nothing at first, since small journals are read at once."""
         if self.is_reading:
             return "" if self.is_patient else "reading …"
         label = metric(options.metric).label
-        if len(self.hidden) == len(self.feed.runs):
+        if self.hidden and not self._shown:
             return "all curves are hidden: the keys 1, 2, … show them"
         if options.log:
             return f"no {label} above 0 for a logarithmic axis: y makes it linear"
@@ -151,3 +156,22 @@ class ComparisonSource:
         if options.axis == "epoch":
             return f"none of these runs has reported {label} by epoch: t chooses another axis"
         return f"none of these runs has reported {label}: m chooses another metric"
+
+
+def _band_legend(chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool) -> list[Content]:
+    """Says what a band is or, with a cursor, the mean and the least and greatest value there."""
+    words, band, mean = metric(options.metric).format, chart.band, chart.curves[0]
+    assert band is not None
+    if cursor is None:
+        whose, bounds = f"mean of {plural(chart.ranks, 'run')}", "least to greatest"
+    else:
+
+        def figure(y: float) -> str:
+            return words(None if y != y else 10**y if chart.log else y)
+
+        whose = f"mean {figure(mean.middle[cursor])}"
+        bounds = f"{figure(band.low[cursor])} to {figure(band.high[cursor])}"
+    return [
+        Content.assemble(("━ ", series_color(mean.color, dark=dark)), whose),
+        Content.assemble(("▒ ", BAND_COLOR), bounds),
+    ]

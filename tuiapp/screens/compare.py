@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from string import ascii_lowercase
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -21,6 +20,7 @@ from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.comparison import Line
 from tuiapp.view.grid import Pages
+from tuiapp.view.palette import LETTERS
 from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.chart_legend import clipped_words, sight_words, smoothing_words
 from tuiapp.widgets.chart_panel import ChartPanel
@@ -36,7 +36,7 @@ PATIENCE_S = 0.5
 
 
 class CompareScreen(CoveredScreenFix[None]):
-    """One chart with a curve per run, and a table that is its legend; takes two to eight runs."""
+    """One chart with a curve per run, and a table that is its legend; takes two to 26 runs."""
 
     CSS_PATH = "compare.tcss"
     MANUAL = "runs"
@@ -59,11 +59,11 @@ class CompareScreen(CoveredScreenFix[None]):
             Binding(
                 str(place),
                 f"show_curve({place - 1})",
-                f"Curve {ascii_lowercase[place - 1]} on and off",
+                f"Curve {LETTERS[place - 1]} on and off",
                 id=f"compare.curve-{place}",
                 show=False,
             )
-            for place in range(1, 9)
+            for place in range(1, 10)
         ),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
         Binding("escape", "back", "Back", id="compare.back"),
@@ -140,7 +140,7 @@ class CompareScreen(CoveredScreenFix[None]):
             *clipped_words(chart, options),
             read,
             *(
-                f"{ascii_lowercase[place]}: {run.curves.gaps.short}"
+                f"{LETTERS[place]}: {run.curves.gaps.short}"
                 for place, run in enumerate(self._feed.runs)
                 if place not in self._source.hidden and run.curves.gaps.short
             ),

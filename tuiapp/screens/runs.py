@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from string import ascii_lowercase
 from typing import ClassVar
 
 from textual import on, work
@@ -41,10 +40,12 @@ from tuiapp.screens.runs_actions import (
     confirm_stop_all,
     is_script,
 )
+from tuiapp.screens.workspace import Workspace
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.baseline import against
 from tuiapp.view.comparison import MOST
 from tuiapp.view.groups import Row, RunGroup, arrange, grouped, listed, runs_of, stars
+from tuiapp.view.marks import Places
 from tuiapp.view.run_list import (
     COLUMNS,
     NEWEST,
@@ -96,6 +97,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("u", "resume", "Resume", tooltip="Resume marked or this", id="runs.resume"),
         Binding("s", "stop", "Stop", tooltip="Stop marked or this", id="runs.stop"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
+        Binding("C", "charts", "Charts", tooltip="Charts or not", id="runs.charts"),
         Binding("e", "export", "Export", tooltip="Export marked or this", id="runs.export", show=False),
         Binding(
             "d,delete",
@@ -146,6 +148,7 @@ class RunsScreen(CoveredScreenFix[None]):
         self._shown: list[RunInfo] = []
         self._marked: list[RunDir] = []
         """In the order in which they were marked."""
+        self._places = Places()
         self._columns = [NEWEST]
         """By name, whether or not there is room for them."""
         self._memory = ChartMemory(self, title="Runs")
@@ -166,10 +169,9 @@ class RunsScreen(CoveredScreenFix[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
         yield Input(placeholder="all of: failed resnet18 lr<0.01 test/accuracy>0.9 tag:sweep …", id="filter")
-        yield Static(id="instead", markup=False)
-        yield RunTable()
+        yield Workspace(Static(id="instead", markup=False), RunTable())
         yield RunDetails()
-        yield SteadyFooter("clone", "filter")
+        yield SteadyFooter("clone", "filter", "resume")
 
     async def on_mount(self) -> None:
         self._memory.begin()
@@ -209,7 +211,6 @@ class RunsScreen(CoveredScreenFix[None]):
         rows = self._arranged(self._shown)
         shown = listed(rows, self._is_open)
         self._shown = [info for row in rows for info in runs_of(row)]
-        letters = {run: ascii_lowercase[number] for number, run in enumerate(self._marked)}
         instead = _instead_of_table(listing, len(shown), self._runs_dir)
         table = self.query_one(RunTable)
         baseline = next((info for info in infos if str(info.directory.path) == self._memory.view.baseline), None)
@@ -218,7 +219,7 @@ class RunsScreen(CoveredScreenFix[None]):
         found = stars(rows, shown, objective) if objective else {}
         table.show(
             shown,
-            letters,
+            self._places.of(self._marked),
             [grouped(against(one, baseline) if baseline else one, shown) for one in columns],
             self._by,
             reverse=self._reverse,
@@ -272,6 +273,7 @@ class RunsScreen(CoveredScreenFix[None]):
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:
         self.query_one(RunDetails).show(self.query_one(RunTable).row, self._objective)
+        self._chart()
         offered = frozenset(action for action in OF_RUNS | OF_ONE_RUN if self.check_action(action, ()))
         if offered != self._offered:
             # The footer is rebuilt each time: not for every row that the cursor passes.
@@ -335,8 +337,6 @@ class RunsScreen(CoveredScreenFix[None]):
         runs = [info.directory for info in row.infos]
         if not (more := [run for run in runs if run not in self._marked]):
             self._marked = [run for run in self._marked if run not in runs]
-        elif len(self._marked) + len(more) > len(ascii_lowercase):
-            self.notify(f"No more than {len(ascii_lowercase)} can be marked.", severity="warning")
         else:
             self._marked += more
         self._show()
@@ -482,6 +482,18 @@ class RunsScreen(CoveredScreenFix[None]):
     def _objective(self) -> Objective | None:
         chosen = self._chosen_objective
         return objective_of(self._shown, chosen.name, rises=chosen.rises)
+
+    def _chart(self) -> None:
+        """Shows the curves of the marked runs, or of the run or the group under the cursor."""
+        objective, runs = self._objective, [info for info in self._chosen if info.is_readable or not self._marked]
+        # What is not marked has no place of its own.
+        places = self._places if self._marked else Places()
+        place_of = places.of(self._marked or [info.directory for info in runs])
+        name = objective.name if objective else ""
+        self.query_one(Workspace).chart(runs, place_of, name, at_once=bool(self._marked))
+
+    async def action_charts(self) -> None:
+        await self.query_one(Workspace).toggle()
 
     @work(exclusive=True, group="ask")
     async def action_objective(self) -> None:

@@ -14,7 +14,7 @@ from trainers.state.text import sanitize
 from tuiapp.library.export import ExportError, exists, other_file, put_in_place
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.sources import runs_of
-from tuiapp.view.comparison import MOST
+from tuiapp.view.figure import DASHES
 
 FORMATS = (".html", ".md")
 
@@ -22,8 +22,8 @@ FORMATS = (".html", ".md")
 def write_report(options: Namespace) -> int:
     """Writes the page, and for Markdown its figures."""
     runs, path = runs_of(options), Path(os.path.expanduser(options.output))
-    if len(runs) > MOST:
-        raise UsageError(f"A report has {MOST} runs at most, not {len(runs)}: more curves cannot be told apart.")
+    if len(runs) > len(DASHES):
+        raise UsageError(f"A report has {len(DASHES)} runs at most, not {len(runs)}: more curves cannot be told apart.")
     if path.suffix.lower() not in FORMATS:
         raise ExportError(f"{path.name}: a report's name must end in {' or '.join(FORMATS)}.")
     if not path.parent.is_dir():

@@ -25,6 +25,7 @@ from tuiapp.view.axes import (
     value_range,
     value_ticks,
 )
+from tuiapp.view.palette import LETTERS
 
 MAX_LINES = 4  # more ranks are drawn as their mean and a band from minimum to maximum
 MAX_EVALUATIONS = 400
@@ -70,7 +71,7 @@ class Chart:
     curves: list[Curve] = field(default_factory=list)
     raw: list[Curve] = field(default_factory=list)  # the curves before they were smoothed
     band: Curve | None = None
-    ranks: int = 0  # in the band
+    ranks: int = 0  # in the band; of a comparison the runs
     evaluations: list[tuple[float, float]] = field(default_factory=list)
     """(place, value) of evaluations on held-out data, the newest first."""
     evaluation_line: Curve | None = None  # through them, unless they are the metric itself
@@ -178,11 +179,27 @@ def build_comparison(
 ) -> Chart:
     """Draws the mean over the ranks of each run, which is given by its letter, palette index and curves.
 
-    `columns` and `rows` are as in `build_chart`. Runs without the metric are left out.
+    More runs than there are letters are drawn as their mean and a band. `columns` and `rows` are as in `build_chart`.
+    Runs without the metric are left out.
     """
     lines = [Line(letter, color, curves[ALL, options.metric], curves, options.axis) for letter, color, curves in runs]
+    if len(lines) > len(LETTERS):
+        return _build_band(lines, options, columns=columns, rows=rows)
     chart = build_lines(lines, options, columns=columns, rows=rows)
-    chart.marks = _letters(chart.curves)
+    chart.marks = _letters(chart.curves) if len(lines) > 1 else []
+    return chart
+
+
+def _build_band(lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int) -> Chart:
+    chart = Chart(log=options.log, axis=options.axis)
+    # Runs are not evaluated at the same steps: between two values of a run its line goes on.
+    reduced = [_joined(each) for each in _reduce(chart, [one for one in lines if one.is_known], options, columns)]
+    visible = [each for each in reduced if not np.isnan(each.mean).all()]
+    if visible:
+        chart.ranks = len(visible)
+        chart.band, mean = _band(visible, options.weight, options.log)
+        chart.curves = [mean]
+    _set_axes(chart, options, columns, rows)
     return chart
 
 
@@ -251,6 +268,16 @@ def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curv
     low, high, mean = (_scaled(smooth(each, weight), log) for each in bounds)
     breaks = np.sum([each.gaps for each in reduced], axis=0)
     return Curve("band", BAND, mean, low, high, breaks), Curve("mean", 0, mean, mean, mean, breaks)
+
+
+def _joined(reduced: Reduced) -> Reduced:
+    """Returns a curve without empty columns between its first and its last value."""
+    known = np.flatnonzero(~np.isnan(reduced.mean))
+    if not len(known):
+        return reduced
+    mean, every = reduced.mean.copy(), np.arange(known[0], known[-1] + 1)
+    mean[every] = np.interp(every, known, reduced.mean[known])
+    return Reduced(mean, mean, mean, reduced.gaps)
 
 
 def _scaled(values: Floats, log: bool) -> Floats:

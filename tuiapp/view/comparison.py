@@ -17,11 +17,12 @@ from trainers.state.text import (
     without_directories,
 )
 from tuiapp.view.groups import Row, Spread, runs_of, state_counts, value_range
+from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import state
 from tuiapp.view.run_values import as_share, key_column, known_values, value_text
 from tuiapp.view.table import Figure
 
-MOST = 8  # runs compared at once: as many colours can be distinguished
+MOST = len(LETTERS)  # runs compared at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from string import ascii_lowercase
 from typing import ClassVar
 
 from textual import events
@@ -17,7 +16,7 @@ from textual.widgets import Static
 from trainers.state.summary import RunInfo
 from trainers.state.text import fit, format_percent, sanitize
 from tuiapp.view.comparison import Line, differing, results
-from tuiapp.view.palette import series_color
+from tuiapp.view.palette import LETTERS, series_color
 from tuiapp.view.run_list import state
 from tuiapp.widgets.colors import MUTED
 
@@ -92,7 +91,7 @@ class CompareTable(VerticalScroll):
         for place, info in enumerate(infos):
             color = series_color(place, dark=self.app.current_theme.dark)
             mark = ("  ", "") if place in hidden else ("━ ", color)
-            legend = Content.assemble((f"{ascii_lowercase[place]} ", f"bold {color}"), mark, " ")
+            legend = Content.assemble((f"{LETTERS[place]} ", f"bold {color}"), mark, " ")
             self._legend.append((legend, MUTED if place in hidden or info.status == "unreadable" else ""))
         self._draw()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,9 +22,10 @@ from trainers.state.signs import SIGNS
 from trainers.state.summary import RunInfo
 from trainers.state.text import fit
 from tuiapp.view.groups import ListRow, RunGroup
+from tuiapp.view.palette import letter_of, series_color
 from tuiapp.view.run_list import state_name
 from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
-from tuiapp.widgets.colors import mark_selection
+from tuiapp.widgets.colors import BAND_COLOR, mark_selection
 
 MARK_CELLS = 3
 """Cells before the columns, for the letter of a marked run, the star of the best, and the sign of the baseline."""
@@ -101,7 +102,7 @@ class RunTable(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.rows: Sequence[ListRow] = ()
         """All of them, in their order."""
-        self._marked: dict[RunDir, str] = {}
+        self._marked: Mapping[RunDir, int] = {}
         self._sorted: tuple[str, bool] = ("", False)
         self._stars: dict[RunDir | str, str] = {}
         self._baseline: RunDir | None = None
@@ -122,7 +123,7 @@ class RunTable(ScrollView, can_focus=True):
     def show(
         self,
         rows: Sequence[ListRow],
-        marked: dict[RunDir, str],
+        marked: Mapping[RunDir, int],
         columns: Sequence[Column[ListRow]],
         by: str,
         *,
@@ -130,7 +131,7 @@ class RunTable(ScrollView, can_focus=True):
         stars: dict[RunDir | str, str],
         baseline: RunDir | None = None,
     ) -> None:
-        """Shows rows in this order, the marked runs with their letters, the best with `stars` by the rows' ids.
+        """Shows rows in this order, the marked runs with the letters of their places, the best with `stars` by the rows' ids.
 
         `by` is the column that they are sorted by.
         """
@@ -261,10 +262,11 @@ class RunTable(ScrollView, can_focus=True):
         return line
 
     def _cells(self, row: ListRow, base: Style) -> list[Segment]:
-        letters = [self._marked.get(info.directory, "") for info in row.infos]
+        places = [self._marked.get(info.directory) for info in row.infos]
+        place = min((one for one in places if one is not None), default=None) if None not in places else None
         pin = BASELINE if self._baseline in [info.directory for info in row.infos] and not row.is_open else " "
-        mark = (min(letters) if all(letters) else " ") + self._stars.get(row.id, " ") + pin
-        segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
+        mark = (" " if place is None else letter_of(place)) + self._stars.get(row.id, " ") + pin
+        own = base + self.get_component_rich_style("runs--mark", partial=True)
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
         tones = {SIGNS[state_name(info)].tone for info in row.infos}

@@ -1,0 +1,224 @@
+"""The charts of the Runs screen: whose curves, where, and in which colours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from textual.widgets import Static
+
+from tests import histories as h
+from tests import interrupted
+from tests.contract.recorded import CONFIG, record
+from tests.screens.run_app import until
+from tests.screens.runs_app import ListLister, RunsApp
+from tests.shown import is_current
+from trainers.contract.events import encode
+from trainers.contract.rundir import RunDir
+from trainers.state.summary import summarise
+from tuiapp.feeds.compare_feed import Compared
+from tuiapp.library.chart_view import read_view
+from tuiapp.screens.pickers import MetricList
+from tuiapp.screens.runs_charts import RunsCharts
+from tuiapp.screens.workspace import Workspace
+from tuiapp.view.palette import series_color
+from tuiapp.widgets.grid_chart import GridChart
+from tuiapp.widgets.run_table import RunTable
+
+SIZES = {(80, 24): "-alone", (120, 40): "-below", (200, 60): "-beside"}
+
+
+class WorkspaceApp(RunsApp):
+    """The Runs screen over runs on a disk, the newest first."""
+
+    def __init__(self, runs: list[RunDir]) -> None:
+        super().__init__(ListLister([summarise(run) for run in reversed(runs)]))
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.runs_screen.query_one(Workspace)
+
+    @property
+    def charts(self) -> RunsCharts:
+        return self.runs_screen.query_one(RunsCharts)
+
+    @property
+    def compared(self) -> dict[str, Compared]:
+        """What is read, by letter."""
+        return {"abcdefghijklmnopqrstuvwxyz▒"[run.place]: run for run in self.charts._feed.runs}
+
+    @property
+    def legend(self) -> str:
+        return str(self.charts.query_one("#legends", Static).content)
+
+    def is_drawn(self, curves: int) -> bool:
+        """All charts are drawn, and the first one has so many curves."""
+        if not self.runs_screen.query(RunsCharts) or any(run.progress is not None for run in self.charts._feed.runs):
+            return False
+        current = self.charts._seen == self.charts._feed.version and all(map(is_current, self.charts.panels))
+        return current and len(self.charts.main.drawn.curves) == curves
+
+    def color_of(self, row: int) -> str:
+        """The colour of a row's letter."""
+        ((_, style, _), *_) = self.runs_screen.query_one(RunTable).render_line(row + 1)
+        assert style is not None and style.color is not None
+        return style.color.name.upper()
+
+
+def make_runs(root: Path, count: int) -> list[RunDir]:
+    return [
+        record(
+            root,
+            f"20261120T1015{n:02}-torch-ddp-net-{n:04x}",
+            h.completed() if n % 2 else interrupted.failed(),
+            msgspec.structs.replace(CONFIG, learning_rate=10.0**-n),
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_charts_are_where_there_is_room(tmp_path: Path, size: tuple[int, int]) -> None:
+    app = WorkspaceApp(make_runs(tmp_path, 3))
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        assert app.workspace.has_class(SIZES[size])
+        if size == (80, 24):
+            # Nothing is read that is not shown.
+            assert not app.runs_screen.query(RunsCharts)
+            await pilot.press("C")
+        await until(pilot, lambda: app.is_drawn(1))
+        names = [chart.panel.options.metric for chart in app.charts.query(GridChart) if chart.display]
+        assert names[:2] == ["test/accuracy", "loss"]
+        assert len(names) >= 3
+        table = app.runs_screen.query_one(RunTable)
+        assert bool(table.region.area) != (size == (80, 24))
+        await pilot.press("C")
+        await until(pilot, lambda: not app.charts.display and table.has_focus)
+        assert table.size.height > 10
+        await pilot.press("C")
+        await until(pilot, lambda: app.is_drawn(1) and app.charts.display)
+
+
+async def test_whether_there_are_charts_is_remembered(tmp_path: Path) -> None:
+    app = WorkspaceApp(make_runs(tmp_path, 2))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.is_drawn(1))
+        await pilot.press("C")
+    assert not read_view()[0].charts
+    app = WorkspaceApp(make_runs(tmp_path / "more", 2))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        assert not app.workspace.shows_charts
+
+
+async def test_the_cursors_run_is_drawn_until_others_are_marked(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 3)
+    app = WorkspaceApp(runs)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.is_drawn(1))
+        assert app.legend.startswith(f"━ {runs[2].run_id} ")
+        await pilot.press("down")
+        await until(pilot, lambda: app.legend.startswith(f"━ {runs[1].run_id} ") and app.is_drawn(1))
+        await pilot.press("x", "down", "x", "home")
+        await until(pilot, lambda: app.is_drawn(2))
+        assert app.legend.startswith(f"a ━ {runs[1].run_id}  b ━ {runs[0].run_id}")
+
+
+async def test_a_run_keeps_its_colour_and_is_read_once(tmp_path: Path) -> None:
+    app = WorkspaceApp(make_runs(tmp_path, 4))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.is_drawn(1))
+        await pilot.press("x", "down", "x", "down", "x", "end")
+        await until(pilot, lambda: app.is_drawn(3))
+        before = app.compared
+        blue, orange, green = (series_color(place, dark=True).upper() for place in range(3))
+        assert [app.color_of(row) for row in range(3)] == [blue, orange, green]
+        await pilot.press("home", "x", "end")
+        await until(pilot, lambda: app.is_drawn(2))
+        assert [row[:1] for row in app.rows] == [" ", "b", "c", " "]
+        assert [app.color_of(row) for row in (1, 2)] == [orange, green]
+        assert {curve.color for curve in app.charts.main.drawn.curves} == {1, 2}
+        # Another one takes the free place; the others are the very same, with their curves.
+        await pilot.press("x", "home")
+        await until(pilot, lambda: app.is_drawn(3))
+        assert [row[:1] for row in app.rows] == [" ", "b", "c", "a"]
+        assert app.color_of(3) == blue
+        assert all(app.compared[letter] is before[letter] for letter in "bc")
+        assert app.compared["a"] is not before["a"]
+
+
+async def test_curves_of_live_runs_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuiapp.feeds.compare_feed.POLL_S", 0.05)
+    live = [record(tmp_path, f"20261120T10150{n}-torch-ddp-net-00f{n}", h.running(last_step=60)) for n in range(2)]
+    locks = [run.take_lock() for run in live]
+    app = WorkspaceApp(live)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.is_drawn(1))
+        await pilot.press("x", "down", "x")
+        await until(pilot, lambda: app.is_drawn(2))
+        assert app.charts.main.drawn.extent[1] <= 60
+        for run in live:
+            with run.journal.open("ab") as file:
+                file.write(b"".join(encode(h.steps(rank, 61, 140, 9.0)) for rank in range(2)))
+        loss = app.charts.panels[1]
+        await until(pilot, lambda: loss.drawn.extent[1] == 140)
+        assert loss.options.metric == "loss"
+    for lock in locks:
+        os.close(lock)
+
+
+async def test_more_runs_than_letters_are_a_band(tmp_path: Path) -> None:
+    app = WorkspaceApp(make_runs(tmp_path, 27))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until(pilot, lambda: app.is_drawn(1))
+        await pilot.press(*["x", "down"] * 26)
+        await until(pilot, lambda: app.is_drawn(26))
+        await pilot.press("x")
+        await until(pilot, lambda: app.is_drawn(1))
+        chart = app.charts.main.drawn
+        assert chart.band is not None
+        assert chart.ranks == 27
+        assert app.legend.startswith("━ mean of 27 runs  ▒ least to greatest")
+        assert {row[0] for row in app.rows} == {"▒"}
+        await pilot.press("x")
+        await until(pilot, lambda: app.is_drawn(26))
+        assert "▒" not in {row[0] for row in app.rows}
+
+
+async def test_the_charts_have_keys_of_their_own(tmp_path: Path) -> None:
+    app = WorkspaceApp(make_runs(tmp_path, 2))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.is_drawn(1))
+        await pilot.press("x", "down", "x", "tab", "tab")
+        await until(pilot, lambda: app.is_drawn(2))
+        second = app.charts.panels[1]
+        assert second.has_focus
+        await pilot.press("y", "t")
+        assert "logarithmic · by time" in app.legend
+        await pilot.press("v")
+        assert "paused" in app.legend
+        await pilot.press("escape")
+        assert second.has_focus and second.cursor is None
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, MetricList))
+        await pilot.press("end", "enter")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        assert (chosen := second.options.metric) not in ("loss", "test/accuracy")
+        await pilot.press("escape")
+        assert app.runs_screen.query_one(RunTable).has_focus
+    assert read_view()[0].beside[0] == chosen
+
+
+async def test_a_run_that_cannot_be_read_is_not_in_the_way(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 2)
+    runs[1].journal.write_bytes(os.urandom(10_000))
+    app = WorkspaceApp(runs)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: bool(app.runs_screen.query(RunsCharts)))
+        charts = app.charts.main
+        await until(pilot, lambda: "none of these runs" in str(charts.query_one("#instead", Static).content))
+        await pilot.press("x", "down", "x")
+        await until(pilot, lambda: len(charts.drawn.curves) == 1)

@@ -1,0 +1,114 @@
+"""The list of runs and the charts of the marked ones: beside it, below it, or in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from textual.containers import Container, Vertical
+from textual.timer import Timer
+from textual.widget import Widget
+
+from trainers.contract.rundir import RunDir
+from trainers.state.summary import RunInfo
+from tuiapp.screens.chart_memory import ChartMemory
+
+if TYPE_CHECKING:
+    from tuiapp.screens.runs_charts import RunsCharts
+
+WIDE = 150
+"""From this width on the charts are beside the list."""
+
+HIGH = 34
+"""From this height on they are below it; where neither is, either the list or the charts are shown."""
+
+FOLLOW_S = 0.15
+"""How long the cursor rests on a run before its journal is read; and the charts' delay after the first picture."""
+
+
+class Workspace(Container):
+    """Makes the charts when they are first shown, after the list's first picture."""
+
+    def __init__(self, *children: Widget) -> None:
+        """Takes what stands in the list's place."""
+        super().__init__(Vertical(*children, id="list"))
+        self._charts: RunsCharts | None = None
+        self._memory = ChartMemory(self)
+        self._wanted = self._memory.view.charts
+        """Whether there are charts where there is room for both."""
+        self._alone = False
+        """Whether the charts have the list's place where there is not."""
+        self._runs: Sequence[RunInfo] = ()
+        self._places: Mapping[RunDir, int] = {}
+        self._objective = ""
+        self._timer: Timer | None = None
+
+    @property
+    def shows_charts(self) -> bool:
+        """Whether there are charts, with or without the list."""
+        return self.has_class("-charts")
+
+    def chart(self, runs: Sequence[RunInfo], places: Mapping[RunDir, int], objective: str, *, at_once: bool) -> None:
+        """Shows these runs at their places: at once, or when the cursor rests on them."""
+        self._runs, self._places = runs, places
+        self._objective = objective
+        if self._timer is not None:
+            self._timer.stop()
+        if at_once and self._charts is not None:
+            self.call_later(self._follow)
+        else:
+            self._timer = self.set_timer(FOLLOW_S, self._follow)
+
+    async def _follow(self) -> None:
+        if not self.shows_charts or not self.is_attached:
+            return
+        if self._charts is None:
+            from tuiapp.screens.runs_charts import RunsCharts
+
+            self._charts = RunsCharts()
+            await self.mount(self._charts)
+        self._charts.show(self._runs, self._places, self._objective)
+
+    def on_resize(self) -> None:
+        self._arrange()
+
+    def _arrange(self) -> None:
+        size = self.screen.size
+        beside = size.width >= WIDE
+        below = not beside and size.height >= HIGH
+        alone = not beside and not below
+        for name, is_set in (
+            ("-beside", beside),
+            ("-below", below),
+            ("-alone", alone),
+            ("-charts", self._alone if alone else self._wanted),
+        ):
+            self.set_class(is_set, name)
+        self.screen.set_class(alone and self._alone, "-only-charts")
+
+    async def toggle(self) -> None:
+        """Shows or hides the charts; where there is room for one only, in place of the list."""
+        if self.has_class("-alone"):
+            self._alone = not self._alone
+        else:
+            self._wanted = not self._wanted
+            self._memory.keep(charts=self._wanted)
+        self._arrange()
+        await self._follow()
+        if self._charts is not None and self.has_class("-alone") and self._alone:
+            self._charts.main.focus()
+        elif not self.shows_charts:
+            self._to_list()
+
+    async def on_runs_charts_left(self) -> None:
+        """Goes back to the list, which the charts may hide."""
+        if self.has_class("-alone"):
+            await self.toggle()
+        else:
+            self._to_list()
+
+    def _to_list(self) -> None:
+        self.query_one("#list > RunTable").focus()
+
+    def on_unmount(self) -> None:
+        self._memory.close()
