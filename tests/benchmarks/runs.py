@@ -2,7 +2,9 @@
 
 Makes the runs in a temporary directory: each a journal of a real run's shape, of 30 kB. Timed are the list by itself,
 the command, the screen's first full table in a pty, what a look costs when nothing changed, a sort and a filter, the
-reading of eight journals of 100,000 steps of two ranks for the Compare screen, and one such run's export.
+reading of eight journals of 100,000 steps of two ranks for the Compare screen, and one such run's export; then the
+share of a core that the screen takes while 20 runs of 2 ranks take 20 steps a second each: without charts, with those
+of one run, and with all 20 marked, at 120 x 40 and 200 x 60. `--live` measures that alone.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from textual.widgets import Input
 
 from tests import histories as h
 from tests import interrupted
+from tests.benchmarks.dashboard import Home, share_of_core
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from tests.screens.run_app import until
@@ -39,6 +42,7 @@ from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.export import export_to
 
 ROUNDS = 5
+LIVE, LIVE_S = 20, 24.0
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
 
@@ -173,12 +177,54 @@ def _time_export(run: RunDir, home: Path) -> None:
         )
 
 
+def _time_live(home: Path) -> None:
+    place = Home(home)
+    command = [sys.executable, "-m", "tests.benchmarks.live_runs", str(place.runs), str(LIVE), "4000", "400"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout
+            writer.stdout.readline()
+            for size in ((120, 40), (200, 60)):
+                with Terminal(TUIAPP, *size, environment=place.environment) as terminal:
+                    terminal.wait(r"quickstart")
+                    terminal.press("ctrl+g")
+                    terminal.wait(rf"{LIVE} runs · {LIVE} live")
+                    terminal.wait("by step")
+                    _show_share(terminal, f"{LIVE} live runs at {size[0]} x {size[1]}, one charted")
+                    terminal.press("C")
+                    _show_share(terminal, "the same without charts")
+                    terminal.press("C")
+                    for _ in range(LIVE):
+                        terminal.press("x")
+                        terminal.press("down")
+                    terminal.wait(f"{LIVE} marked")
+                    _show_share(terminal, f"the same, {LIVE} charted")
+        finally:
+            writer.kill()
+
+
+def _show_share(terminal: Terminal, name: str) -> None:
+    share_of_core(terminal, 4)
+    shares = [share_of_core(terminal, LIVE_S / 3) for _ in range(3)]
+    found, rate = [share for share, _ in shares], max(rate for _, rate in shares)
+    print(
+        f"{name:44} {statistics.median(found):.1f} % of a core, {min(found):.1f} to {max(found):.1f} %; "
+        f"{rate:.0f} kB/s to the terminal",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Make the runs and time them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", nargs="?", type=int, default=1000)
-    count = parser.parse_args().count
+    parser.add_argument("--live", action="store_true", help="measure the screen of live runs alone")
+    options = parser.parse_args()
+    count = options.count
     with tempfile.TemporaryDirectory() as home:
+        if options.live:
+            _time_live(Path(home) / "live")
+            return
         root = Path(home) / "runs"
         _make_runs(root, count)
         print(f"{count:,} runs")
@@ -192,6 +238,7 @@ def main() -> None:
         long = [_make_long(Path(home) / "long", number, 100_000) for number in range(8)]
         _time_reading(long)
         _time_export(long[0], Path(home))
+        _time_live(Path(home) / "live")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ class WorkspaceApp(RunsApp):
     def color_of(self, row: int) -> str:
         """The colour of a row's letter."""
         ((_, style, _), *_) = self.runs_screen.query_one(RunTable).render_line(row + 1)
-        assert style is not None and style.color is not None
+        assert style is not None
+        assert style.color is not None
         return style.color.name.upper()
 
 
@@ -201,7 +202,8 @@ async def test_the_charts_have_keys_of_their_own(tmp_path: Path) -> None:
         await pilot.press("v")
         assert "paused" in app.legend
         await pilot.press("escape")
-        assert second.has_focus and second.cursor is None
+        assert second.has_focus
+        assert second.cursor is None
         await pilot.press("m")
         await until(pilot, lambda: isinstance(app.screen, MetricList))
         await pilot.press("end", "enter")

@@ -22,17 +22,20 @@ from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import Stage, matrix, press, until
 from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.about import About
-from trainers.contract.events import AnyEvent, Facts
+from trainers.contract.events import AnyEvent, Facts, Metrics
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.library.chart_view import change_view
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.leave import _question
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.screens.runs_charts import RunsCharts
 from tuiapp.widgets.chart_panel import ChartPanel
+from tuiapp.widgets.run_table import RunTable
 
 RUNS = [
     info(9, "running"),
@@ -82,7 +85,42 @@ Choose another directory with --runs-dir or TUIAPP_RUNS_DIR."""
 
 
 def runs(infos: list[RunInfo] | None, problem: str = "") -> Build:
-    return lambda directory: RunsScreen(HOME, ListLister(infos, problem))
+    def build(directory: Path) -> Screen[Any]:
+        # There is nothing to read of these runs.
+        change_view({"charts": False})
+        return RunsScreen(HOME, ListLister(infos, problem))
+
+    return build
+
+
+def workspace(count: int) -> Build:
+    """Runs of a sweep, each with curves of its own."""
+
+    def of_run(n: int, event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, Metrics):
+            return event
+        values = {
+            name: [
+                value and value * (1 + 0.4 * (n % 7) if name.endswith("loss") else 1 - 0.05 * (n % 7))
+                for value in column
+            ]
+            for name, column in event.values.items()
+        }
+        return msgspec.structs.replace(event, values=values)
+
+    def build(directory: Path) -> Screen[Any]:
+        found = [
+            record(
+                directory,
+                f"20261120T1015{n:02}-torch-ddp-net-{n:04x}",
+                [of_run(n, event) for event in h.completed()],
+                msgspec.structs.replace(CONFIG, learning_rate=10.0**-n if count < 10 else CONFIG.learning_rate, seed=n),
+            )
+            for n in range(count)
+        ]
+        return RunsScreen(directory, ListLister([summarise(run) for run in reversed(found)]))
+
+    return build
 
 
 def compare(count: int) -> Build:
@@ -138,6 +176,25 @@ async def in_the_middle(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     await until(pilot, lambda: screen.state.step == 120 and is_current(screen.query_one(ChartPanel)))
 
 
+async def charted(pilot: Pilot[Any], screen: Screen[Any]) -> None:
+    """Marks all runs, and waits for their charts."""
+    await until(pilot, lambda: screen.is_mounted and bool(screen.query_one(RunTable).current))
+    assert isinstance(screen, RunsScreen)
+    marked = len(screen._shown)
+    await press(pilot, ["x", "down"] * marked)
+    if pilot.app.size.width < 100:
+        await press(pilot, "C")
+
+    def is_drawn() -> bool:
+        if not screen.query(RunsCharts):
+            return False
+        charts = screen.query_one(RunsCharts)
+        read = len(charts._feed.runs) == marked and not charts._source.is_reading
+        return read and charts._seen == charts._feed.version and all(map(is_current, charts.panels))
+
+    await until(pilot, is_drawn)
+
+
 async def there(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     await until(pilot, lambda: screen.is_mounted)
 
@@ -168,6 +225,8 @@ SCENES: dict[str, Scene] = {
     "runs-groups": Scene(runs(GROUPED), ("enter", "down", "enter", "down", "B", "home", "x")),
     "runs-columns": Scene(runs(GROUPED), ("f", *"learn", "space")),
     "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
+    "workspace": Scene(workspace(3), ready=charted),
+    "workspace-band": Scene(workspace(30), ready=charted),
     "compare-2": Scene(compare(2), ready=compared),
     "compare-4": Scene(compare(4), ("m", "down", "enter"), compared),
     "compare-8": Scene(compare(8), ready=compared),
@@ -201,13 +260,14 @@ SMALL_TOO = (
     "runs-marked",
     "runs-none",
     "runs-problem",
+    "workspace",
 )
 """Where little room changes the layout: at 80×24, too."""
 
 LIGHT = ("compare-4", "devices-8")
 """Where colour says most: in the light theme, too."""
 
-LARGE = ("compare-8", "devices-8", "replay")
+LARGE = ("compare-8", "devices-8", "replay", "workspace")
 """Where much room changes the layout: at 200×60, too."""
 
 
@@ -223,6 +283,8 @@ async def test_runs(
     scene = SCENES[name]
     # Where an export would go is said.
     monkeypatch.chdir("/tmp")
+    # Nor does it say where the test keeps its runs.
+    monkeypatch.setenv("HOME", str(tmp_path))
     screen = scene.build(tmp_path)
 
     async def play(pilot: Pilot[Any]) -> None:

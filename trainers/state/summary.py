@@ -245,7 +245,7 @@ def _so_far(
     step = max([known.steps, begun, *(report.last_step for report in reports if report.is_training)])
     newest = tail[-1].time if tail else started
     since = told.time if isinstance(told, SoFar | RunStarted) else started
-    loss = loss_of(name for report in reports for name in report.values)
+    loss = loss_of({name: None for report in reports for name in report.values})
     losses = {report.rank: report.values[loss][-1] for report in reports if loss in report.values}
     rate = _rate([event for event in tail if isinstance(event, Metrics)])
     last, best = evaluations.last, evaluations.best

@@ -40,8 +40,10 @@ class Compared:
 class CompareFeed(PollingThread):
     """Reads runs that may be others later; those that stay are not read anew."""
 
-    def __init__(self, runs: Sequence[RunInfo] = ()) -> None:
+    def __init__(self, runs: Sequence[RunInfo] = (), *, listed: bool = False) -> None:
+        """`listed`: a list knows what else there is of the runs, and says it with `show`."""
         super().__init__("compare-feed")
+        self._listed = listed
         self.runs: Sequence[Compared] = [Compared(info, place) for place, info in enumerate(runs)]
         """Replaced, never changed."""
         self.lock = threading.Lock()  # held while curves are read
@@ -52,11 +54,17 @@ class CompareFeed(PollingThread):
         known = {run.info.directory: run for run in self.runs}
         found = [known.get(info.directory) or Compared(info) for info in runs]
         with self.lock:
-            for run in found:
-                run.place = places[run.info.directory]
+            for run, info in zip(found, runs, strict=True):
+                run.info, run.place = info, places[info.directory]
             self.runs = found
             self.version += 1
         self.poll_now()
+
+    def note_infos(self, infos: Iterable[RunInfo]) -> None:
+        """Takes what a list knows by now of runs that are read."""
+        known = {run.info.directory: run for run in self.runs}
+        for info in infos:
+            known[info.directory].info = info
 
     def _poll(self) -> Generator[float, None, None]:
         while True:
@@ -82,13 +90,14 @@ class CompareFeed(PollingThread):
             run.curves.fold(events)
             run.note(events)
         progress = _share(reader.offset, run.info.directory) if events else None
-        info, changed = run.info, bool(events) or progress != run.progress
-        if not events and (changed or info.is_live):
-            info = replace(summarise(info.directory), facts=run.facts)
+        changed = bool(events) or progress != run.progress
+        info = None
+        if not self._listed and not events and (changed or run.info.is_live):
+            info = replace(summarise(run.info.directory), facts=run.facts)
             changed |= info != run.info
         with self.lock:
             # Under one lock: once all is read, the version shows that there is something new to draw.
-            run.info, run.progress = info, progress
+            run.info, run.progress = info or run.info, progress
             self.version += changed
         return bool(events)
 

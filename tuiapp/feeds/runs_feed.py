@@ -18,17 +18,36 @@ from tuiapp.library.liveness import keep_searched, keep_watched
 POLL_S = 1.0
 SHOW_S = 0.2  # between two lists while the directory is read
 
+LIVE_SHARE = 0.04  # of a core, about, for reading live runs again
+MOST_AGE_S = 5.0  # of what is known of a live run, however many there are
+
 _Stamp: TypeAlias = tuple[int, ...]  # inode, size and change time of two files; zeros for one that is missing
 _NOTHING = (0, 0, 0)
 
 
+class _Known(NamedTuple):
+    stamp: _Stamp
+    info: RunInfo
+    read_at: float
+    took_s: float  # of processor time
+
+    def is_fresh(self, stamp: _Stamp, pace: float) -> bool:
+        """Whether it was read less than so many times as long ago as that took, if that is long."""
+        rest_s = min(MOST_AGE_S, pace * self.took_s)
+        named = stamp[3:] == self.stamp[3:]  # what the user says of it is seen at once
+        return self.info.status == "running" and named and rest_s > POLL_S and time.monotonic() - self.read_at < rest_s
+
+
 class RunIndex:
-    """The runs of a directory, of which each scan reads those again that have changed."""
+    """The runs of a directory, of which each scan reads those again that have changed.
+
+    Live ones change all the time: the more there are, the less often each is read.
+    """
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
-        self._known: dict[RunDir, tuple[_Stamp, RunInfo]] = {}
-        self._seen: dict[RunDir, tuple[_Stamp, RunInfo]] = {}  # by the scan under way
+        self._known: dict[RunDir, _Known] = {}
+        self._seen: dict[RunDir, _Known] = {}  # by the scan under way
         self.read = 0  # runs that the last scan had to read
         self.problem = ""  # why the last scan could not list the directory
 
@@ -36,19 +55,22 @@ class RunIndex:
     def infos(self) -> list[RunInfo]:
         """Newest first; during a scan those that it has not reached are as of the one before."""
         rest = {run: found for run, found in self._known.items() if run not in self._seen}
-        return placed([info for _, info in (self._seen | rest).values()])
+        return placed([known.info for known in (self._seen | rest).values()])
 
     def scan(self) -> Iterator[None]:
         """Reads the runs that changed, newest first; yields after each."""
         self._seen, self.read = {}, 0
+        pace = sum(known.info.status == "running" for known in self._known.values()) / LIVE_SHARE
         for run in find_runs(self._runs_dir):
             stamp = _stamp(run)
             before = self._known.get(run)
             # A live run may end without an event, and a new one has no journal: these are read each time.
-            if before is None or before[0] != stamp or before[1].is_live or stamp[:3] == _NOTHING:
+            due = before is None or before.stamp != stamp or before.info.is_live or stamp[:3] == _NOTHING
+            if before is None or (due and not before.is_fresh(stamp, pace)):
                 # The stamp is taken first: the next scan sees what is written during the read.
-                before = (stamp, summarise(run))
-                if before[1].status == "queued":
+                began = time.thread_time()
+                before = _Known(stamp, summarise(run), time.monotonic(), time.thread_time() - began)
+                if before.info.status == "queued":
                     keep_watched(run)
                 self.read += 1
             self._seen[run] = before

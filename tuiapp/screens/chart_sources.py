@@ -9,6 +9,7 @@ from textual.content import Content
 
 from trainers.state.curves import AXES, Axis
 from trainers.state.known_metrics import UTILIZATION, metric
+from trainers.state.summary import RunInfo
 from trainers.state.text import MISSING, plural
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
 from tuiapp.view.palette import letter_of, series_color
@@ -20,6 +21,10 @@ from tuiapp.widgets.run_header import state_words
 if TYPE_CHECKING:
     from tuiapp.feeds.compare_feed import Compared, CompareFeed
     from tuiapp.screens.run_reader import RunReader
+
+
+LEAST_NAME = 6
+"""Cells of a run's name in a legend: with less room there are the letters alone."""
 
 
 class RunSource:
@@ -114,7 +119,8 @@ class ComparisonSource:
         """Draws a curve per run, as `build_comparison` does."""
         with self.feed.lock:
             runs = [(letter_of(run.place), run.place, run.curves) for run in self._shown]
-            return build_comparison(runs, options, columns=columns, rows=rows)
+            live = any(run.info.is_live for run in self._shown)
+            return build_comparison(runs, options, columns=columns, rows=rows, live=live)
 
     def latest(self, name: str) -> str:
         """Returns nothing: each run has a last value of its own."""
@@ -132,15 +138,18 @@ class ComparisonSource:
         if chart.band is not None:
             return Content("  ").join([*place, *_band_legend(chart, options, cursor, dark=dark)])
         runs = list(self.feed.runs)
-        texts = [brief(run.info) for run in runs] if cursor is None else self.values(chart, cursor, options.metric)
-        parts = [
-            Content.assemble(
-                (f"{letter_of(run.place)} ━ " if len(runs) > 1 else "━ ", series_color(run.place, dark=dark)), text
-            )
-            for run, text in zip(runs, texts, strict=True)
+        parts = [letter_of(run.place) + " ━ " if len(runs) > 1 else "━ " for run in runs]
+        if cursor is None:
+            room = (width + 2) // max(1, len(runs)) - 2 - len(max(parts, key=len, default=""))
+            texts = _names([run.info for run in runs], room)
+        else:
+            texts = self.values(chart, cursor, options.metric)
+        shown = [
+            Content.assemble((part, series_color(run.place, dark=dark)), text)
+            for run, part, text in zip(runs, parts, texts, strict=True)
             if run.place not in self.hidden
         ]
-        return Content("  ").join([*place, *parts])
+        return Content("  ").join([*place, *shown])
 
     def why_empty(self, options: ChartOptions) -> str:
         """Says why there is nothing; while runs are read nothing at first, since small journals are read at once."""
@@ -156,6 +165,14 @@ class ComparisonSource:
         if options.axis == "epoch":
             return f"none of these runs has reported {label} by epoch: t chooses another axis"
         return f"none of these runs has reported {label}: m chooses another metric"
+
+
+def _names(infos: Sequence[RunInfo], room: int) -> list[str]:
+    """Returns the runs' names or ids, the ends of those that need more cells than there are: ids differ at the end."""
+    texts = [brief(info) for info in infos]
+    if all(len(text) <= room for text in texts):
+        return texts
+    return [text if len(text) <= room else f"…{text[1 - room :]}" if room >= LEAST_NAME else "" for text in texts]
 
 
 def _band_legend(chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool) -> list[Content]:

@@ -230,7 +230,7 @@ class RunsScreen(CoveredScreenFix[None]):
         place = self.query_one("#instead", Static)
         place.display = bool(instead)
         place.set_class(bool(listing and listing.problem), "-wrong")
-        place.update(instead)
+        place.update(instead, layout=False)
         sort = f"sorted by {column_of(self._by).title}{', reversed' if self._reverse else ''}"
         star = f"★ {objective}" if "★" in found.values() else ""
         pinned = f"= baseline {brief(baseline)}" if baseline else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import ClassVar
@@ -31,6 +32,9 @@ MOST = 4
 
 TICK_S = 0.25
 """Between two looks at what was read."""
+
+RUN_S = 0.1
+"""Between two drawings of live runs, for each run: many curves cost more."""
 
 PATIENCE_S = 0.5
 """Until an empty chart is explained."""
@@ -77,7 +81,7 @@ class RunsCharts(ChosenCharts):
         """The user has finished with the charts: the list is next."""
 
     def __init__(self) -> None:
-        self._source = ComparisonSource(CompareFeed())
+        self._source = ComparisonSource(CompareFeed(listed=True))
         self._feed = self._source.feed
         self._charts = [GridChart(self._source) for _ in range(MOST)]
         super().__init__(Static(id="legends", markup=False), Container(*self._charts, id="grid"))
@@ -89,6 +93,7 @@ class RunsCharts(ChosenCharts):
         """All metrics when the charts were laid out."""
         self._seen = -1
         """Version of the curves that were drawn last."""
+        self._drawn_at = 0.0
         self._patience: Timer | None = None
 
     def on_mount(self) -> None:
@@ -114,7 +119,7 @@ class RunsCharts(ChosenCharts):
         places = {info.directory: places[info.directory] for info in runs}
         if places != self._places:
             come = places.keys() - self._places.keys()
-            self._places = places
+            self._places, self._drawn_at = places, 0.0
             self.close_cursor()
             self._feed.show(runs, places)
             self._source.is_patient = True
@@ -124,14 +129,20 @@ class RunsCharts(ChosenCharts):
             if come:
                 # The charts stay as they are until the next look, when most runs are read.
                 return
-        self.update()
+            self.redraw()
+        elif self._names is None:
+            self.update()
+        else:
+            self._feed.note_infos(runs)
 
     def _explain(self) -> None:
         self._source.is_patient = False
         self.redraw()
 
     def _tick(self) -> None:
-        if self.display and self.screen.is_current and self._feed.version != self._seen:
+        waits = not self._source.is_reading and time.monotonic() - self._drawn_at < RUN_S * len(self._places)
+        if self.display and self.screen.is_current and self._feed.version != self._seen and not waits:
+            self._drawn_at = time.monotonic()
             self.update()
 
     def update(self, expected: object = ()) -> None:

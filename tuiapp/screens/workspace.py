@@ -39,6 +39,7 @@ class Workspace(Container):
         self._alone = False
         """Whether the charts have the list's place where there is not."""
         self._runs: Sequence[RunInfo] = ()
+        self._has_runs = False
         self._places: Mapping[RunDir, int] = {}
         self._objective = ""
         self._timer: Timer | None = None
@@ -52,6 +53,9 @@ class Workspace(Container):
         """Shows these runs at their places: at once, or when the cursor rests on them."""
         self._runs, self._places = runs, places
         self._objective = objective
+        if bool(self._runs) != self._has_runs:
+            self._has_runs = bool(self._runs)
+            self._arrange()
         if self._timer is not None:
             self._timer.stop()
         if at_once and self._charts is not None:
@@ -77,17 +81,15 @@ class Workspace(Container):
         beside = size.width >= WIDE
         below = not beside and size.height >= HIGH
         alone = not beside and not below
-        for name, is_set in (
-            ("-beside", beside),
-            ("-below", below),
-            ("-alone", alone),
-            ("-charts", self._alone if alone else self._wanted),
-        ):
+        charts = self._has_runs and (self._alone if alone else self._wanted)
+        for name, is_set in (("-beside", beside), ("-below", below), ("-alone", alone), ("-charts", charts)):
             self.set_class(is_set, name)
-        self.screen.set_class(alone and self._alone, "-only-charts")
+        self.screen.set_class(alone and charts, "-only-charts")
 
     async def toggle(self) -> None:
         """Shows or hides the charts; where there is room for one only, in place of the list."""
+        if not self._has_runs:
+            return
         if self.has_class("-alone"):
             self._alone = not self._alone
         else:

@@ -175,25 +175,25 @@ def build_chart(state: RunState, options: ChartOptions, *, columns: int, rows: i
 
 
 def build_comparison(
-    runs: Sequence[tuple[str, int, Curves]], options: ChartOptions, *, columns: int, rows: int
+    runs: Sequence[tuple[str, int, Curves]], options: ChartOptions, *, columns: int, rows: int, live: bool = False
 ) -> Chart:
     """Draws the mean over the ranks of each run, which is given by its letter, palette index and curves.
 
     More runs than there are letters are drawn as their mean and a band. `columns` and `rows` are as in `build_chart`.
-    Runs without the metric are left out.
+    Runs without the metric are left out. `live`: some go on.
     """
     lines = [Line(letter, color, curves[ALL, options.metric], curves, options.axis) for letter, color, curves in runs]
     if len(lines) > len(LETTERS):
-        return _build_band(lines, options, columns=columns, rows=rows)
-    chart = build_lines(lines, options, columns=columns, rows=rows)
+        return _build_band(lines, options, columns=columns, rows=rows, live=live)
+    chart = build_lines(lines, options, columns=columns, rows=rows, live=live)
     chart.marks = _letters(chart.curves) if len(lines) > 1 else []
     return chart
 
 
-def _build_band(lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int) -> Chart:
-    chart = Chart(log=options.log, axis=options.axis)
+def _build_band(lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int, live: bool) -> Chart:
+    chart, known = Chart(log=options.log, axis=options.axis), [line for line in lines if line.is_known]
     # Runs are not evaluated at the same steps: between two values of a run its line goes on.
-    reduced = [_joined(each) for each in _reduce(chart, [one for one in lines if one.is_known], options, columns)]
+    reduced = [_joined(each) for each in _reduce(chart, known, options, columns, live=live)]
     visible = [each for each in reduced if not np.isnan(each.mean).all()]
     if visible:
         chart.ranks = len(visible)
@@ -204,12 +204,18 @@ def _build_band(lines: Sequence[Line], options: ChartOptions, *, columns: int, r
 
 
 def build_lines(
-    lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int, extremes: bool = False
+    lines: Sequence[Line],
+    options: ChartOptions,
+    *,
+    columns: int,
+    rows: int,
+    extremes: bool = False,
+    live: bool = False,
 ) -> Chart:
     """Draws those lines of which something is visible; with `extremes` the least and greatest values of each, too."""
     chart = Chart(log=options.log, axis=options.axis)
     lines = [line for line in lines if line.is_known]
-    for line, each in zip(lines, _reduce(chart, lines, options, columns), strict=True):
+    for line, each in zip(lines, _reduce(chart, lines, options, columns, live=live), strict=True):
         curve = _curve(line, each, options.weight, options.log, extremes=extremes)
         if not np.isnan(curve.middle).all():
             chart.curves.append(curve)
