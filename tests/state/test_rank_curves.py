@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,11 +15,12 @@ from tests.reported import step_event
 from trainers.contract.events import DeviceSample, Metrics, encode
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
 from trainers.contract.rundir import RunDir
-from trainers.state.curves import ALL, MAX_NAMES, Curves
+from trainers.state.curves import ALL, MAX_CURVES, Curves
 from trainers.state.digest import read_digest
 from trainers.state.digest_keeper import DigestKeeper
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
+from trainers.state.series import Series
 
 ENTRIES = 10
 
@@ -112,16 +114,35 @@ def test_a_metric_that_comes_late_and_one_that_comes_now_and_then() -> None:
 
 
 def test_there_are_so_many_metrics_and_no_more() -> None:
+    many = {f"m{number}": [1.0] for number in range(MAX_CURVES + 50)}
     curves = Curves()
-    for number in range(MAX_NAMES + 50):
-        curves.add(Metrics(rank=0, first_step=1 + number, values={f"m{number}": [1.0], "loss": [2.0]}))
-    assert (len(curves.names), curves.full) == (MAX_NAMES, True)
-    assert curves[0, "loss"].last_step == MAX_NAMES + 50
-    assert len(curves[0, f"m{MAX_NAMES + 1}"]) == 0
+    for step in (1, 2):
+        curves.add(Metrics(rank=0, first_step=step, values={"loss": [2.0], **many}))
+    assert (len(curves.names), curves.full) == (MAX_CURVES, True)
+    assert curves[0, "loss"].last_step == 2
+    assert curves[0, f"m{MAX_CURVES - 2}"].last_step == 2
+    assert len(curves[0, f"m{MAX_CURVES}"]) == 0
     state = RunState()
-    for number in range(MAX_NAMES + 50):
-        apply(state, Metrics(rank=0, first_step=1 + number, values={f"m{number}": [1.0]}))
-    assert [entry.text for entry in state.log] == ["more than 1,000 metrics: later ones are not charted"]
+    for step in (1, 2):
+        apply(state, Metrics(rank=0, first_step=step, values=many))
+    assert [entry.text for entry in state.log] == ["more than 16,384 curves: later metrics are not charted"]
+
+
+def test_thousands_of_metrics_are_added_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = 0
+    add = Series.add
+
+    def counted(series: Series, *given: Any) -> None:
+        nonlocal added
+        added += 1
+        add(series, *given)
+
+    monkeypatch.setattr(Series, "add", counted)
+    curves = Curves(closest=128, most=0)
+    for step in range(1, 513):
+        curves.add(Metrics(rank=0, first_step=step, values={f"m{number}": [1.0] for number in range(200)}))
+    # Each curve was added to twice, not at each step.
+    assert added <= 2 * 200
 
 
 @pytest.mark.parametrize("by_rank", [True, False])

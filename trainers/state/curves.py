@@ -43,10 +43,10 @@ MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal h
 ALL_BUCKETS = 1 << 21  # of all curves together, at 56 bytes each, as long as no curve has the least
 SAMPLE_BUCKETS = 1024  # per curve of samples of one of the first GPUs
 VALUES_PER_BUCKET = 16  # queued per rank before they are added: in bulk they cost little
+VALUES_PER_NAME = 256  # the same, with many metrics
 WAITING_SAMPLES = 128
 
-MAX_NAMES = 1000  # metrics of a run that have curves
-MAX_CURVES = 16_384
+MAX_CURVES = 16_384  # of all ranks and metrics: what memory allows, at the least buckets
 
 
 class RankCurves:
@@ -62,15 +62,16 @@ class RankCurves:
         self._series: dict[str, Series] = {}
         self._queues: dict[tuple[tuple[str, ...], tuple[str, ...]], Queue] = {}  # by names, and those with bounds
         self._values = 0  # queued, of all metrics
+        self._most = VALUES_PER_BUCKET * capacity
         # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
-        self._most = VALUES_PER_BUCKET * capacity * (1 - rank % 8 / 16)
+        self._share = 1 - rank % 8 / 16
         self.scale = 1.0  # factor of derived rates
 
     def add(self, event: Metrics) -> None:
         bounded = tuple(name for name in event.lows or () if _has_bounds(event, name))
         self._queues.setdefault((tuple(event.values), bounded), Queue()).add(event, bounded)
         self._values += len(event) * len(event.values)
-        if self._values >= self._most:
+        if self._values >= self._share * max(self._most, VALUES_PER_NAME * len(self.names)):
             self._settle()
 
     def __getitem__(self, name: str) -> Series:
@@ -105,6 +106,8 @@ class RankCurves:
         self._of(name).merge(series, self.scale if name == RATE else 1.0)
 
     def _settle(self) -> None:
+        if not self._queues:
+            return
         for name in dict.fromkeys(chain.from_iterable(queue.names for queue in self._queues.values())):
             self._give(name)
         self._give(RATE)
@@ -133,7 +136,7 @@ class Curves:
 
     def __init__(self, *, by_rank: bool = True, closest: int = BUCKETS, most: int = ALL_BUCKETS) -> None:
         self.names: dict[str, None] = {}  # metrics in the order of their first report
-        self.full = False  # metrics beyond `MAX_NAMES` were left out
+        self.full = False  # metrics were left out for which there was no curve
         self.attempts = Attempts()
         self.timeline = Timeline()
         self.gaps = Gaps()  # steps missing from the journal
@@ -300,13 +303,10 @@ class Curves:
     def _knows(self, own: RankCurves, name: str) -> bool:
         if name in own.names:
             return True
-        if name not in self.names:
-            if len(self.names) >= MAX_NAMES:
-                self.full = True
-                return False
-            self.names[name] = None
         if self._count >= MAX_CURVES:
+            self.full |= name not in self.names
             return False
+        self.names[name] = None
         own.names.add(name)
         self._count += 1
         self._promised += own.capacity

@@ -6,7 +6,7 @@ from trainers.contract import events as ev
 from trainers.contract.events import about, place_name
 from trainers.contract.metrics import MAX_RANKS, evaluation_of
 from trainers.state.array_state import ArrayState
-from trainers.state.curves import MAX_NAMES, Curves
+from trainers.state.curves import MAX_CURVES, Curves
 from trainers.state.digest import Digest, is_logged
 from trainers.state.efficiency import EfficiencyMeter
 from trainers.state.known_metrics import metric
@@ -269,7 +269,7 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     if state.gaps.count > gaps:
         state.changed.add("alerts")
     if state.curves.full and not full:
-        _log(state, event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", stream="warning")
+        _log(state, event, f"more than {MAX_CURVES:,} curves: later metrics are not charted", stream="warning")
     if is_logged(event):
         words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
         for name in evaluation_of(event.values)[1:]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from trainers.contract.metrics import (
@@ -31,6 +32,7 @@ Unit: TypeAlias = Literal["", "share", "%", "s"]  # unit of a metric: a share of
 
 UTILIZATION = "gpu/utilization"  # sampled per GPU: the only curves that no rank reports
 MAX_LABEL = 60
+REMEMBERED = 16_384  # metrics whose names are taken apart once: lists of thousands are searched at each key
 
 _RISING = re.compile(
     r"(?:^|[/_.@ -])(?:acc|accuracy|auc|auroc|bleu|dice|f1|iou|map|miou|precision|psnr|recall|reward|rouge|rouge[12l]"
@@ -47,7 +49,7 @@ class Metric:
 
     @property
     def group(self) -> str:
-        return sanitize(group_of(self.name), MAX_LABEL)
+        return _group(self.name)
 
     @property
     def held_out(self) -> bool:
@@ -58,6 +60,11 @@ class Metric:
     def rises(self) -> bool:
         """Whether more is better, as a word of its name says ("eval/f1", "top1_acc"); of others, as of losses, less."""
         return bool(_RISING.search(self.name.lower()))
+
+
+@lru_cache(REMEMBERED)
+def _group(name: str) -> str:
+    return sanitize(group_of(name), MAX_LABEL)
 
 
 def _percent(value: float | None) -> str:
@@ -98,6 +105,7 @@ KNOWN: dict[str, Metric] = {
 """In the order in which they are offered."""
 
 
+@lru_cache(REMEMBERED)
 def metric(name: str) -> Metric:
     """Returns a metric by its name in the journal, known or not."""
     return KNOWN.get(name) or Metric(name, sanitize(name, MAX_LABEL))
@@ -107,11 +115,16 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
 
 
+@lru_cache(REMEMBERED)
+def _by_group(name: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    return _natural(group_of(name)), _natural(name)
+
+
 def ordered(names: Iterable[str]) -> list[str]:
     """Returns the known metrics in their order, the loss first, then the others by group and name, 2 before 10."""
-    found = set(names)
-    known = [name for name in KNOWN if name in found]
-    return known + sorted(found - KNOWN.keys(), key=lambda name: (_natural(group_of(name)), _natural(name)))
+    names = dict.fromkeys(names)
+    known = [name for name in KNOWN if name in names]
+    return known + sorted((name for name in names if name not in KNOWN), key=_by_group)
 
 
 def grouped(names: Iterable[str], search: str = "") -> dict[str, list[str]]:
@@ -120,7 +133,8 @@ def grouped(names: Iterable[str], search: str = "") -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {"": []}
     for name in ordered(names):
         shown = metric(name)
-        if all(word in f"{name} {shown.label}".lower() for word in words):
+        text = f"{name} {shown.label}".lower() if words else ""
+        if all(word in text for word in words):
             groups.setdefault(shown.group, []).append(name)
     return groups
 

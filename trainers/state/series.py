@@ -116,6 +116,12 @@ class Series:
         """Adds the values of another series, each multiplied with `scale`."""
         if not len(other):
             return
+        if not len(self) and scale == 1:
+            # Arrays are replaced, never changed: both may have the same ones.
+            self._width, self.first_step, self.last_step = other._width, other.first_step, other.last_step
+            self._keys, self._table = other._keys, other._table
+            self._fit()
+            return
         if not len(self):
             self._width, self.first_step, self.last_step = other._width, other.first_step, other.last_step
         while self._width < other._width:

@@ -11,12 +11,15 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from trainers.state.known_metrics import grouped, metric
+from trainers.state.known_metrics import grouped, metric, ordered
 from trainers.state.text import sanitize
 from tuiapp.screens.dialog import Picker, moving_keys
 
 MANY = 16
 """With more metrics a search field is shown."""
+
+MOST = 500
+"""Metrics in the list at once: of more those that are searched for."""
 
 MAX_NAME = 60
 
@@ -36,7 +39,9 @@ class MetricList(Picker[str | None]):
         words = f"Search {len(names):,} metrics"
         search = Input(placeholder=words, id="search", max_length=MAX_NAME) if len(names) > MANY else None
         super().__init__(title, search)
-        self._names, self._drawn, self._nothing = names, drawn, nothing
+        # In order already: they are searched at each key.
+        self._names, self._drawn, self._nothing = ordered(names), drawn, nothing
+        self._places = {name: place for place, name in enumerate(self._names)}
 
     @on(OptionList.OptionSelected)
     def _take(self, event: OptionList.OptionSelected) -> None:
@@ -46,13 +51,17 @@ class MetricList(Picker[str | None]):
 
     def found(self, search: str) -> tuple[Sequence[Option], int | None]:
         options = [Option(Content(self._nothing), id="-1")] if self._nothing and not search else []
+        left = MOST
         for group, names in grouped(self._names, search).items():
-            if group:
+            if group and left > 0:
                 options.append(Option(Content.styled(group, "$text-primary"), disabled=True))
-            options += [Option(self._line(name), id=str(self._names.index(name))) for name in names]
+            options += [Option(self._line(name), id=str(self._places[name])) for name in names[: max(0, left)]]
+            left -= len(names)
+        if left < 0:
+            options.append(Option(Content(f"… {-left:,} more: search for them"), disabled=True))
         if not options:
             options.append(Option(Content("no such metric"), disabled=True))
-        chosen = str(self._names.index(self._drawn)) if self._drawn in self._names else "-1"
+        chosen = str(self._places.get(self._drawn, -1))
         ids = [option.id for option in options]
         return options, ids.index(chosen) if chosen in ids else next((n for n, one in enumerate(ids) if one), None)
 
