@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.reported import evaluation_event, step_event
 from trainers.config.run_config import RunConfig, to_toml, to_toml_values
@@ -48,7 +49,7 @@ class LiveRun:
         self.step += STEPS
 
     def _beginning(self, config: RunConfig) -> list[Event]:
-        at = {"time": self._start, "mono": 100.0}
+        at: dict[str, Any] = {"time": self._start, "mono": 100.0}
         begun = RunStarted(
             run_id=self.run.run_id, host="box", pid=1, config=to_toml_values(config), world_size=RANKS,
             steps_per_epoch=EPOCH, total_steps=1_000_000, **at,
@@ -58,7 +59,7 @@ class LiveRun:
 
     def _events(self) -> Iterator[Event]:
         second = (self.step + STEPS) / STEPS_PER_SECOND
-        at = {"time": self._start + second, "mono": 100.0 + second}
+        at: dict[str, Any] = {"time": self._start + second, "mono": 100.0 + second}
         level = math.exp(-self.step / self._rate)
         for rank in range(RANKS):
             losses = [0.1 + 2 * level + self._dice.gauss(0, 0.05) for _ in range(STEPS)]

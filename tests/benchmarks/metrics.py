@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -33,7 +34,7 @@ ROUNDS = 5
 def _events(names: list[str], steps: int, batch: int) -> Iterator[Event]:
     start = time.time() - 3600
 
-    def at(step: int) -> dict[str, float]:
+    def at(step: int) -> dict[str, Any]:
         return {"time": start + 3000 * step / steps, "mono": 100.0 + 3000 * step / steps}
 
     config = to_toml_values(RunConfig(backend="script", script="train.py", platform="cpu", devices=1))

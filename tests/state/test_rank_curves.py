@@ -114,7 +114,7 @@ def test_a_metric_that_comes_late_and_one_that_comes_now_and_then() -> None:
 
 
 def test_there_are_so_many_metrics_and_no_more() -> None:
-    many = {f"m{number}": [1.0] for number in range(MAX_CURVES + 50)}
+    many: dict[str, list[float | None]] = {f"m{number}": [1.0] for number in range(MAX_CURVES + 50)}
     curves = Curves()
     for step in (1, 2):
         curves.add(Metrics(rank=0, first_step=step, values={"loss": [2.0], **many}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
 from tuiapp.view.raster import rasterize
 from tuiapp.widgets.chart_legend import clipped_words
 
-SIZE = {"columns": 200, "rows": 20}
+SIZE: dict[str, Any] = {"columns": 200, "rows": 20}
 FALLING = [2.4 * 0.8**step + 0.02 for step in range(1000)]
 
 
