@@ -131,7 +131,7 @@ class RunTable(ScrollView, can_focus=True):
         stars: dict[RunDir | str, str],
         baseline: RunDir | None = None,
     ) -> None:
-        """Shows rows in this order, the marked runs with the letters of their places, the best with `stars` by the rows' ids.
+        """Shows rows in this order, marked runs with the letters of their places, the best with `stars` by rows' ids.
 
         `by` is the column that they are sorted by.
         """
@@ -269,6 +269,11 @@ class RunTable(ScrollView, can_focus=True):
         own = base + self.get_component_rich_style("runs--mark", partial=True)
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
+        if colored and place is not None:
+            # That of its curve.
+            dark = self.app.current_theme.dark
+            own += Style(color=series_color(place, dark=dark) if place >= 0 else BAND_COLOR)
+        segments = [Segment(mark.ljust(MARK_CELLS), own)]
         tones = {SIGNS[state_name(info)].tone for info in row.infos}
         tone = tones.pop() if len(tones) == 1 else "live" if "live" in tones else "info"
         state = self.get_component_rich_style(f"runs--{tone}", partial=True) if colored else Style()
