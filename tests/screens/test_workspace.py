@@ -120,12 +120,13 @@ async def test_the_cursors_run_is_drawn_until_others_are_marked(tmp_path: Path) 
     app = WorkspaceApp(runs)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.is_drawn(1))
-        assert app.legend.startswith(f"━ {runs[2].run_id} ")
+        # The best is on top.
+        assert app.legend.startswith(f"━ {runs[1].run_id} ")
         await pilot.press("down")
-        await until(pilot, lambda: app.legend.startswith(f"━ {runs[1].run_id} ") and app.is_drawn(1))
+        await until(pilot, lambda: app.legend.startswith(f"━ {runs[2].run_id} ") and app.is_drawn(1))
         await pilot.press("x", "down", "x", "home")
         await until(pilot, lambda: app.is_drawn(2))
-        assert app.legend.startswith(f"a ━ {runs[1].run_id}  b ━ {runs[0].run_id}")
+        assert app.legend.startswith(f"a ━ {runs[2].run_id}  b ━ {runs[0].run_id}")
 
 
 async def test_a_run_keeps_its_colour_and_is_read_once(tmp_path: Path) -> None:
