@@ -178,7 +178,7 @@ async def in_the_middle(pilot: Pilot[Any], screen: Screen[Any]) -> None:
 
 async def charted(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     """Marks all runs, and waits for their charts."""
-    await until(pilot, lambda: screen.is_mounted and bool(screen.query_one(RunTable).current))
+    await until(pilot, lambda: screen.is_mounted and bool(screen.query_one(RunTable).row))
     assert isinstance(screen, RunsScreen)
     marked = len(screen._shown)
     await press(pilot, ["x", "down"] * marked)
