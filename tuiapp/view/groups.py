@@ -106,7 +106,9 @@ class Spread:
         if not found:
             return None
         # Many times as fast as `statistics.stdev`.
-        mean, others = sum(found) / len(found), len(found) - 1
+        # Of equal values the sum would differ in its last digit.
+        mean = found[0] if min(found) == max(found) else sum(found) / len(found)
+        others = len(found) - 1
         deviation = math.sqrt(sum([(each - mean) ** 2 for each in found]) / others) if others else None
         return cls(mean, deviation, len(found))
 
