@@ -59,7 +59,7 @@ def _in_force(events: Sequence[AnyEvent]) -> tuple[dict[int, list[int]], list[in
             steps = {rank: steps.get(rank, []) for rank in range(event.world_size)}
         elif isinstance(event, Metrics) and TEST_ACCURACY in event.values:
             evaluated.append(event.last_step)
-        elif isinstance(event, Metrics):
+        elif isinstance(event, Metrics) and event.is_training:
             steps[event.rank] += range(event.first_step, event.last_step + 1)
         elif isinstance(event, Checkpoint):
             saved.append(event.step)

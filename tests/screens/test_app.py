@@ -207,6 +207,9 @@ async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: R
     async with app.run_test() as pilot:
         await ready(pilot)
         await pilot.press("ctrl+r")
+        # Another run has the devices: it is the one that is shown then.
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.click("#launch")
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
         await pilot.press("escape", "escape")
         await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))

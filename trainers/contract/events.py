@@ -24,7 +24,7 @@ import msgspec
 
 from trainers.config.machine import GpuProcess
 from trainers.contract.lines import encode_line
-from trainers.contract.metrics import HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, STEP_TIME, group_of
+from trainers.contract.metrics import BESIDE_STEPS, HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, STEP_TIME, group_of
 
 JOURNAL_SCHEMA = 2
 
@@ -155,8 +155,8 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
 
     @property
     def is_training(self) -> bool:
-        """Whether it reports training, and so how far its rank has come: not if all its metrics are held-out ones."""
-        return any(group_of(name) not in HELD_OUT for name in self.values)
+        """Whether it reports training, and so how far its rank has come: not if its metrics are held out, or late."""
+        return any(group_of(name) not in HELD_OUT and name not in BESIDE_STEPS for name in self.values)
 
     def __len__(self) -> int:
         """Its number of entries."""
