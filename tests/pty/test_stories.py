@@ -231,6 +231,7 @@ def test_replay_a_run(runs_dir: Path) -> None:
         terminal.wait("completed")
         terminal.press("home", "p")
         terminal.wait("REPLAY ×1")
+        terminal.wait(r"[1-9]\d?s of 17s")
         terminal.press(" ")
         terminal.wait("❚❚ REPLAY")
         # From its beginning, however far it had come by then.

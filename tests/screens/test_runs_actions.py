@@ -139,9 +139,10 @@ async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[
         await until(pilot, lambda: isinstance(app.screen, AboutDialog))
         await pilot.press(*"lr", "tab", *"sweep", "enter")
         await until(pilot, lambda: app.screen is app.runs_screen)
+        chosen = [*live, recorded[0].directory]
+        await until(pilot, lambda: all(read_about(run)[0].group for run in chosen))
         await pilot.press("y")
         await until(pilot, lambda: app.clipboard.count("\n") == 2)
-    chosen = [*live, recorded[0].directory]
     assert [read_about(run)[0] for run in chosen] == [About(tags=("lr",), group="sweep")] * 3
     assert read_about(recorded[1].directory)[0] == About()
     assert [take(run.commands) for run in live] == [["stop", "stop-now"]] * 2
