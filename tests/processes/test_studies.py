@@ -14,8 +14,8 @@ import pytest
 from tests.processes.harness import Watched
 from tests.waiting import wait_until
 from trainers.contract.lock import is_held
-from trainers.experiments.measured import runs_of_group
 from trainers.experiments.queue import files_of
+from trainers.experiments.study import runs_of_group
 
 TIMEOUT_S = 400
 

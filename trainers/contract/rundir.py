@@ -160,6 +160,15 @@ def default_runs_dir() -> Path:
     return user_data() / "runs"
 
 
+def find_run_dirs(runs_dir: Path) -> list[RunDir]:
+    """Returns the runs of a directory, the oldest first; none if it cannot be listed."""
+    try:
+        names = [name for name in os.listdir(runs_dir) if RUN_ID.fullmatch(name)]
+    except OSError:
+        return []
+    return [RunDir(runs_dir / name) for name in sorted(names)]
+
+
 def new_run_id(backend: str, subject: str) -> str:
     """`<UTC time>-<backend>-<subject>-<4 hex digits>`; of a file name what may stand in it."""
     # Imports all of hashlib, which those who only look at a run need not wait for.

@@ -6,7 +6,6 @@ starts in another one, hours later. It is as private as the run's directory, and
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from trainers.config.files import read_limited, write_atomically
-from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.rundir import RunDir, find_run_dirs
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -51,13 +50,18 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, float]:
-        """What the queue is sorted by."""
+        """What the queue is sorted by, before the run's name."""
         return -self.priority, self.order
 
 
 class Entry(NamedTuple):
     run: RunDir
     waiting: Waiting
+
+    @property
+    def rank(self) -> tuple[tuple[int, float], str]:
+        """What the queue is sorted by."""
+        return self.waiting.rank, self.run.run_id
 
 
 def read_waiting(file: Path) -> Waiting | None:
@@ -76,7 +80,7 @@ def write_waiting(file: Path, waiting: Waiting) -> None:
 def find_waiting(runs_dir: Path) -> list[Entry]:
     """Returns the queue: the runs of a directory that wait in it, the next one first."""
     found = [Entry(run, waiting) for run in _with(runs_dir, RunDir.waits.name) if (waiting := read_waiting(run.waits))]
-    return sorted(found, key=lambda one: (one.waiting.rank, one.run.run_id))
+    return sorted(found, key=lambda one: one.rank)
 
 
 def find_kept(runs_dir: Path) -> list[Entry]:
@@ -85,7 +89,4 @@ def find_kept(runs_dir: Path) -> list[Entry]:
 
 
 def _with(runs_dir: Path, name: str) -> Iterator[RunDir]:
-    with contextlib.suppress(OSError), os.scandir(runs_dir) as entries:
-        for entry in entries:
-            if RUN_ID.fullmatch(entry.name) and os.path.exists(f"{entry.path}/{name}"):
-                yield RunDir(Path(entry.path))
+    return (run for run in find_run_dirs(runs_dir) if os.path.exists(run.path / name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import select
 import subprocess
 import sys
 import time
@@ -63,8 +64,6 @@ class GpuWatch:
 
     def _wait(self, timeout_s: float) -> None:
         """Takes the answer if there is one within the time."""
-        import select
-
         probe = self._probe
         if probe is None or probe.stdout is None or not select.select([probe.stdout], [], [], timeout_s)[0]:
             return

@@ -19,9 +19,8 @@ from trainers.config.options import shown, suggest
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import MAX_TAG_CHARACTERS, About
 from trainers.contract.rundir import RunDir
-from trainers.experiments.measured import runs_of_group
 from trainers.experiments.queue import QueueError, add, cancel
-from trainers.experiments.study import MAX_FILE_BYTES, NAME, NAME_RULE, StudyError, studies_dir
+from trainers.experiments.study import MAX_FILE_BYTES, NAME, NAME_RULE, StudyDir, StudyError, runs_of_group, studies_dir
 
 
 class GroupStudy(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +105,7 @@ def check_name(name: str) -> str:
 
 def study_file(runs_dir: Path, name: str) -> Path:
     """Returns where a study's own file is."""
-    return studies_dir(runs_dir) / name / "study.json"
+    return StudyDir(runs_dir, name).file
 
 
 def _read(file: Path) -> GroupStudy | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.config.settings import Settings
 from trainers.contract.lock import Liveness
-from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.rundir import RunDir, find_run_dirs
 from trainers.contract.waiting import read_waiting
 from trainers.experiments.placing import Held
 from trainers.state.summary import read_config
@@ -26,10 +25,7 @@ def has_devices(run: RunDir) -> bool:
 
 def live_runs(runs_dir: Path) -> list[RunDir]:
     """Returns the runs of a directory that are live on this machine."""
-    with contextlib.suppress(OSError), os.scandir(runs_dir) as found:
-        runs = [RunDir(Path(one.path)) for one in found if RUN_ID.fullmatch(one.name)]
-        return [run for run in runs if has_devices(run)]
-    return []
+    return [run for run in find_run_dirs(runs_dir) if has_devices(run)]
 
 
 def held_by(run: RunDir) -> Held:

@@ -34,6 +34,7 @@ from trainers.experiments.queue import Outlook, files_of, has_started, has_work,
 from trainers.experiments.starter import note_started
 from trainers.experiments.sweep import keep_searches
 from trainers.experiments.transient import is_transient
+from trainers.launch.processes import module
 from trainers.state.summary import read_config, summarise
 
 TICK_S = 0.25
@@ -179,7 +180,7 @@ class Keeper:
                 again = msgspec.structs.replace(waiting, retry=waiting.retry - 1, not_before=later)
                 put(run, again)
                 self._queue.append(Entry(run, again))
-                self._queue.sort(key=lambda one: (one.waiting.rank, one.run.run_id))
+                self._queue.sort(key=lambda one: one.rank)
                 _say(f"{run.run_id} failed and is tried again")
             finally:
                 os.close(lock)
@@ -208,8 +209,7 @@ class Keeper:
     def _start(self, start: Start) -> None:
         run, waiting = start.entry
         self._queue = [one for one in self._queue if one.run != run]
-        # -P: the user's working directory must not be searched for a package called `trainers`.
-        command = [sys.executable, "-P", "-m", "trainers.experiments.starter", str(run.path), ",".join(start.gpus)]
+        command = module("trainers.experiments.starter", str(run.path), ",".join(start.gpus))
         try:
             starter = subprocess.Popen(
                 command,

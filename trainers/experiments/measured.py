@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from trainers.contract.about import read_about
 from trainers.contract.events import (
     AnyEvent,
     DeviceSample,
@@ -22,7 +19,7 @@ from trainers.contract.events import (
 )
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import DATA_WAIT, RATE, STEP_TIME, SYNC_WAIT
-from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.rundir import RunDir
 from trainers.state.curves import ALL, Curves
 from trainers.state.summary import RunInfo, summarise
 
@@ -100,16 +97,6 @@ class Measured:
     def is_whole(self) -> bool:
         """Whether its figures count: those of runs that failed or were stopped do not."""
         return self.info.status == "completed"
-
-
-def runs_of_group(runs_dir: Path, group: str) -> list[RunDir]:
-    """Returns the runs of a directory that belong to a group, the oldest first."""
-    try:
-        names = sorted(name for name in os.listdir(runs_dir) if RUN_ID.fullmatch(name))
-    except OSError:
-        return []
-    runs = [RunDir(runs_dir / name) for name in names]
-    return [run for run in runs if read_about(run)[0].group == group]
 
 
 def measure(run: RunDir) -> Measured:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +29,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import Waiting, find_kept, find_waiting, read_waiting, write_waiting
 from trainers.launch.directory import make_directory, working_directory
 from trainers.launch.prepare import prepare
+from trainers.launch.processes import apart, module, start_process
 from trainers.state.summary import RunInfo, summarise
 
 KEEPER = "trainers.experiments.keeper"
@@ -88,8 +87,9 @@ def enqueue(
     if config.launcher in ("join", "ssh"):
         message = f"{config.launcher} cannot be queued: the queue starts runs on this machine, or with slurm on others."
         raise ConfigError([Problem("launcher", message)])
-    plan = prepare(config, unused(machine or inspect_machine()))
-    run = make_directory(plan, runs_dir, machine or inspect_machine(), about or About())
+    machine = machine or inspect_machine()
+    plan = prepare(config, unused(machine))
+    run = make_directory(plan, runs_dir, machine, about or About())
     waiting = Waiting(
         order=time.time(),
         priority=priority,
@@ -101,7 +101,7 @@ def enqueue(
         devices=len(config.device_ids) or (config.devices if plan.config.platform == "cuda" else plan.config.devices),
         device_ids=plan.config.device_ids if config.device_ids else (),
         on_slurm=config.launcher == "slurm",
-        environment=dict(os.environ),
+        environment=apart(),
         directory=working_directory() or "/",
     )
     lock = run.take_lock()
@@ -221,16 +221,7 @@ def start_keeper(runs_dir: Path) -> None:
         files.bell.touch()
         if is_held(files.lock) or not has_work(runs_dir):
             return
-        with open(os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-            # -P: the user's working directory must not be searched for a package called `trainers`.
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", KEEPER, str(runs_dir.absolute())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd="/",
-            )
+        start_process(files.log, module(KEEPER, str(runs_dir.absolute())), environment=apart(), directory="/")
 
 
 def keep_alive(run: RunDir) -> None:

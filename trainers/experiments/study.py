@@ -21,7 +21,7 @@ from trainers.config.files import make_private, read_limited, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.run_config import RunConfig, build_config
 from trainers.contract.about import MAX_TAG_CHARACTERS, read_about
-from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.rundir import RunDir, find_run_dirs
 from trainers.experiments.space import Axis, read_axis
 
 if TYPE_CHECKING:
@@ -167,16 +167,18 @@ class StudyDir:
 
     def runs(self) -> list[RunDir]:
         """Returns the study's runs, the oldest first."""
-        return sorted(
-            (run for run in _all_runs(self.runs_dir) if read_about(run)[0].group == self.name),
-            key=lambda run: run.run_id,
-        )
+        return runs_of_group(self.runs_dir, self.name)
 
     def infos(self) -> list[RunInfo]:
         """As `runs`, with what is known of each."""
         from trainers.state.summary import summarise
 
         return [summarise(run) for run in self.runs()]
+
+
+def runs_of_group(runs_dir: Path, group: str) -> list[RunDir]:
+    """Returns the runs of a directory that belong to a group, the oldest first."""
+    return [run for run in find_run_dirs(runs_dir) if read_about(run)[0].group == group]
 
 
 def studies_dir(runs_dir: Path) -> Path:
@@ -244,11 +246,6 @@ def stem_of(source: str) -> str:
 def problem(text: str) -> ConfigError:
     """Returns a problem of a study that is none of a key."""
     return ConfigError([Problem("", text)])
-
-
-def _all_runs(runs_dir: Path) -> Iterator[RunDir]:
-    with contextlib.suppress(OSError), os.scandir(runs_dir) as found:
-        yield from [RunDir(Path(one.path)) for one in found if RUN_ID.fullmatch(one.name)]
 
 
 @contextlib.contextmanager

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,12 +19,14 @@ from trainers.contract import mailbox
 from trainers.contract.about import About
 from trainers.contract.lock import is_held
 from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
-from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.rundir import RunDir, find_run_dirs
+from trainers.experiments.holders import cpu_slots
 from trainers.experiments.queue import QueueError, cancel, enqueue, start_keeper
 from trainers.experiments.space import Axis, all_configs, checks_of, combinations, probes, run_name
 from trainers.experiments.study import Study, StudyDir, StudyError, find_studies, make_study, problem
 from trainers.launch.directory import working_directory
 from trainers.launch.prepare import prepare
+from trainers.launch.processes import apart, module, start_process
 from trainers.state.known_metrics import metric
 from trainers.state.objective import GUESSED_FROM, guess
 from trainers.state.summary import summarise
@@ -138,7 +138,7 @@ def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
     return msgspec.structs.replace(
         study,
         search=msgspec.structs.replace(search, parallel=min(parallel, search.trials)),
-        environment=dict(os.environ),
+        environment=apart(),
         directory=working_directory() or "/",
     )
 
@@ -158,19 +158,15 @@ def _with_objective(study: Study, runs_dir: Path) -> Study:
         return msgspec.structs.replace(study, metric=name, rises=study.rises if study.metric else metric(name).rises)
     if study.metric:
         return study
-    earlier = [info for info in map(summarise, _newest(runs_dir)) if info.config and _same_script(info.config, base)]
+    earlier = [
+        info
+        for info in map(summarise, find_run_dirs(runs_dir)[: -GUESSED_FROM - 1 : -1])
+        if info.config and _same_script(info.config, base)
+    ]
     if found := guess(earlier):
         return msgspec.structs.replace(study, metric=found.name, rises=found.rises)
     words = "name the metric that the script reports: nothing is known of it before its first run."
     raise ConfigError([Problem("--metric", words)])
-
-
-def _newest(runs_dir: Path) -> list[RunDir]:
-    try:
-        names = sorted(filter(RUN_ID.fullmatch, os.listdir(runs_dir)), reverse=True)
-    except OSError:
-        return []
-    return [RunDir(runs_dir / name) for name in names[:GUESSED_FROM]]
 
 
 def _same_script(one: RunConfig, other: RunConfig) -> bool:
@@ -182,7 +178,7 @@ def fits(config: RunConfig, machine: Machine) -> int:
     if config.launcher != "local" or (config.platform != "cpu" and machine.gpus):
         each = len(config.device_ids) or config.devices or len(machine.gpus)
         return max(1, len(machine.gpus) // max(1, each))
-    return read_settings()[0].queue_cpu_slots or max(1, len(os.sched_getaffinity(0)) // 4)
+    return cpu_slots(read_settings()[0])
 
 
 def begin_search(study: Study, runs_dir: Path, machine: Machine | None = None) -> StudyDir:
@@ -214,17 +210,9 @@ def start_search(place: StudyDir) -> None:
         if not place.is_searched() or is_held(place.lock):
             return
         study = place.read()
-        with open(os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-            # -P: the user's working directory must not be searched for a package called `trainers`.
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", SEARCH, str(place.runs_dir.absolute()), place.name],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=study.environment or None,
-                cwd=study.directory if os.path.isdir(study.directory) else "/",
-            )
+        directory = study.directory if os.path.isdir(study.directory) else "/"
+        command = module(SEARCH, str(place.runs_dir.absolute()), place.name)
+        start_process(place.log, command, environment=study.environment or None, directory=directory)
 
 
 def keep_searches(runs_dir: Path) -> bool:

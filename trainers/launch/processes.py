@@ -39,8 +39,8 @@ def start_supervisor(
     """
     process = None
     try:
-        command = _module("trainers.run.supervisor", str(run.path), *resumed)
-        process, said_before = _start_process(run.supervisor_log, command, passed, environment)
+        command = module("trainers.run.supervisor", str(run.path), *resumed)
+        process, said_before = start_process(run.supervisor_log, command, passed, environment)
         started = _wait_for_start(run, offset, process, said_before)
     except BaseException:
         # Ctrl-C, too: a run that nobody knows of must not train. Its reaper ends what it has started.
@@ -69,12 +69,12 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
 
 def start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
     """Submits a run's job to Slurm, and starts the process that waits for it; in an allocation, the job itself."""
-    command = _module("trainers.launch.slurm_job", str(run.path))
+    command = module("trainers.launch.slurm_job", str(run.path))
     if slurm.inside_allocation():
         # `salloc` gives its shell on the machine where it was typed.
         elsewhere = "SLURMD_NODENAME" not in os.environ
         first = ["srun", "--nodes=1", "--ntasks=1", "--overlap"] if elsewhere else []
-        _start_process(run.supervisor_log, [*first, *command])
+        start_process(run.supervisor_log, [*first, *command])
         return
     script = run.path / "slurm.sh"
     write_atomically(script, slurm.job_script(config, run.path, command).encode())
@@ -100,10 +100,11 @@ def watch_queue(run: RunDir) -> None:
 
 
 def _start_watch(run: RunDir, job: str, lock: int) -> None:
-    _start_process(run.supervisor_log, _module("trainers.run.slurm_queue", str(run.path), job, str(lock)), (lock,))
+    start_process(run.supervisor_log, module("trainers.run.slurm_queue", str(run.path), job, str(lock)), (lock,))
 
 
-def _module(name: str, *arguments: str) -> list[str]:
+def module(name: str, *arguments: str) -> list[str]:
+    """Returns the command that runs a module of ours."""
     # -P: the user's working directory must not be searched for a package called `trainers`.
     return [sys.executable, "-P", "-m", name, *arguments]
 
@@ -114,8 +115,8 @@ def start_agent(run: RunDir, node: int, rank: int, listener: str, log: Path) -> 
     It is `node` of their job, 0 if that is not known, and has `rank`; `log` gets what it says.
     """
     environment = {**apart(), LISTENER_VARIABLE: listener}
-    command = _module("trainers.run.node", str(run.path), str(node), str(rank))
-    process, _ = _start_process(log, command, environment=environment)
+    command = module("trainers.run.node", str(run.path), str(node), str(rank))
+    process, _ = start_process(log, command, environment=environment)
     threading.Thread(target=process.wait, name="reap-agent", daemon=True).start()
     return process
 
@@ -125,8 +126,12 @@ def apart() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in (TOKEN, SUPERVISOR)}
 
 
-def _start_process(
-    log_file: Path, command: list[str], passed: Sequence[int] = (), environment: Mapping[str, str] | None = None
+def start_process(
+    log_file: Path,
+    command: list[str],
+    passed: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+    directory: str | None = None,
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Starts a command in its own session; returns it, and the length that its log had."""
     with open(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
@@ -140,6 +145,6 @@ def _start_process(
             env=environment,
             start_new_session=True,
             # Nothing starts from a directory that was removed.
-            cwd=None if working_directory() else "/",
+            cwd=directory if directory else None if working_directory() else "/",
         )
     return process, said_before

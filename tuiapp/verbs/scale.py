@@ -19,8 +19,9 @@ from trainers.experiments.group_study import (
     free_name,
     read_study,
 )
-from trainers.experiments.measured import measure, runs_of_group
+from trainers.experiments.measured import measure
 from trainers.experiments.scaling import unit_of
+from trainers.experiments.study import runs_of_group
 from trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.measured_studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
