@@ -30,6 +30,8 @@ from tuiapp.screens.leave import _question
 from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.screens.workspace import Workspace
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.config_form import ConfigForm
 
 Build = Callable[[Path], Screen[Any] | None]
@@ -59,6 +61,9 @@ async def settle(pilot: Pilot[Any], shown: Screen[Any] | None) -> None:
         await until(pilot, lambda: shown.is_mounted)
     if isinstance(shown, CompareScreen):
         await until(pilot, lambda: is_read(shown))
+    if isinstance(shown, RunsScreen):
+        alone = shown.query_one(Workspace).has_class("-alone")
+        await until(pilot, lambda: alone or any(chart.region.area for chart in shown.query(ChartPanel)))
     await pilot.pause()
 
 
