@@ -32,6 +32,7 @@ class Exports(Shelf):
         super().export_file(name, load)
 
 
+@pytest.mark.slow
 def test_what_is_saved_and_what_is_exported() -> None:
     shelf = Exports()
     told = train(CONVNET, shelf=shelf)

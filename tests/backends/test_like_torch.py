@@ -26,7 +26,9 @@ from trainers.sources import datasets
 STEPS = 20
 
 
-@pytest.mark.parametrize(("model", "flattened"), [("mlp", (28, 28, 1)), ("net", (5, 5, 64))])
+@pytest.mark.parametrize(
+    ("model", "flattened"), [("mlp", (28, 28, 1)), pytest.param("net", (5, 5, 64), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("optimizer", mostly_slow(["sgd", "adam"], "adam"))
 def test_twenty_steps(model: str, flattened: tuple[int, int, int], optimizer: str) -> None:
     config = RunConfig(model=model, optimizer=optimizer, learning_rate=0.002, weight_decay=1e-3, schedule="linear")

@@ -22,9 +22,7 @@ from trainers.sources import user_data
     [
         ("torch-dp", 1),
         ("jax-sharding", 3),
-        ("jax-pmap", 3),
-        pytest.param("keras-jax", 3, marks=pytest.mark.slow),
-        ("mxnet-gluon", 3),
+        *(pytest.param(name, 3, marks=pytest.mark.slow) for name in ("jax-pmap", "keras-jax", "mxnet-gluon")),
     ],
 )
 @pytest.mark.parametrize("name", mostly_slow(["arrays", "mapped"], "mapped"))

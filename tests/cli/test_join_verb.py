@@ -51,6 +51,7 @@ def test_a_port_that_nobody_listens_on_is_given_up_soon(tmp_path: Path) -> None:
         process.expect(pexpect.EOF)
 
 
+@pytest.mark.slow
 def test_it_says_that_an_address_does_not_answer_and_ends_by_a_signal(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("abc\n")

@@ -106,6 +106,7 @@ WORKS = {
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("what", WORKS)
+@pytest.mark.slow
 def test_files_of_two_gigabytes_take_no_memory(tmp_path: Path, what: str) -> None:
     for name in (
         "events.jsonl",

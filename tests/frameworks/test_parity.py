@@ -78,7 +78,7 @@ Forward = Callable[[str, Shape, torch.nn.Module, Any, bool], Result]
 
 @FRAMEWORKS
 @pytest.mark.parametrize("shape", mostly_slow(SHAPES, SHAPES[1]), ids=["28x28x1", "19x25x3"])
-@pytest.mark.parametrize("name", mostly_slow(MODELS, "net", "resnet18"))
+@pytest.mark.parametrize("name", mostly_slow(MODELS, "net"))
 def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
     model = random_torch(name, shape).eval()
     x = np.random.default_rng(0).random((4, *shape), np.float32)
@@ -89,7 +89,7 @@ def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
 
 
 @FRAMEWORKS
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "convnet"])
+@pytest.mark.parametrize("name", mostly_slow([name for name in MODELS if name != "convnet"], "mlp", "net"))
 def test_training(name: str, forward: Forward) -> None:
     """With the batch's own statistics; without dropout, whose draws differ."""
     model = random_torch(name, SHAPES[0])

@@ -96,6 +96,7 @@ def test_one_is_made_used_and_removed(wheels: Path) -> None:
         remove("torch")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_installed_leaves_its_log_alone(wheels: Path) -> None:
     (wheels / "numpy-2.4.6-py3-none-any.whl").unlink()
     with pytest.raises(CreateError, match=r"No matching distribution found for numpy==2.4.6[^$]*All that it said: "):
@@ -103,6 +104,7 @@ def test_what_cannot_be_installed_leaves_its_log_alone(wheels: Path) -> None:
     assert left() == ["torch.log"]
 
 
+@pytest.mark.slow
 def test_one_without_what_ranks_need_does_not_count(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RECIPES, "torch", Recipe(("torch==2.13.0", "numpy==2.4.6"), (1, 1)))
     with pytest.raises(CreateError, match="msgspec not installed"):
@@ -129,6 +131,7 @@ def test_ctrl_c_ends_the_installer_and_leaves_nothing_behind(stuck: Path) -> Non
     assert left() == ["jax.log"]
 
 
+@pytest.mark.slow
 def test_a_killed_one_does_not_count_and_is_replaced(
     stuck: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ PAGE = ROOT / "tuiapp/manual/models.md"
         pytest.param("jax-sharding", "flax", "jax", marks=pytest.mark.slow),
         pytest.param("torch-dp", "torch", "torch", marks=pytest.mark.slow),
         pytest.param("keras-jax", "keras", "torch", marks=pytest.mark.slow),
-        ("mxnet-gluon", "mxnet", ""),
+        pytest.param("mxnet-gluon", "mxnet", "", marks=pytest.mark.slow),
     ],
 )
 def test_the_model_is_loaded_as_the_handbook_says(

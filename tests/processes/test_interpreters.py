@@ -37,6 +37,7 @@ def set_environment(framework: str, python: str) -> None:
     settings_path().write_text(f'[environments]\n{framework} = "{python}"\n')
 
 
+@pytest.mark.slow
 def test_torch_with_data_of_ones_own_and_resumed(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_DATA)
     config = RunConfig(

@@ -84,6 +84,7 @@ def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
 
 
 @ONE_AT_LEAST
+@pytest.mark.slow
 def test_a_process_that_raises(runs_dir: Path, backend: str, fault: Callable[[str], None]) -> None:
     fault("raise:0:20")
     with launched(_on(backend), runs_dir) as run:

@@ -55,6 +55,7 @@ def test_it_is_killed_and_has_all_steps(runs_dir: Path, tmp_path: Path) -> None:
             assert found == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_a_mirror_that_cannot_write_is_said_once(runs_dir: Path, tmp_path: Path) -> None:
     board = tmp_path / "board"
     config = msgspec.structs.replace(MLP, mirror=f"tensorboard:{board}", epochs=1, checkpoint_every=0, max_steps=200)

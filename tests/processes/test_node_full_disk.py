@@ -45,6 +45,7 @@ def test_a_node_whose_disk_is_full_from_the_start_is_named(runs_dir: Path, disk:
         run.wait_gone()
 
 
+@pytest.mark.slow
 def test_training_continues_on_a_node_whose_disk_fills_up(
     runs_dir: Path, disk: Disk, fake: Callable[..., None]
 ) -> None:

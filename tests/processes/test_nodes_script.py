@@ -168,6 +168,7 @@ def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, 
         assert not [line for line in run.of(LogLine) if "found no number" in line.text or "no scalar" in line.text]
 
 
+@pytest.mark.slow
 def test_processes_that_a_script_starts_on_every_node(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,

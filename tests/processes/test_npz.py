@@ -17,6 +17,7 @@ from trainers.launch import launch
 from trainers.state.summary import read_config, summarise
 
 
+@pytest.mark.slow
 def test_colour_images_of_floats_with_torch_ddp(
     runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_damaged_images_of_a_large_file_are_said_of_the_run_in_words(
         run.wait_gone()
 
 
+@pytest.mark.slow
 def test_a_rank_holds_bytes_as_bytes(runs_dir: Path, tmp_path: Path) -> None:
     x, y = np.zeros((100_000, 64, 64), np.uint8), np.arange(100_000) % 2
     np.savez_compressed(tmp_path / "large.npz", x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])

@@ -70,6 +70,7 @@ def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
         run.wait_gone()
 
 
+@pytest.mark.slow
 def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path) -> None:
     settings = ["launcher=slurm", "nodes=2", "network=lo", "platform=cpu", "devices=2", "max_steps=8"]
     program = [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), "run", "mlp"]
@@ -311,6 +312,7 @@ def test_a_preempted_run_is_followed_to_its_end(
 
 
 @pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.slow
 def test_a_run_that_loses_a_node_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None], saved: bool
 ) -> None:

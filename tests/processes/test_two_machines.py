@@ -68,6 +68,7 @@ def on_all(
         yield run
 
 
+@pytest.mark.slow
 def test_a_cut_of_some_seconds_costs_nothing(two: Machines, runs_dir: Path) -> None:
     with on_all(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0") as run:
         run.at_step(5)

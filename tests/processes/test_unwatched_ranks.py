@@ -71,6 +71,7 @@ def resume_to(run: Watched, steps: int) -> RunEnded:
     return end
 
 
+@pytest.mark.slow
 def test_supervisor_and_reaper_killed_and_resumed(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(step=0.01)
     with launched(CONFIG, runs_dir) as run:
@@ -194,6 +195,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(("backend", "max_steps"), ALL)
+@pytest.mark.slow
 def test_only_the_end_is_missing(runs_dir: Path, backend: str, max_steps: int) -> None:
     """Lost after the last checkpoint was recorded: resumed it makes no step, exports its model, and ends completed."""
     devices = 1 if backend == "torch-dp" else 2

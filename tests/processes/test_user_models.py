@@ -48,6 +48,7 @@ def test_a_run(runs_dir: Path, tmp_path: Path, backend: str, framework: str, dev
 @pytest.mark.parametrize(
     ("backend", "framework", "devices"), [BACKENDS[0], pytest.param("keras-jax", "keras", 2, marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_a_resumed_run_says_that_the_file_has_changed(
     runs_dir: Path, tmp_path: Path, backend: str, framework: str, devices: int
 ) -> None:

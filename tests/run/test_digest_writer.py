@@ -101,6 +101,7 @@ for seed in range(attempt, attempt + 10_000):
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_loses_nothing(run: RunDir) -> None:
     dice, digests = random.Random(1), 0
     for attempt in range(12):

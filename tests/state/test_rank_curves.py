@@ -174,6 +174,7 @@ def test_curves_go_on_from_a_digest(tmp_path: Path, by_rank: bool) -> None:
     assert loaded.names.keys() == straight.names.keys()
 
 
+@pytest.mark.slow
 def test_curves_of_hundreds_of_ranks_and_gpus_are_bounded_together() -> None:
     """They took 300 MB once they were full, which they were after half an hour."""
     state = RunState()
