@@ -32,14 +32,34 @@ def save(rows: Sequence[Sequence[Cell]], path: Path) -> None:
     Raises:
         OSError: the font is not installed (Debian: fonts-dejavu-core).
     """
+    # Text in a few colours: a palette makes the file a third as large, and nothing is seen of it.
+    _image(rows).quantize(128).save(path, optimize=True)
+
+
+def save_moving(screens: Sequence[tuple[Sequence[Sequence[Cell]], int]], path: Path) -> None:
+    """Write screens, each with the milliseconds it stays, as an animated GIF that begins anew.
+
+    Raises:
+        OSError: the font is not installed (Debian: fonts-dejavu-core).
+    """
+    images = [_image(rows) for rows, _ in screens]
+    # One palette for all: what stays as it is takes no room.
+    together = Image.new("RGB", (images[0].width, 2 * images[0].height))
+    together.paste(images[0])
+    together.paste(images[-1], (0, images[0].height))
+    palette = together.quantize(64)
+    first, *rest = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images)
+    first.save(path, append_images=rest, save_all=True, duration=[stays for _, stays in screens], loop=0, optimize=True)
+
+
+def _image(rows: Sequence[Sequence[Cell]]) -> Image.Image:
     fonts = ImageFont.truetype(FONT, FONT_SIZE), ImageFont.truetype(BOLD, FONT_SIZE)
     image = Image.new("RGB", (max(map(len, rows)) * WIDTH, len(rows) * HEIGHT), BACKGROUND)
     draw = ImageDraw.Draw(image)
     for row, cells in enumerate(rows):
         for column, cell in enumerate(cells):
             _draw(draw, cell, column * WIDTH, row * HEIGHT, fonts)
-    # Text in a few colours: a palette makes the file a third as large, and nothing is seen of it.
-    image.quantize(128).save(path, optimize=True)
+    return image
 
 
 def cells_of(screen: pyte.Screen) -> list[list[Cell]]:
