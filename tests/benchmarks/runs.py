@@ -1,10 +1,11 @@
 """What a list of a thousand runs costs, and comparing eight long ones: `python -m tests.benchmarks.runs`.
 
 Makes the runs in a temporary directory: each a journal of a real run's shape, of 30 kB. Timed are the list by itself,
-the command, the screen's first full table in a pty, what a look costs when nothing changed, a sort and a filter, the
-reading of eight journals of 100,000 steps of two ranks for the Compare screen, and one such run's export; then the
-share of a core that the screen takes while 20 runs of 2 ranks take 20 steps a second each: without charts, with those
-of one run, and with all 20 marked, at 120 x 40 and 200 x 60. `--live` measures that alone.
+the command and the screen's first rows and full table in a pty, each also without what an earlier list has kept, what
+a look costs when nothing changed, a sort and a filter, the reading of eight journals of 100,000 steps of two ranks for
+the Compare screen, and one such run's export; then the share of a core that the screen takes while 20 runs of 2 ranks
+take 20 steps a second each: without charts, with those of one run, and with all 20 marked, at 120 x 40 and 200 x 60.
+`--live` measures that alone.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from trainers.state.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.export import export_to
+from tuiapp.library.listed_before import SETTLED_S
 
 ROUNDS = 5
 LIVE, LIVE_S = 20, 24.0
@@ -73,26 +75,33 @@ def _show(name: str, wall: list[float], busy: list[float] | None = None) -> None
     )
 
 
-def _time_index(root: Path) -> None:
-    wall: list[float] = []
-    busy: list[float] = []
-    again: list[float] = []
-    again_busy: list[float] = []
-    for _ in range(ROUNDS):
-        index = RunIndex(root)
-        for walls, busies in ((wall, busy), (again, again_busy)):
-            began, worked = time.perf_counter(), time.process_time()
-            list(index.scan())
-            walls.append(time.perf_counter() - began)
-            busies.append(time.process_time() - worked)
-    _show("listed", wall, busy)
-    _show("looked at again, nothing changed", again, again_busy)
+def _forget(home: str) -> None:
+    """Removes what earlier lists have kept."""
+    shutil.rmtree(Path(home) / "tuiapp" / "runs", ignore_errors=True)
 
 
-def _time_command(root: Path, *arguments: str) -> None:
+def _time_index(root: Path, home: str) -> None:
+    figures: dict[str, tuple[list[float], list[float]]] = {}
+    for _ in range(ROUNDS):
+        _forget(home)
+        for names in (["listed for the first time"], ["listed", "looked at again, nothing changed"]):
+            index = RunIndex(root)
+            for name in names:
+                walls, busies = figures.setdefault(name, ([], []))
+                began, worked = time.perf_counter(), time.process_time()
+                index.read_all()
+                walls.append(time.perf_counter() - began)
+                busies.append(time.process_time() - worked)
+    for name, (walls, busies) in figures.items():
+        _show(name, walls, busies)
+
+
+def _time_command(root: Path, *arguments: str, forget: str = "") -> None:
     wall: list[float] = []
     busy: list[float] = []
     for _ in range(ROUNDS):
+        if forget:
+            _forget(forget)
         began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([*TUIAPP, "--runs-dir", str(root), *arguments], capture_output=True, check=True)
         wall.append(time.perf_counter() - began)
@@ -100,26 +109,31 @@ def _time_command(root: Path, *arguments: str) -> None:
         busy.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     if "--json" in arguments:
         json.loads(done.stdout)
-    _show(f"tuiapp {' '.join(arguments)}", wall, busy)
+    _show(f"tuiapp {' '.join(arguments)}{' for the first time' if forget else ''}", wall, busy)
 
 
 def _time_screen(root: Path, count: int, home: str) -> None:
-    wall: list[float] = []
-    busy: list[float] = []
+    walls: dict[str, list[float]] = {}
+    busies: dict[str, list[float]] = {}
     memory: list[int] = []
     environment = {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
-    for _ in range(ROUNDS):
+    for words in (" for the first time", "") * ROUNDS:
+        if words:
+            _forget(home)
         with Terminal([*TUIAPP, "--runs-dir", str(root)], environment=environment) as terminal:
             terminal.wait(r"(?s)quickstart.*\$ tuiapp run")
             process = psutil.Process(terminal.process.pid)
             terminal.wait_for_silence()
             began, worked = time.monotonic(), sum(process.cpu_times()[:2])
             terminal.press("ctrl+g")
+            terminal.wait("20261101T10")
+            walls.setdefault(f"Ctrl+G to the first rows{words}", []).append(time.monotonic() - began)
             terminal.wait(rf"{count:,} runs")
-            wall.append(time.monotonic() - began)
-            busy.append(sum(process.cpu_times()[:2]) - worked)
+            walls.setdefault(name := f"Ctrl+G to the full table{words}", []).append(time.monotonic() - began)
+            busies.setdefault(name, []).append(sum(process.cpu_times()[:2]) - worked)
             memory.append(process.memory_info().rss)
-    _show("Ctrl+G to the full table", wall, busy)
+    for name, wall in walls.items():
+        _show(name, wall, busies.get(name))
     print(f"{'':44} {max(memory) / 2**20:.0f} MiB resident")
 
 
@@ -228,12 +242,14 @@ def main() -> None:
         root = Path(home) / "runs"
         _make_runs(root, count)
         print(f"{count:,} runs")
-        _time_index(root)
+        time.sleep(SETTLED_S)
+        os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = os.environ["HOME"] = home
+        _time_index(root, home)
+        _time_command(root, "runs", forget=home)
         _time_command(root, "runs")
         _time_command(root, "runs", "--json")
         _time_command(root, "--version")
         _time_screen(root, count, home)
-        os.environ["XDG_STATE_HOME"] = os.environ["HOME"] = home
         asyncio.run(_time_keys(count))
         long = [_make_long(Path(home) / "long", number, 100_000) for number in range(8)]
         _time_reading(long)

@@ -89,4 +89,4 @@ def find_kept(runs_dir: Path) -> list[Entry]:
 
 
 def _with(runs_dir: Path, name: str) -> Iterator[RunDir]:
-    return (run for run in find_run_dirs(runs_dir) if os.path.exists(run.path / name))
+    return (run for run in find_run_dirs(runs_dir) if os.path.exists(f"{run.path}/{name}"))

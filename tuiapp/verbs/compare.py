@@ -11,7 +11,7 @@ from trainers.config.options import suggest
 from trainers.config.run_config import to_toml_values
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import join_words, plural, sanitize
-from tuiapp.library.find import list_runs
+from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.script_facts import with_facts
 from tuiapp.verbs.facts import UsageError, group_facts, list_facts
 from tuiapp.verbs.output import aligned, tell
@@ -55,7 +55,7 @@ def _groups(options: Namespace) -> list[RunGroup]:
     """Returns the groups that are asked for; raises UsageError if there is no such group."""
     if not options.groups:
         return []
-    infos = [summarise(run) for run in list_runs(runs_dir(options))]
+    infos = RunIndex(runs_dir(options)).read_all()
     known = {name: [info for info in infos if info.about.group == name] for name in {one.about.group for one in infos}}
     found = []
     for name in dict.fromkeys(options.groups):

@@ -17,7 +17,7 @@ from trainers.config.run_config import OPTIONS, to_toml_values
 from trainers.config.secrets import mask_values
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
-from trainers.experiments.queue import placed, start_keeper
+from trainers.experiments.queue import start_keeper
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
 from trainers.state.messages import describe_alone, failure_lines
 from trainers.state.objective import guess, objective_of
@@ -36,7 +36,8 @@ from trainers.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
+from tuiapp.feeds.runs_feed import RunIndex
+from tuiapp.library.find import UnknownRunError, find_run
 from tuiapp.library.liveness import keep_watched
 from tuiapp.verbs.facts import (
     UsageError,
@@ -88,13 +89,11 @@ BEST = "best"
 def list_all(options: Namespace) -> int:
     """Prints one line per run, or one JSON array."""
     directory = runs_dir(options)
-    everything = placed([summarise(run) for run in list_runs(directory)])
+    index = RunIndex(directory)
+    everything = index.read_all()
     start_keeper(directory)
-    for info in everything:
-        if info.status == "queued":
-            keep_watched(info.directory)
-    if not everything and (reason := unreadable(directory)):
-        raise UnknownRunError(reason)
+    if index.problem:
+        raise UnknownRunError(index.problem)
     words, names = " ".join(options.words), (*BY_NAME, *OPTIONS, *names_of(everything))
     if options.sort != BEST and not any(one in names for one in same_names(options.sort)):
         raise UsageError(f"runs cannot be sorted by {options.sort!r}: {unknown_name(options.sort, names)}")
