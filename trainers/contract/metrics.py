@@ -6,7 +6,7 @@ Any other name is charted, compared and exported all the same. Names are grouped
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from operator import mul
 
 LOSS = "loss"
@@ -72,10 +72,9 @@ def is_loss(name: str) -> bool:
     return rest.rpartition("/")[2] == LOSS and group not in HELD_OUT
 
 
-def loss_of(names: Iterable[str]) -> str:
+def loss_of(names: Collection[str]) -> str:
     """The loss that is trained on: `loss`, or else the first that may be it; "" without one."""
-    found = [name for name in names if is_loss(name)]
-    return LOSS if LOSS in found else next(iter(found), "")
+    return LOSS if LOSS in names else next(filter(is_loss, names), "")
 
 
 def _held_out(group: str, last: str, names: Collection[str]) -> str:

@@ -43,7 +43,7 @@ MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal h
 ALL_BUCKETS = 1 << 21  # of all curves together, at 56 bytes each, as long as no curve has the least
 SAMPLE_BUCKETS = 1024  # per curve of samples of one of the first GPUs
 VALUES_PER_BUCKET = 16  # queued per rank before they are added: in bulk they cost little
-VALUES_PER_NAME = 256  # the same, with many metrics
+VALUES_PER_NAME = 512  # the same, with many metrics
 WAITING_SAMPLES = 128
 
 MAX_CURVES = 16_384  # of all ranks and metrics: what memory allows, at the least buckets
@@ -69,7 +69,10 @@ class RankCurves:
 
     def add(self, event: Metrics) -> None:
         bounded = tuple(name for name in event.lows or () if _has_bounds(event, name))
-        self._queues.setdefault((tuple(event.values), bounded), Queue()).add(event, bounded)
+        names = tuple(event.values)
+        if (queue := self._queues.get((names, bounded))) is None:
+            queue = self._queues[names, bounded] = Queue(names, bounded)
+        queue.add(event)
         self._values += len(event) * len(event.values)
         if self._values >= self._share * max(self._most, VALUES_PER_NAME * len(self.names)):
             self._settle()

@@ -223,7 +223,7 @@ def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats 
     if not finite:
         return _join(keys, _as_buckets(values, lows, highs))
     starts = _starts(keys)
-    stops = np.append(starts[1:], len(keys))
+    stops = np.concatenate([starts[1:], [len(keys)]])
     table = np.empty((6, len(starts)))
     table[LAST] = values[stops - 1]
     table[LOW] = np.minimum.reduceat(values if lows is None else np.minimum(values, lows), starts)
@@ -268,7 +268,7 @@ def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
     )
     for row, combine in rows:
         joined[row] = combine.reduceat(table[row], starts)
-    stops = np.append(starts[1:], len(keys))
+    stops = np.concatenate([starts[1:], [len(keys)]])
     if table[COUNT].all():
         joined[LAST] = table[LAST, stops - 1]
         return keys[starts], joined

@@ -28,36 +28,36 @@ class Piece(NamedTuple):
 
 
 class Queue:
-    """Events of the same names, joined: no object per event is left, which garbage collections would visit."""
+    """Events of the same names in the same order, joined: no object per event is left, which garbage collections visit.
 
-    def __init__(self) -> None:
+    Args:
+        names: Of the values.
+        bounded: Those of them that have lows and highs.
+    """
+
+    def __init__(self, names: Iterable[str], bounded: Iterable[str]) -> None:
         self._steps, self._counts = array("q"), array("q")  # of each entry: its last step, and how many it joins
-        self._columns: dict[tuple[str, str], array[float]] = {}  # by name and side: "", "lows" or "highs"
+        self._values = {name: array("d") for name in names}
+        self._lows, self._highs = ({name: array("d") for name in bounded} for _ in range(2))
         self._given: dict[str, int] = {}  # how many of its entries each curve has
 
     def __contains__(self, name: str) -> bool:
-        return (name, "") in self._columns if name != RATE else EXAMPLES in self and STEP_TIME in self
+        return name in self._values if name != RATE else EXAMPLES in self and STEP_TIME in self
 
     @property
     def names(self) -> list[str]:
-        return [name for name, side in self._columns if not side]
+        return [*self._values]
 
-    def add(self, event: Metrics, bounded: Iterable[str]) -> None:
+    def add(self, event: Metrics) -> None:
         counts = event.counts or [1] * len(event)
         self._steps.fromlist(list(accumulate(counts, initial=event.first_step - 1))[1:])
         self._counts.fromlist(counts)
-        for name, column in event.values.items():
-            self._append((name, ""), column)
-        for side, bounds in (("lows", event.lows), ("highs", event.highs)):
-            for name in bounded:
-                self._append((name, side), (bounds or {})[name])
-
-    def _append(self, key: tuple[str, str], column: list[float | None]) -> None:
-        joined = self._columns.setdefault(key, array("d"))
-        try:
-            joined.fromlist(column)  # type: ignore[arg-type]
-        except TypeError:
-            joined.fromlist([NAN if value is None else value for value in column])
+        # Not looked up by name: an event may have thousands.
+        for joined, column in zip(self._values.values(), event.values.values(), strict=True):
+            _append(joined, column)
+        for side, bounds in ((self._lows, event.lows), (self._highs, event.highs)):
+            for name, joined in side.items():
+                _append(joined, (bounds or {})[name])
 
     def take(self, name: str) -> Piece | None:
         """Returns what a curve does not have yet; None for nothing."""
@@ -67,11 +67,14 @@ class Queue:
         self._given[name] = len(self._counts)
         steps, counts = self._steps[start:], self._counts[start:]
         if name == RATE:
-            examples, seconds = (self._columns[each, ""][start:] for each in (EXAMPLES, STEP_TIME))
+            examples, seconds = (self._values[each][start:] for each in (EXAMPLES, STEP_TIME))
             return Piece(steps, examples, None, None, counts, seconds)
-        values, lows, highs = (
-            column[start:] if (column := self._columns.get((name, side))) is not None else None
-            for side in ("", "lows", "highs")
-        )
-        assert values is not None
-        return Piece(steps, values, lows, highs)
+        lows, highs = (side[name][start:] if name in side else None for side in (self._lows, self._highs))
+        return Piece(steps, self._values[name][start:], lows, highs)
+
+
+def _append(joined: array[float], column: list[float | None]) -> None:
+    try:
+        joined.fromlist(column)  # type: ignore[arg-type]
+    except TypeError:
+        joined.fromlist([NAN if value is None else value for value in column])
