@@ -453,7 +453,7 @@ def _add_sweep(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _add_study(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    study = verbs.add_parser("study", help="what sweeps have come to: list, show, export, resume, best, stop")
+    study = verbs.add_parser("study", help="what sweeps have come to: list, show, export, resume, best, stop, rm")
     _json(study)
     _runs_dir(study, again=True)
     study.set_defaults(does="study:list_studies")
@@ -480,7 +480,10 @@ def _add_study(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     best = action("best", "save_best", "print its best run")
     best.add_argument("--save", metavar="PRESET", help="save its configuration as a preset")
     best.add_argument("--force", action="store_true", help="overwrite a preset of that name")
-    action("stop", "end_study", "end it: cancel what waits, stop what runs")
+    action("stop", "end_study", "end it: cancel what waits, stop what runs; also of tuiapp scale and shootout")
+    rm = action("rm", "delete_study", "delete it; its runs stay, as a group, unless --runs")
+    rm.add_argument("--runs", action="store_true", help="delete its runs, with all checkpoints, too")
+    rm.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
 def _describing(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from trainers.contract.events import Figures, Metrics, RunEnded, Summary
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import find_waiting
-from trainers.experiments.study import StudyDir
+from trainers.experiments.study import StudyDir, runs_of_group
 from trainers.state.summary import read_config
 
 GRID = ("--grid", "learning_rate=0.1,0.01", "--grid", "seed=0..2")
@@ -187,3 +188,61 @@ def test_studies_of_other_kinds_and_damaged_ones_are_in_nobodys_way(tuiapp: Comm
     done = tuiapp("study", "show", "by-devices")
     assert (done.code, done.err) == (2, "tuiapp: by-devices is no sweep: see it by tuiapp scale --show by-devices.\n")
     assert "cannot be read" in tuiapp("study", "stop", "damaged").err
+
+
+@pytest.mark.parametrize("kind", ["scale", "shootout", ""])
+def test_a_study_of_another_kind_and_a_group_are_stopped_as_a_whole(tuiapp: Command, runs_dir: Path, kind: str) -> None:
+    for seed in range(3):
+        tuiapp("queue", "add", "mlp", "--group", "mine", "--set", f"seed={seed}", "--hold")
+    tuiapp("queue", "add", "mlp", "--hold")
+    if kind:
+        (directory := StudyDir(runs_dir, "mine").path).mkdir(parents=True)
+        (directory / "study.json").write_text(f'{{"kind": "{kind}"}}')
+    live = find_waiting(runs_dir)[1].run
+    live.waits.unlink()
+    lock = live.take_lock()
+    assert json.loads(tuiapp("study", "stop", "mine", "--json").out) == {"study": "mine", "stopped": 3}
+    assert [read_about(one.run)[0].group for one in find_waiting(runs_dir)] == [""]
+    assert list(live.commands.iterdir()), "the one that trains is asked to stop"
+    assert tuiapp("study", "rm", "mine", "--runs", "--yes").code == 2, "it has not stopped yet"
+    os.close(lock)
+    assert json.loads(tuiapp("study", "stop", "mine", "--json").out)["stopped"] == 0
+
+
+def test_a_study_is_deleted_and_its_runs_where_that_is_asked_for(tuiapp: Command, runs_dir: Path) -> None:
+    for _ in range(2):
+        tuiapp("sweep", "mlp", *GRID, "--hold")
+    done = tuiapp("study", "rm", "mlp-1", "--yes")
+    assert (done.code, done.out) == (2, "")
+    assert "6 runs of mlp-1 wait or train. Stop it first: tuiapp study stop mlp-1" in done.err
+    tuiapp("study", "stop", "mlp-1")
+    # Tests have no terminal to be asked on.
+    assert "--yes" in tuiapp("study", "rm", "mlp-1").err
+    done = tuiapp("study", "rm", "mlp-1", "--yes")
+    assert (done.code, "deleted mlp-1; its 6 runs stay, as a group" in done.err) == (0, True)
+    assert not StudyDir(runs_dir, "mlp-1").path.exists()
+    runs = runs_of_group(runs_dir, "mlp-1")
+    assert len(runs) == 6
+    # What is left is a group: of that only the runs can go.
+    assert "add --runs" in tuiapp("study", "rm", "mlp-1", "--yes").err
+    facts = json.loads(tuiapp("study", "rm", "mlp-1", "--runs", "--yes", "--json").out)
+    assert facts == {"study": "mlp-1", "deleted": True, "runs": [run.run_id for run in runs]}
+    assert runs_of_group(runs_dir, "mlp-1") == []
+    tuiapp("study", "stop", "mlp-2")
+    assert tuiapp("study", "rm", "mlp-2", "--runs", "--yes").code == 0
+    assert [path.name for path in runs_dir.iterdir() if path.name != "studies"] == []
+    assert list((runs_dir / "studies").iterdir()) == []
+
+
+def test_what_is_no_study_is_not_deleted(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.experiments.sweep.start_search", lambda place: None)
+    tuiapp("sweep", "mlp", "--search", "seed=0..9", "--trials", "5")
+    assert "The search mlp-1 goes on. Stop it first" in tuiapp("study", "rm", "mlp-1", "--yes").err
+    for name in ("nothing", "../studies/mlp-1", "..", ""):
+        done = tuiapp("study", "rm", name, "--runs", "--yes")
+        assert (done.code, "There is no study" in done.err) == (2, True), done.err
+    damaged = StudyDir(runs_dir, "damaged")
+    damaged.path.mkdir()
+    damaged.file.write_text("{")
+    assert tuiapp("study", "rm", "damaged", "--yes").code == 0
+    assert [path.name for path in (runs_dir / "studies").iterdir()] == ["mlp-1"]

@@ -125,6 +125,8 @@ class StudyDir:
     def read(self) -> Study:
         """Raises StudyError."""
         try:
+            if not NAME.fullmatch(self.name):
+                raise FileNotFoundError
             return msgspec.json.decode(read_limited(self.file, MAX_FILE_BYTES), type=Study)
         except (FileNotFoundError, NotADirectoryError):
             known = [one.name for one in find_studies(self.runs_dir)]
@@ -132,9 +134,13 @@ class StudyDir:
             raise StudyError(f"There is no study {shown(self.name)}.{hint}") from None
         except (OSError, ValueError, RecursionError) as error:
             words = f"{self.file} cannot be read: {error}"
-            if (kind := _kind(self.file)) != SWEEP:
+            if (kind := self.kind()) != SWEEP:
                 words = f"{self.name} is no sweep: see it by tuiapp {kind} --show {self.name}."
             raise StudyError(words) from None
+
+    def kind(self) -> str:
+        """What kind of study it is, whether or not it can be read; "" if there is none."""
+        return _kind(self.file) if NAME.fullmatch(self.name) else ""
 
     def change(self, **fields: object) -> Study:
         """Changes what was asked for, whoever else does so at the same time; raises StudyError."""
@@ -194,7 +200,7 @@ def find_studies(runs_dir: Path) -> list[StudyDir]:
     except OSError:
         return []
     places = [StudyDir(runs_dir, name) for name in names]
-    return [place for place in places if _kind(place.file) == SWEEP]
+    return [place for place in places if place.kind() == SWEEP]
 
 
 class _Kind(msgspec.Struct):

@@ -23,7 +23,7 @@ from trainers.contract.rundir import RunDir, find_run_dirs
 from trainers.experiments.holders import cpu_slots
 from trainers.experiments.queue import QueueError, cancel, enqueue, start_keeper
 from trainers.experiments.space import Axis, all_configs, checks_of, combinations, probes, run_name
-from trainers.experiments.study import Study, StudyDir, StudyError, find_studies, make_study, problem
+from trainers.experiments.study import SWEEP, Study, StudyDir, StudyError, find_studies, make_study, problem
 from trainers.launch.directory import working_directory
 from trainers.launch.prepare import prepare
 from trainers.launch.processes import apart, module, start_process
@@ -224,16 +224,19 @@ def keep_searches(runs_dir: Path) -> bool:
 
 
 def stop_study(place: StudyDir) -> int:
-    """Ends a study: what waits is cancelled, what runs is asked to stop; returns how many runs. Raises StudyError."""
-    place.change(stopped=True)
-    count = 0
-    for info in place.infos():
-        if not info.is_live:
-            continue
-        count += 1
-        end_run(place.runs_dir, info.directory, place.name)
+    """Ends a study of any kind, or a group: what waits is cancelled, what runs is asked to stop.
+
+    Returns how many runs; raises StudyError.
+    """
+    kind, infos = place.kind(), place.infos()
+    if kind == SWEEP or not (kind or infos):
+        place.change(stopped=True)
+    live = [info.directory for info in infos if info.is_live]
+    # What waits first: none of them starts in the place of one that stops.
+    for run in sorted(live, key=lambda run: not run.waits.exists()):
+        end_run(place.runs_dir, run, place.name)
     start_search(place)
-    return count
+    return len(live)
 
 
 def end_run(runs_dir: Path, run: RunDir, study: str) -> None:

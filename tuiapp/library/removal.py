@@ -1,6 +1,6 @@
-"""Removes runs.
+"""Removes runs, and studies.
 
-A run's directory is first renamed to a hidden name, then deleted, so that no list ever shows half a run. The next
+A directory is first renamed to a hidden name, then deleted, so that no list ever shows half a run. The next
 removal deletes what an interrupted one left.
 """
 
@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.experiments.study import StudyDir
 from trainers.state.summary import read_only_reason
 
 _REMOVED = ".removed-"
@@ -31,21 +32,32 @@ def remove_run(run: RunDir) -> None:
     if reason := read_only_reason(run):
         raise RemovalError(f"{run.run_id} is not removed: {reason}, or remove {run.path} yourself.")
     lock = _take_lock(run)
-    hidden = run.path.with_name(f"{_REMOVED}{run.run_id}-{secrets.token_hex(4)}")
     try:
-        os.rename(run.path, hidden)
-    except OSError as error:
-        raise RemovalError(f"{run.path} cannot be removed: {error.strerror}.") from error
+        hidden = _hide(run.path)
     finally:
         if lock is not None:
             os.close(lock)
     _delete(hidden)
 
 
-def sweep_removed(runs_dir: Path) -> int:
-    """Deletes what interrupted removals left; returns the number of runs."""
+def remove_study(place: StudyDir) -> None:
+    """Removes what was asked for in a study, and a search's trials, but none of its runs; raises `RemovalError`."""
+    _delete(_hide(place.path))
+
+
+def _hide(path: Path) -> Path:
+    hidden = path.with_name(f"{_REMOVED}{path.name}-{secrets.token_hex(4)}")
     try:
-        left = [Path(entry.path) for entry in os.scandir(runs_dir) if entry.name.startswith(_REMOVED)]
+        os.rename(path, hidden)
+    except OSError as error:
+        raise RemovalError(f"{path} cannot be removed: {error.strerror}.") from error
+    return hidden
+
+
+def sweep_removed(directory: Path) -> int:
+    """Deletes what interrupted removals left in a directory; returns their number."""
+    try:
+        left = [Path(entry.path) for entry in os.scandir(directory) if entry.name.startswith(_REMOVED)]
     except OSError:
         return 0
     for path in left:

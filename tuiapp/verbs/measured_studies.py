@@ -110,7 +110,7 @@ def _words(info: RunInfo) -> list[str]:
 def interrupted(name: str, verb: str) -> int:
     """Tells what became of a study that is followed no more."""
     tell(f"the runs of {name} stay in the queue, and go on. Its table: tuiapp {verb} --show {name}")
-    tell("To take what waits out of the queue: tuiapp queue cancel RUN …, or tuiapp queue clear for all")
+    tell(f"To end it, what waits and what runs: tuiapp study stop {name}")
     return INTERRUPTED
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
 
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
@@ -12,7 +13,7 @@ from tuiapp.library.find import titled
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
-from tuiapp.verbs.sources import runs_dir, runs_of
+from tuiapp.verbs.sources import runs_of
 from tuiapp.view.run_list import title
 
 
@@ -23,33 +24,47 @@ def remove_runs(options: Namespace) -> int:
         raise RemovalError(
             "\n".join(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}" for run in live)
         )
-    if not options.yes and not _agreed(runs):
-        print("nothing was deleted", file=sys.stderr)
+    if not options.yes and not agreed(described(runs), f"Delete {plural(len(runs), 'run')} with all checkpoints?"):
         return 0
-    failed = False
+    return 0 if len(delete(runs)) == len(runs) else 1
+
+
+def delete(runs: Sequence[RunDir]) -> list[RunDir]:
+    """Deletes runs, and tells which could not be; returns those that are."""
+    deleted = []
     for run in runs:
         what = titled(run)
         try:
             remove_run(run)
         except RemovalError as error:
-            failed = True
             tell(str(error))
         else:
+            deleted.append(run)
             print(f"deleted {what}", file=sys.stderr)
-    for parent in {runs_dir(options), *(run.path.parent for run in runs)}:
+    for parent in {run.path.parent for run in runs}:
         sweep_removed(parent)
-    return 1 if failed else 0
+    return deleted
 
 
-def _agreed(runs: list[RunDir]) -> bool:
+def agreed(lines: Iterable[str], question: str) -> bool:
+    """Asks on the terminal, below some lines; tells a refusal. Raises UsageError without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("Cannot ask for confirmation without a terminal. To delete without it: --yes.")
+    for line in lines:
+        print(f"  {line}", file=sys.stderr)
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    yes = sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not yes:
+        print("nothing was deleted", file=sys.stderr)
+    return yes
+
+
+def described(runs: Iterable[RunDir]) -> Iterator[str]:
+    """A line for each run: what it is called, how it ended, how large it is."""
     for run in runs:
         info = summarise(run)
         steps = f"{format_count(info.summary.steps)} steps"
-        print(f"  {join_words([title(info), info.status, steps, _size(run)])}", file=sys.stderr)
-    print(f"Delete {plural(len(runs), 'run')} with all checkpoints? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+        yield join_words([title(info), info.status, steps, _size(run)])
 
 
 def _size(run: RunDir) -> str:

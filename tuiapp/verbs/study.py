@@ -18,8 +18,10 @@ from trainers.experiments.sweep import keep_searches, resume_grid, resume_search
 from trainers.state.summary import read_config
 from trainers.state.text import plural, sanitize
 from tuiapp.library.presets import save_preset
+from tuiapp.library.removal import RemovalError, remove_study, sweep_removed
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import aligned, tell
+from tuiapp.verbs.remove import agreed, delete, described
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.study import StudyState, draw_slice, heading, read_study_state, study_facts, trial_columns
 from tuiapp.view.table import plain_table
@@ -149,7 +151,7 @@ def save_best(options: Namespace) -> int:
 
 
 def end_study(options: Namespace) -> int:
-    """Ends a study: what waits is cancelled, what runs is asked to stop."""
+    """Ends a study of any kind, or a group: what waits is cancelled, what runs is asked to stop."""
     place = _place(options)
     count = stop_study(place)
     if options.json:
@@ -157,6 +159,37 @@ def end_study(options: Namespace) -> int:
     else:
         tell(f"{place.name} makes no more runs; stopped {plural(count, 'run')}")
     return 0
+
+
+def delete_study(options: Namespace) -> int:
+    """Deletes a study, and with --runs its runs; asks on a terminal. Nothing while it makes or has live runs."""
+    place = _place(options)
+    runs = place.runs()
+    if not place.kind():
+        if not runs:
+            place.read()
+        if not options.runs:
+            raise UsageError(f"{place.name} is no study, but a group of runs. To delete those: add --runs.")
+    live = sum(run.is_live() for run in runs)
+    if live or place.is_searched():
+        what = f"{plural(live, 'run')} of {place.name} {'wait or train' if live > 1 else 'waits or trains'}"
+        what = what if live else f"The search {place.name} goes on"
+        raise RemovalError(f"{what}. Stop it first: tuiapp study stop {place.name}")
+    doomed = runs if options.runs else []
+    stay = "" if options.runs or not runs else f"; its {plural(len(runs), 'run')} stay, as a group"
+    what = f"{place.name} and its {plural(len(runs), 'run')} with all checkpoints" if doomed else place.name
+    if not options.yes and not agreed(described(doomed), f"Delete {what}{stay}?"):
+        return 0
+    deleted = delete(doomed)
+    whole = len(deleted) == len(doomed)
+    if whole and place.kind():
+        remove_study(place)
+        sweep_removed(place.path.parent)
+    if options.json:
+        print(json.dumps({"study": place.name, "deleted": whole, "runs": [run.run_id for run in deleted]}))
+    elif whole:
+        tell(f"deleted {place.name}{stay}")
+    return 0 if whole else 1
 
 
 def _place(options: Namespace) -> StudyDir:
