@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trainers.config.environment import INTERVAL_S, INTERVAL_VARIABLE
@@ -334,15 +335,7 @@ def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _json(queue)
     _runs_dir(queue, again=True)
     queue.set_defaults(does="queue:list_queue")
-    actions = queue.add_subparsers(title="actions", metavar="ACTION")
-
-    def action(name: str, does: str, words: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = actions.add_parser(name, help=words)
-        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-        _runs_dir(parser, again=True)
-        parser.set_defaults(does=f"queue:{does}")
-        return parser
-
+    action = partial(_action, queue.add_subparsers(title="actions", metavar="ACTION"), "queue")
     action("list", "list_queue", "list what waits, the next one first (the default)")
     add = action("add", "add_runs", "queue a new run of each source; print their ids")
     add.add_argument("sources", nargs="*", metavar="PRESET|FILE|SCRIPT", help="as of tuiapp run")
@@ -457,33 +450,43 @@ def _add_study(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _json(study)
     _runs_dir(study, again=True)
     study.set_defaults(does="study:list_studies")
-    actions = study.add_subparsers(title="actions", metavar="ACTION")
-
-    def action(name: str, does: str, words: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = actions.add_parser(name, help=words)
-        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-        _runs_dir(parser, again=True)
-        parser.set_defaults(does=f"study:{does}")
-        if name != "list":
-            parser.add_argument("name", metavar="STUDY", help="a study, or a group of runs")
-        return parser
-
+    action = partial(_action, study.add_subparsers(title="actions", metavar="ACTION"), "study")
+    named = partial(action, names="a study, or a group of runs")
     action("list", "list_studies", "list them (the default)")
-    action("show", "show_study", "show its trials, the best first, and the objective against each key")
-    export = action("export", "export_study", "write its trials as a table")
+    named("show", "show_study", "show its trials, the best first, and the objective against each key")
+    export = named("export", "export_study", "write its trials as a table")
     export.add_argument("--format", choices=("csv", "json"), metavar="FORMAT", help="csv (default) or json")
     export.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
     export.add_argument("--force", action="store_true", help="overwrite FILE")
-    resume = action("resume", "resume_study", "go on: with more trials, or with what a grid lacks")
+    resume = named("resume", "resume_study", "go on: with more trials, or with what a grid lacks")
     resume.add_argument("--trials", type=arguments.count, default=0, metavar="N", help="how many more")
     resume.add_argument("--hold", action="store_true", help="of a grid: keep its runs in the queue until released")
-    best = action("best", "save_best", "print its best run")
+    best = named("best", "save_best", "print its best run")
     best.add_argument("--save", metavar="PRESET", help="save its configuration as a preset")
     best.add_argument("--force", action="store_true", help="overwrite a preset of that name")
-    action("stop", "end_study", "end it: cancel what waits, stop what runs; also of tuiapp scale and shootout")
-    rm = action("rm", "delete_study", "delete it; its runs stay, as a group, unless --runs")
+    named("stop", "end_study", "end it: cancel what waits, stop what runs; also of tuiapp scale and shootout")
+    rm = named("rm", "delete_study", "delete it; its runs stay, as a group, unless --runs")
     rm.add_argument("--runs", action="store_true", help="delete its runs, with all checkpoints, too")
     rm.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    verb: str,
+    name: str,
+    does: str,
+    words: str,
+    *,
+    names: str = "",
+) -> argparse.ArgumentParser:
+    """Adds an action of a verb, which `does` carries out; `names` says what its first argument is, if it has one."""
+    parser = actions.add_parser(name, help=words)
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    _runs_dir(parser, again=True)
+    parser.set_defaults(does=f"{verb}:{does}")
+    if names:
+        parser.add_argument("name", metavar="STUDY", help=names)
+    return parser
 
 
 def _describing(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,7 @@ def queued(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.experiments.queue.start_keeper", lambda runs_dir: None)
     for verb in ("scale", "shootout"):
         monkeypatch.setattr(f"tuiapp.verbs.{verb}.inspect_machine", lambda: machine)
-        monkeypatch.setattr(f"tuiapp.verbs.{verb}.follow", press)
+    monkeypatch.setattr("tuiapp.verbs.measured_studies.follow", press)
 
 
 def configs_of(runs_dir: Path) -> list[RunConfig]:

@@ -12,18 +12,22 @@ from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
 
+from trainers.config.machine import Machine
+from trainers.config.script import subject
 from trainers.config.settings import read_settings
 from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import read_waiting
+from trainers.experiments.group_study import GroupStudy, Planned, begin_study, check_name, free_name
 from trainers.experiments.measured import Measured, whole
 from trainers.experiments.queue import keep_alive, outlook
 from trainers.state.summary import RunInfo, summarise
-from trainers.state.text import format_duration, format_rate, join_words, sanitize
+from trainers.state.text import format_duration, format_rate, join_words, plural, sanitize
 from tuiapp.library.export import ExportError, exists, put_in_place
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.facts import wants_ascii
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.axes import LABEL_CELLS
 from tuiapp.view.chart import Chart
 from tuiapp.view.comparison import MOST
@@ -33,7 +37,6 @@ from tuiapp.view.sheet import Sheet, run_facts
 
 POLL_S = 0.5
 CHART_LINES, LEAST_COLUMNS, MOST_COLUMNS = 12, 30, 72
-INTERRUPTED = 130
 
 
 def targets(options: Namespace) -> dict[str, Path]:
@@ -62,7 +65,27 @@ def check_show(options: Namespace, verb: str) -> None:
         raise UsageError(f"tuiapp {verb} --show prints a study that is there: leave out {' and '.join(given)}.")
 
 
-def follow(runs: Sequence[RunDir], labels: Sequence[str], runs_dir: Path) -> None:
+def carry_out(
+    options: Namespace, study: GroupStudy, plans: Sequence[Planned], labels: Sequence[str], machine: Machine
+) -> str:
+    """Queues the runs of a new study, of which each round has these labels, and follows them; returns its name.
+
+    Raises KeyboardInterrupt once it has told what becomes of the study, and as `begin_study`.
+    """
+    directory, subject_name = runs_dir(options), subject(plans[0].config).removesuffix(".py")
+    name = check_name(options.name or free_name(directory, f"{study.kind}-{subject_name}"))
+    runs = begin_study(directory, name, study, plans, options.repeat, machine)
+    tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
+    try:
+        follow(runs, [*labels] * options.repeat, directory)
+    except KeyboardInterrupt:
+        tell(f"the runs of {name} stay in the queue, and go on. Its table: tuiapp {study.kind} --show {name}")
+        tell(f"To end it, what waits and what runs: tuiapp study stop {name}")
+        raise
+    return name
+
+
+def follow(runs: Sequence[RunDir], labels: Sequence[str], directory: Path) -> None:
     """Tells on stderr how the runs of a study go, until all have ended."""
     known = dict.fromkeys(runs, "")
     reason = ""
@@ -78,7 +101,7 @@ def follow(runs: Sequence[RunDir], labels: Sequence[str], runs_dir: Path) -> Non
         if not left:
             return
         if all(known[run] == "queued" for run in left):
-            why = _why(left[0], runs_dir)
+            why = _why(left[0], directory)
             # One of ours that has just ended may be named still.
             if why not in (reason, "") and not any(run.run_id in why for run in runs):
                 tell(f"not started yet: {why}")
@@ -87,9 +110,9 @@ def follow(runs: Sequence[RunDir], labels: Sequence[str], runs_dir: Path) -> Non
         time.sleep(POLL_S)
 
 
-def _why(run: RunDir, runs_dir: Path) -> str:
+def _why(run: RunDir, directory: Path) -> str:
     """Returns why a queued run waits; "" if its keeper has not looked yet."""
-    waiting, seen = read_waiting(run.waits), outlook(runs_dir).get(run.run_id)
+    waiting, seen = read_waiting(run.waits), outlook(directory).get(run.run_id)
     if waiting and waiting.held:
         return f"it is held; to let it start: tuiapp queue release {run.run_id}"
     return seen.reason if seen else ""
@@ -105,13 +128,6 @@ def _words(info: RunInfo) -> list[str]:
     summary, reason = info.summary, info.reason if info.status != "completed" else ""
     rate = f"{format_rate(summary.examples_per_second)} examples/s" if summary.examples_per_second else ""
     return [state(info), rate, format_duration(summary.seconds), reason]
-
-
-def interrupted(name: str, verb: str) -> int:
-    """Tells what became of a study that is followed no more."""
-    tell(f"the runs of {name} stay in the queue, and go on. Its table: tuiapp {verb} --show {name}")
-    tell(f"To end it, what waits and what runs: tuiapp study stop {name}")
-    return INTERRUPTED
 
 
 def print_study(

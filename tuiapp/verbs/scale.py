@@ -10,22 +10,13 @@ from trainers.config.data_files import DatasetError
 from trainers.config.datasets import find_dataset
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.run_config import RunConfig
-from trainers.config.script import subject
-from trainers.experiments.group_study import (
-    GroupStudy,
-    Planned,
-    begin_study,
-    check_name,
-    free_name,
-    read_study,
-)
+from trainers.experiments.group_study import GroupStudy, Planned, read_study
 from trainers.experiments.measured import measure
 from trainers.experiments.scaling import unit_of
 from trainers.experiments.study import runs_of_group
 from trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.measured_studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.measured_studies import carry_out, check_show, drawn, print_study, targets, write_files
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
 
@@ -34,24 +25,18 @@ VERB = "scale"
 
 def study_scaling(options: Namespace) -> int:
     """Runs a study and prints its table, or prints that of an earlier one."""
-    directory, files = runs_dir(options), targets(options)
+    files = targets(options)
     if options.show:
         check_show(options, VERB)
-        return _print(options, directory, options.show, files)
+        return _print(options, options.show, files)
     machine = inspect_machine()
     counts = options.devices or _usual_counts(machine)
     if len(counts) < 2:
         raise UsageError("One number of devices alone shows no scaling: give several, as --devices 1,2.")
     plans = [_plan(options, devices, counts[0], machine) for devices in counts]
-    name = check_name(options.name or free_name(directory, f"{VERB}-{subject(plans[0].config).removesuffix('.py')}"))
-    runs = begin_study(directory, name, GroupStudy(kind="scale", weak=options.weak), plans, options.repeat, machine)
-    tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
-    labels = [f"{plural(devices, 'device')}" for _ in range(options.repeat) for devices in counts]
-    try:
-        follow(runs, labels, directory)
-    except KeyboardInterrupt:
-        return interrupted(name, VERB)
-    return _print(options, directory, name, files)
+    labels = [plural(devices, "device") for devices in counts]
+    name = carry_out(options, GroupStudy(kind="scale", weak=options.weak), plans, labels, machine)
+    return _print(options, name, files)
 
 
 def _usual_counts(machine: Machine) -> list[int]:
@@ -92,7 +77,8 @@ def _epochs(config: RunConfig, batch: int, steps: int) -> int:
     return -(-steps // max(1, each))
 
 
-def _print(options: Namespace, directory: Path, name: str, files: dict[str, Path]) -> int:
+def _print(options: Namespace, name: str, files: dict[str, Path]) -> int:
+    directory = runs_dir(options)
     study = read_study(directory, name, VERB)
     # They need numpy.
     from tuiapp.view import figure

@@ -11,20 +11,12 @@ from trainers.config.machine import Machine, inspect_machine, unused
 from trainers.config.options import ConfigError
 from trainers.config.placement import place
 from trainers.config.run_config import RunConfig
-from trainers.config.script import subject
-from trainers.experiments.group_study import (
-    GroupStudy,
-    Planned,
-    begin_study,
-    check_name,
-    free_name,
-    read_study,
-)
+from trainers.experiments.group_study import GroupStudy, Planned, read_study
 from trainers.experiments.measured import measure
 from trainers.experiments.study import StudyError, runs_of_group
 from trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.measured_studies import check_show, drawn, follow, interrupted, print_study, targets, write_files
+from tuiapp.verbs.measured_studies import carry_out, check_show, drawn, print_study, targets, write_files
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
@@ -34,26 +26,19 @@ VERB = "shootout"
 
 def study_backends(options: Namespace) -> int:
     """Runs a shoot-out and prints its table, or prints that of an earlier one."""
-    directory, files = runs_dir(options), targets(options)
+    files = targets(options)
     if options.show:
         check_show(options, VERB)
-        return _print(options, directory, options.show, files)
+        return _print(options, options.show, files)
     machine = inspect_machine()
     plans, left_out = _plans(options, machine)
     for backend, why in left_out.items():
         tell(f"left out: {backend}: {why}")
     if not plans:
         raise StudyError("No backend can run this here.")
-    name = check_name(options.name or free_name(directory, f"{VERB}-{subject(plans[0].config)}"))
     order = [plan.config.backend for plan in plans]
-    study = GroupStudy(kind="shootout", order=order, left_out=left_out)
-    runs = begin_study(directory, name, study, plans, options.repeat, machine)
-    tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
-    try:
-        follow(runs, order * options.repeat, directory)
-    except KeyboardInterrupt:
-        return interrupted(name, VERB)
-    return _print(options, directory, name, files)
+    name = carry_out(options, GroupStudy(kind="shootout", order=order, left_out=left_out), plans, order, machine)
+    return _print(options, name, files)
 
 
 def _plans(options: Namespace, machine: Machine) -> tuple[list[Planned], dict[str, str]]:
@@ -94,7 +79,8 @@ def _devices(config: RunConfig, machine: Machine) -> int:
         return config.devices
 
 
-def _print(options: Namespace, directory: Path, name: str, files: dict[str, Path]) -> int:
+def _print(options: Namespace, name: str, files: dict[str, Path]) -> int:
+    directory = runs_dir(options)
     study = read_study(directory, name, VERB)
     # They need numpy.
     from tuiapp.view.chart import ChartOptions, build_comparison
