@@ -321,7 +321,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     report.add_argument("-o", "--output", required=True, metavar="FILE", help=target)
     report.add_argument("--force", action="store_true", help="overwrite FILE")
     _runs_dir(report, again=True)
-    report.set_defaults(does="report:write_report")
+    report.set_defaults(does="report:report_runs")
 
     rm = verbs.add_parser("rm", help="delete ended runs and their checkpoints; asks first")
     rm.add_argument("runs", nargs="+", metavar="RUN")

@@ -28,6 +28,7 @@ from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.leave import _question
 from tuiapp.screens.preset_dialogs import SavePreset
+from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.screens.workspace import Workspace
@@ -47,6 +48,7 @@ SCREENS: dict[str, Build] = {
     "devices": lambda directory: DevicesScreen(HOME, Recorded([[h.host_sample(1), h.device_sample(0, 1)]])),
     "leave": lambda directory: Choice(*_question([RUNS[0].directory.run_id])),
     "export": lambda directory: ExportDialog([h.RUN_ID]),
+    "report": lambda directory: ReportDialog("report", 2),
     "save": lambda directory: SavePreset(suggested="mine", existing=()),
 }
 

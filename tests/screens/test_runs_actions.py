@@ -14,7 +14,7 @@ from tests import interrupted
 from tests.contract.recorded import record, record_checkpoint
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
-from trainers.contract.about import About, read_about
+from trainers.contract.about import About, read_about, write_about
 from trainers.contract.mailbox import take
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
@@ -23,6 +23,7 @@ from tuiapp.library.chart_view import change_view
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
+from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.requests import OpenRun
 
 
@@ -204,6 +205,52 @@ async def test_all_marked_runs_are_exported(recorded: list[RunInfo], tmp_path: P
         await pilot.press("enter")
         await until(pilot, lambda: any("2 runs in" in note.message for note in app._notifications))
     assert {path.name for path in folder.iterdir()} == {f"{info.directory.run_id}-steps.csv" for info in recorded}
+
+
+async def test_a_report_of_the_marked_runs_is_written(
+    recorded: list[RunInfo], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report.html").touch()
+    app = RunsApp(ListLister(recorded))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        await pilot.press("x", "down", "x", "w")
+        await until(pilot, lambda: isinstance(app.screen, ReportDialog))
+        box, verdict = app.screen.query_one("#path", Input), app.screen.query_one("#verdict", Static)
+        assert box.value == "report-2.html"
+        box.value = "report.html"
+        await until(pilot, lambda: "report.html exists" in str(verdict.content))
+        box.value = "both.html"
+        await until(pilot, lambda: str(verdict.content) == f"✓ {tmp_path / 'both.html'}")
+        await pilot.press("enter")
+        place = f"2 runs: {tmp_path / 'both.html'}"
+        await until(pilot, lambda: any(place in note.message for note in app._notifications))
+    page = (tmp_path / "both.html").read_text()
+    assert all(info.directory.run_id in page for info in recorded)
+
+
+async def test_a_report_of_a_group_is_called_after_it(tmp_path: Path) -> None:
+    change_view({"sort": "started", "folded": True})
+    runs = [record(tmp_path, f"20261120T10150{n}-torch-ddp-net-3fa1", h.completed()) for n in range(2)]
+    for run in runs:
+        write_about(run, About(group="sweep/1"))
+    app = RunsApp(ListLister(list(map(summarise, runs))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 1)
+        await pilot.press("w")
+        await until(pilot, lambda: isinstance(app.screen, ReportDialog))
+        assert app.screen.query_one("#path", Input).value == "report-sweep-1.html"
+        assert app.screen.query_one("#dialog").border_title == "Report of 2 runs"
+
+
+async def test_more_runs_than_a_report_can_tell_apart(tmp_path: Path) -> None:
+    runs = [record(tmp_path, f"20261120T10150{n}-torch-ddp-net-3fa1", []) for n in range(9)]
+    app = RunsApp(ListLister([*map(summarise, runs)]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 9)
+        await pilot.press(*["x", "down"] * 9, "w")
+        await until(pilot, lambda: any("8 runs at most, not 9" in note.message for note in app._notifications))
 
 
 async def test_a_run_is_exported_for_tensorboard(

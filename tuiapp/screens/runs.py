@@ -35,6 +35,7 @@ from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, co
 from tuiapp.screens.runs_actions import (
     OVER,
     ask_export,
+    ask_report,
     confirm_delete,
     confirm_resume_all,
     confirm_stop_all,
@@ -76,7 +77,7 @@ FIRST_PICTURE_S = 0.1
 SORT_KEYS = [column.name for column in COLUMNS if column.name != "name"][:9]
 """Sort columns of the keys 1 to 9."""
 
-OF_RUNS = frozenset(("mark", "resume", "stop", "export", "about", "delete", "copy_path", "compare"))
+OF_RUNS = frozenset(("mark", "resume", "stop", "export", "report", "about", "delete", "copy_path", "compare"))
 """Actions on the marked runs, or else on the run or the group under the cursor."""
 
 OF_ONE_RUN = frozenset(("open", "replay", "clone", "baseline"))
@@ -99,6 +100,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
         Binding("C", "charts", "Charts", tooltip="Charts or not", id="runs.charts"),
         Binding("e", "export", "Export", tooltip="Export marked or this", id="runs.export", show=False),
+        Binding("w", "report", "Report", tooltip="Report marked or this", id="runs.report", show=False),
         Binding(
             "d,delete",
             "delete",
@@ -441,6 +443,12 @@ class RunsScreen(CoveredScreenFix[None]):
         """Exports the marked runs, or else the one under the cursor, after asking."""
         if chosen := self._chosen:
             await ask_export(self.app, [info.directory for info in chosen])
+
+    @work(exclusive=True, group="ask")
+    async def action_report(self) -> None:
+        """Writes a report of the marked runs, or else of what is under the cursor, after asking where."""
+        if chosen := self._chosen:
+            await ask_report(self.app, chosen)
 
     @work(exclusive=True, group="ask")
     async def action_delete(self) -> None:

@@ -1,4 +1,4 @@
-"""What is done with several listed runs at once, after asking: deleted, exported, stopped, resumed."""
+"""What is done with several listed runs at once, after asking: deleted, exported, reported, stopped, resumed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from textual.app import App
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.user_code import slug
 from trainers.contract.lock import Liveness
 from trainers.contract.rundir import RunDir
 from trainers.state.history import find_gaps
@@ -19,8 +20,10 @@ from trainers.state.text import join_words, plural
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.in_thread import in_thread
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
+from tuiapp.library.report_files import MOST, write_report
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
+from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.run_control import Resumer, send, tell
 from tuiapp.terminal.patience import patiently
 from tuiapp.view.run_list import title
@@ -184,3 +187,26 @@ async def ask_export(app: App[Any], runs: Sequence[RunDir]) -> None:
         where = first if len(runs) == 1 else f"{len(runs)} runs in {first.parent}"
         words = f"{plural(rows, 'row')}: {where}{missing}"
         tell(app, words, "warning" if missing else "information", title="Exported")
+
+
+async def ask_report(app: App[Any], infos: Sequence[RunInfo]) -> None:
+    """Writes a report of runs, after asking where; must run in a worker."""
+    if len(infos) > MOST:
+        app.notify(f"A report has {MOST} runs at most, not {len(infos)}: mark fewer (x).", severity="warning")
+        return
+    group = infos[0].about.group
+    name = "report"
+    if len(infos) == 1:
+        name = infos[0].directory.run_id
+    elif group and all(info.about.group == group for info in infos):
+        name = f"report-{slug(group)}"
+    path = await app.push_screen_wait(ReportDialog(name, len(infos)))
+    if path is None:
+        return
+    app.notify("Writing the report…")
+    try:
+        await asyncio.to_thread(write_report, path, [info.directory for info in infos])
+    except ExportError as error:
+        tell(app, str(error), "error", title="Not written")
+    else:
+        tell(app, f"{plural(len(infos), 'run')}: {path.absolute()}", "information", title="Report")

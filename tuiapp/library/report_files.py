@@ -1,0 +1,63 @@
+"""Writes a report: one HTML page, or Markdown with its figures beside it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainers.contract.rundir import RunDir
+from tuiapp.library.export import ExportError, exists, other_file, put_in_place
+from tuiapp.view.figure import DASHES
+
+FORMATS = (".html", ".md")
+MOST = len(DASHES)
+"""Of runs: the curves of more cannot be told apart."""
+
+
+def check_report(path: Path, count: int, *, force: bool) -> None:
+    """Raises `ExportError` if a report of so many runs cannot be written to `path`."""
+    if count > MOST:
+        raise ExportError(f"A report has {MOST} runs at most, not {count}: more curves cannot be told apart.")
+    if path.suffix.lower() not in FORMATS:
+        raise ExportError(f"{path.name}: a report's name must end in {' or '.join(FORMATS)}.")
+    if not path.parent.is_dir():
+        raise ExportError(f"The directory {path.parent} does not exist.")
+    if path.exists() and not path.is_file():
+        raise ExportError(f"{path} is not a regular file.")
+    if path.exists() and not force:
+        raise ExportError(exists(path))
+
+
+def write_report(path: Path, runs: Sequence[RunDir], *, force: bool = False) -> None:
+    """Writes the page, and for Markdown its figures; raises `ExportError` if it cannot."""
+    check_report(path, len(runs), force=force)
+    # They import numpy, which a wrong name need not wait for.
+    from tuiapp.library.report import figures, read_runs
+    from tuiapp.library.report_html import to_html
+    from tuiapp.library.report_markdown import to_markdown
+
+    read = read_runs(runs)
+    for run in read:
+        if not run.info.is_readable:
+            raise ExportError(f"{run.run_id} cannot be reported: {run.info.problem}")
+    written = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    if path.suffix.lower() == ".html":
+        with put_in_place(path, force=force) as temporary:
+            temporary.write_text(to_html(read, written), encoding="utf-8")
+        return
+    beside = path.with_name(f"{path.stem}-figures")
+    if beside.exists() and (not beside.is_dir() or not force):
+        raise ExportError(exists(beside))
+    if other := other_file(beside, ".svg"):
+        raise ExportError(f"{beside} has other files than a report's figures, such as {other}: choose another name.")
+    pictures = figures(read, standalone=True)
+    names = [f"{number:02}-{re.sub(r'[^A-Za-z0-9]+', '-', name)[:60]}.svg" for number, (name, _) in enumerate(pictures)]
+    with put_in_place(beside, force=force) as temporary:
+        temporary.mkdir()
+        for name, (_, picture) in zip(names, pictures, strict=True):
+            (temporary / name).write_text(picture, encoding="utf-8")
+    metrics = [(metric, f"{beside.name}/{name}") for name, (metric, _) in zip(names, pictures, strict=True)]
+    with put_in_place(path, force=force) as temporary:
+        temporary.write_text(to_markdown(read, written, metrics), encoding="utf-8")
