@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import TextContent
 
 from tests import interrupted
@@ -72,6 +76,29 @@ async def test_a_launch_is_checked_as_on_the_command_line(tmp_path: Path) -> Non
         assert failed
         assert "is no preset, file or script" in text
     assert find_waiting(directory) == []
+
+
+@pytest.mark.parametrize("may_launch", [False, True])
+async def test_a_client_that_starts_it_as_a_process(tmp_path: Path, runs: Sequence[RunDir], may_launch: bool) -> None:
+    words = ["-P", "-m", "tuiapp", "mcp", "--runs-dir", str(tmp_path / "runs"), *["--allow-launch"] * may_launch]
+    started = StdioServerParameters(command=sys.executable, args=words, env={**os.environ}, cwd=tmp_path)
+    before = set(psutil.Process().children())
+    with (tmp_path / "stderr").open("w+") as errors:
+        async with Client(stdio_client(started, errors)) as client:
+            (server,) = set(psutil.Process().children()) - before
+            tools = (await client.list_tools()).tools
+            assert sorted(tool.name for tool in tools) == sorted(READING + CHANGING * may_launch)
+            failed, text = await call(client, "list_runs")
+            assert (failed, [one["run"] for one in json.loads(text)]) == (False, [FIRST, SECOND])
+            failed, text = await call(client, "metrics", run=FIRST, names=["loss"])
+            assert not failed
+            assert json.loads(text)["metrics"]["loss"]["last"] is not None
+            # One that stops what is over changes nothing.
+            failed, text = await call(client, "stop", run=FIRST)
+            assert (failed, "is not running" in text) == (True, may_launch), text
+        errors.seek(0)
+        assert "Traceback" not in errors.read()
+    server.wait(30)
 
 
 def test_a_line_for_each_metric(tuiapp: Any, tmp_path: Path, runs: Sequence[RunDir]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INSTRUCTIONS = """\
 tuiapp launches and records training runs on this machine. A run is named by its id, a unique prefix of it, "latest", or
 its name. Begin with list_runs; metrics gives curves reduced to a few points. Configuration keys and their values are
-those of `tuiapp run --set KEY=VALUE`; list_keys has them."""
+those of `tuiapp run --set KEY=VALUE`; a wrong one is answered with what is allowed."""
 
 MOST_RUNS, MOST_POINTS = 200, 500
 
