@@ -5,23 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Event
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import Button, Static
 
 from tests import histories as h
 from tests import interrupted
-from tests.contract.recorded import record_checkpoint
+from tests.contract.recorded import CONFIG, record_checkpoint
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.state.test_script_runs import ended, started
+from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, StopRequested
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError, Resumed
 from tuiapp.screens.confirm import Choice
+from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.option_field import OptionField
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.run_header import RunHeader
 
@@ -49,7 +53,15 @@ async def told(pilot: Pilot[None], run: RunDir) -> list[mailbox.Command]:
 
 
 async def asked(pilot: Pilot[None]) -> None:
-    await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+    await until(pilot, lambda: isinstance(pilot.app.screen, Choice | ResumeDialog))
+    await pilot.pause()
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Has what a resume asks for."""
+    (tmp_path / "run.toml").write_text(to_toml(CONFIG))
+    return tmp_path
 
 
 async def test_stop_asks_and_writes_into_the_mailbox(tmp_path: Path) -> None:
@@ -162,18 +174,19 @@ async def test_what_goes_wrong_with_a_checkpoint_is_in_the_strip(severity: str) 
 
 
 @pytest.mark.parametrize("before", ["stopped", "failed", "lost"])
-async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, before: str) -> None:
+async def test_a_run_that_is_over_goes_on_in_the_same_screen(run_dir: Path, before: str) -> None:
     begun = Event()
     resumed: list[RunDir] = []
 
-    def resumer(run: RunDir) -> Resumed:
+    def resumer(run: RunDir, config: RunConfig | None) -> Resumed:
         resumed.append(run)
+        assert config is None
         assert begun.wait(60)
         return Resumed(2, 72, ["step-00000080 is damaged; resuming from step-00000072"], 0)
 
     events: list[AnyEvent] = interrupted.stopped()[:-1]
     events += {"stopped": interrupted.stopped()[-1:], "failed": interrupted.failed()[-3:], "lost": []}[before]
-    app = RunApp(events, path=tmp_path, now=62.0, resumer=resumer)
+    app = RunApp(events, path=run_dir, now=62.0, resumer=resumer)
     async with app.run_test(size=LARGE, notifications=True) as pilot:
         await settled(pilot, app)
         app.feed.lost = before == "lost"
@@ -200,11 +213,11 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, bef
         await until(pilot, lambda: "STOPPED" in str(app.run_screen.query_one(RunHeader).render()))
 
 
-async def test_resuming_can_be_called_off() -> None:
-    app = RunApp(interrupted.stopped(), resumer=lambda run: pytest.fail("nobody wanted that"))
+async def test_resuming_can_be_called_off(run_dir: Path) -> None:
+    app = RunApp(interrupted.stopped(), path=run_dir, resumer=lambda run, config: pytest.fail("nobody wanted that"))
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
-        for keys in (["escape"], ["right", "enter"]):
+        for keys in (["escape"], ["shift+tab", "enter"]):
             await pilot.press("u")
             await asked(pilot)
             await pilot.press(*keys)
@@ -212,11 +225,11 @@ async def test_resuming_can_be_called_off() -> None:
         assert "u" in offered(app)
 
 
-async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -> None:
-    def resumer(run: RunDir) -> Resumed:
+async def test_a_run_that_cannot_be_resumed_says_why_and_stays(run_dir: Path) -> None:
+    def resumer(run: RunDir, config: RunConfig | None) -> Resumed:
         raise LaunchError(f"{run.run_id} cannot be resumed: there is [/] no usable checkpoint.")
 
-    app = RunApp(interrupted.stopped(), resumer=resumer)
+    app = RunApp(interrupted.stopped(), path=run_dir, resumer=resumer)
     async with app.run_test(size=LARGE, notifications=True) as pilot:
         await settled(pilot, app)
         await pilot.press("u")
@@ -228,9 +241,9 @@ async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("saved", [True, False])
-async def test_a_run_lost_before_its_journal_held_a_checkpoint(tmp_path: Path, saved: bool) -> None:
+async def test_a_run_lost_before_its_journal_held_a_checkpoint(run_dir: Path, saved: bool) -> None:
     """What lies on the disk decides."""
-    app = RunApp(h.running(last_step=20), path=tmp_path)
+    app = RunApp(h.running(last_step=20), path=run_dir)
     if saved:
         for step in (58, 29):
             record_checkpoint(app.run_dir, step)
@@ -242,7 +255,7 @@ async def test_a_run_lost_before_its_journal_held_a_checkpoint(tmp_path: Path, s
         if saved:
             await asked(pilot)
             words = " ".join(str(each.render()) for each in app.screen.query(Static))
-            assert "continues from step 29, with the same configuration." in words
+            assert "from step 29 to 290" in words
         else:
             await until(pilot, lambda: "This run has no checkpoint to resume from." in said(app))
 
@@ -263,10 +276,13 @@ async def test_fewer_ranks_than_before() -> None:
 async def test_a_script_is_stopped_by_sigterm_and_started_again(tmp_path: Path) -> None:
     resumed: list[RunDir] = []
 
-    def resumer(run: RunDir) -> Resumed:
+    def resumer(run: RunDir, config: RunConfig | None) -> Resumed:
         resumed.append(run)
         return Resumed(2, 0, [], 0)
 
+    script = tmp_path / "train.py"
+    script.touch()
+    (tmp_path / "run.toml").write_text(to_toml(RunConfig(backend="script", script=str(script), platform="cpu")))
     app = RunApp([started()], path=tmp_path, resumer=resumer)
     app.run_dir.commands.mkdir()
     async with app.run_test(size=LARGE, notifications=True) as pilot:
@@ -284,5 +300,35 @@ async def test_a_script_is_stopped_by_sigterm_and_started_again(tmp_path: Path) 
         await asked(pilot)
         words = "\n".join(str(line.content) for line in app.screen.query(Static))
         assert "TUIAPP_RESUME=1" in words
-        await pilot.click("#resume")
+        await pilot.click("#accept")
         await until(pilot, lambda: resumed == [app.run_dir])
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_a_completed_run_is_trained_further_with_other_keys(run_dir: Path, size: tuple[int, int]) -> None:
+    wanted: list[RunConfig | None] = []
+
+    def resumer(run: RunDir, config: RunConfig | None) -> Resumed:
+        wanted.append(config)
+        return Resumed(2, 290, [], 0)
+
+    app = RunApp([*h.completed()[:-1], h.checkpoint(290, 17), h.completed()[-1]], path=run_dir, resumer=resumer)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await settled(pilot, app)
+        await until(pilot, lambda: "u" in offered(app))
+        await pilot.press("u")
+        await asked(pilot)
+        dialog = app.screen
+        fields = {field.option.key: field for field in dialog.query(OptionField)}
+        assert not fields.keys() & {"backend", "model", "optimizer", "seed", "global_batch_size"}
+        assert (fields["epochs"].text, fields["epochs"].changed) == ("20", True)
+        verdict, accept = dialog.query_one("#verdict", Static), dialog.query_one("#accept", Button)
+        assert str(verdict.content) == "from step 290 to 580"
+        assert accept.region.bottom <= size[1]
+        # It is selected: what is typed replaces it.
+        await pilot.press("8", "enter")
+        assert str(verdict.content) == "✗ It has made all its 232 steps: enter more epochs."
+        assert (app.screen, accept.disabled) == (dialog, True)
+        await pilot.press("backspace", "1", "1", "down", "down", *"0.5", "enter")
+        await until(pilot, lambda: len(wanted) == 1)
+    assert wanted == [msgspec.structs.replace(CONFIG, epochs=11, learning_rate=0.5)]

@@ -14,6 +14,7 @@ from tests import interrupted
 from tests.contract.recorded import record, record_checkpoint
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
+from trainers.config.run_config import RunConfig
 from trainers.contract.about import About, read_about, write_about
 from trainers.contract.mailbox import take
 from trainers.contract.rundir import RunDir
@@ -25,10 +26,11 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.requests import OpenRun
+from tuiapp.screens.resume_dialog import ResumeDialog
 
 
 async def answered(pilot: Pilot[None], answer: str) -> None:
-    await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+    await until(pilot, lambda: isinstance(pilot.app.screen, Choice | ResumeDialog))
     await pilot.pause()
     await pilot.click(f"#{answer}")
 
@@ -46,7 +48,7 @@ def recorded(tmp_path: Path) -> list[RunInfo]:
 async def test_a_run_is_resumed_and_shown(recorded: list[RunInfo]) -> None:
     resumed: list[RunDir] = []
 
-    def resume(run: RunDir) -> Resumed:
+    def resume(run: RunDir, config: RunConfig | None) -> Resumed:
         resumed.append(run)
         return Resumed(2, 58, [], 0)
 
@@ -54,21 +56,21 @@ async def test_a_run_is_resumed_and_shown(recorded: list[RunInfo]) -> None:
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 2)
         await pilot.press("u")
-        await answered(pilot, "resume")
+        await answered(pilot, "accept")
         await until(pilot, lambda: bool(app.asked))
         assert resumed == [recorded[0].directory]
         assert app.asked == [OpenRun(recorded[0].directory)]
 
 
 async def test_a_run_that_cannot_be_resumed_says_why(recorded: list[RunInfo]) -> None:
-    def resume(run: RunDir) -> Resumed:
+    def resume(run: RunDir, config: RunConfig | None) -> Resumed:
         raise OSError("the disk is \x1b[31mfull")
 
     app = RunsApp(ListLister(recorded), resumer=resume)
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 2)
         await pilot.press("u")
-        await answered(pilot, "resume")
+        await answered(pilot, "accept")
         await until(pilot, lambda: any("the disk is full" in note.message for note in app._notifications))
         assert app.asked == []
 
@@ -111,7 +113,7 @@ async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[
     locks = [run.take_lock() for run in live]
     again: list[RunDir] = []
 
-    def resume(run: RunDir) -> Resumed:
+    def resume(run: RunDir, config: RunConfig | None) -> Resumed:
         again.append(run)
         return Resumed(2, 58, [], 0)
 

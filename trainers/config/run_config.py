@@ -267,6 +267,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 OPTIONS = declared(RunConfig)
 
+KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size")
+"""Keys that a resumed run keeps: its checkpoints fit no others. All other keys may change with a resume."""
+
 
 def get_option(key: str) -> Option:
     """The option of that name; raises ConfigError, with the nearest name, if there is none."""

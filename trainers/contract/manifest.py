@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.config.files import read_limited
-from trainers.config.run_config import RunConfig
+from trainers.config.run_config import KEPT, RunConfig
 from trainers.contract.evaluations import Evaluated, extremes
 
 CHECKPOINT_SCHEMA = 1
@@ -143,7 +143,7 @@ def best_saved(directory: Path) -> Evaluated:
 
 def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
     """Why a run with this configuration cannot resume from a checkpoint, or ""."""
-    for key in ("backend", "model", "optimizer", "seed", "global_batch_size"):
+    for key in KEPT:
         was, wanted = getattr(manifest, key), getattr(config, key)
         if was != wanted:
             return f"was made with {key} = {was}, not {wanted}: start a new run for that"

@@ -28,7 +28,7 @@ from trainers.launch.errors import LaunchError
 from trainers.launch.prepare import prepare
 from trainers.launch.processes import start_job, start_supervisor
 from trainers.state.history import find_gaps
-from trainers.state.resume_point import ResumePoint, first_usable, has_more, resume_points
+from trainers.state.resume_point import ResumePoint, doubled, first_usable, has_more, resume_points
 from trainers.state.summary import last_attempt, read_config, read_only_reason, summarise
 
 
@@ -85,7 +85,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         if not (BACKENDS[launched.backend].builtin and BACKENDS[plan.config.backend].builtin):
             if launched.backend != plan.config.backend:
                 raise CheckpointError(f"it is a run of backend {launched.backend}: start a new run for another")
-            return _restart(run, lock, status, plan, before)
+            return _restart(run, lock, status, plan, before, changed=config not in (None, launched))
         config, data = plan.config, plan.data
         found, problems = list_checkpoints(run.checkpoints)
         point, notes = first_usable(resume_points(run.journal, found), problems, config, data.classes)
@@ -99,9 +99,8 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     except OSError as error:
         raise LaunchError(f"Cannot read {run.config}: {error.strerror}.") from error
     if not has_more(step, plan.total_steps, status):
-        limited = step == config.max_steps
-        more = f"max_steps={2 * config.max_steps}" if limited else f"epochs={2 * config.epochs}"
-        more = f"tuiapp run --resume {run.run_id} --set {more}"
+        key, value = doubled(config, step)
+        more = f"tuiapp run --resume {run.run_id} --set {key}={value}"
         raise LaunchError(f"{run.run_id} has finished its {plan.total_steps:,} steps. To train further: {more}")
     newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
     if newer and point.covered and not notes:
@@ -115,10 +114,11 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     return Resumed(attempt, step, [*notes, *gap], offset)
 
 
-def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes) -> Resumed:
-    """Starts a script again, which loads what it has saved itself."""
-    if status == "completed":
-        raise LaunchError(f"{run.run_id} is complete. To run the script anew: tuiapp run --like {run.run_id}")
+def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes, *, changed: bool) -> Resumed:
+    """Starts a script again, which loads what it has saved itself; one that has completed, only with a change."""
+    if status == "completed" and not changed:
+        further = f"To train it further, change its arguments: tuiapp run --resume {run.run_id} -- ARGUMENTS."
+        raise LaunchError(f"{run.run_id} is complete. {further} To run it anew: tuiapp run --like {run.run_id}")
     with contextlib.suppress(OSError):
         # A full disk does not keep it from starting again.
         keep_code(run, plan.config, last_attempt(run) + 1)

@@ -125,6 +125,12 @@ def first_usable(
     raise CheckpointError(f"there is no usable checkpoint{': ' + reasons if reasons else ''}")
 
 
+def doubled(config: RunConfig, step: int) -> tuple[str, int]:
+    """The key by which a run that has finished at a step is to be trained further, and twice its value."""
+    key = "max_steps" if step == config.max_steps else "epochs"
+    return key, 2 * int(getattr(config, key))
+
+
 def has_more(step: int, total_steps: int, status: str) -> bool:
     """Whether a finished run has anything left to do after a checkpoint: steps, or else export and its end."""
     return step < total_steps or (step == total_steps and status in ("lost", "failed"))

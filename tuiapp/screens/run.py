@@ -102,7 +102,7 @@ CHART_KEYS: list[BindingType] = [
 RUN_KEYS: list[BindingType] = [
     Binding("s", "stop", "Stop", tooltip="Stop the run", id="run.stop"),
     Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
-    Binding("u", "resume", "Resume", tooltip="Resume the run", id="run.resume"),
+    Binding("u", "resume", "Resume", tooltip="Resume, train longer", id="run.resume"),
     Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
     Binding("x", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
     Binding("a", "again", "Again", tooltip="Fill the form with it", id="run.again"),
@@ -259,7 +259,7 @@ class RunScreen(CoveredScreenFix[None]):
         state, now = self.state, self._reader.now
         if "run" in topics:
             self._notice_attempt()
-            if (offered := (state.is_live, state.status == "queued", state.can_resume)) != self._offered:
+            if (offered := (state.is_live, state.status == "queued", not state.no_resume)) != self._offered:
                 self._offered = offered
                 self.refresh_bindings()
             self.query_one(RunHeader).show(state, now)
@@ -404,7 +404,7 @@ class RunScreen(CoveredScreenFix[None]):
         if action in ("export", "compare", "again"):
             return not self.state.is_live
         if action == "resume":
-            return self.state.can_resume and not self._resuming
+            return not self.state.no_resume and not self._resuming
         return True
 
     def action_replay(self, what: str) -> None:
@@ -475,6 +475,7 @@ class RunScreen(CoveredScreenFix[None]):
                 self.run,
                 self._title,
                 self._resumer,
+                state.status,
                 state.resume_step,
                 state.step,
                 self._begin_to_resume,
@@ -485,6 +486,6 @@ class RunScreen(CoveredScreenFix[None]):
             self.refresh_bindings()
 
     def _begin_to_resume(self) -> bool:
-        self._resuming = self.state.can_resume
+        self._resuming = not self.state.no_resume
         self.refresh_bindings()
         return self._resuming

@@ -95,7 +95,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("x", "mark", "Mark", tooltip="Mark or unmark", id="runs.mark"),
         Binding("c", "compare", "Compare", tooltip="Compare marked runs", id="runs.compare"),
         Binding("n", "clone", "Clone", tooltip="Clone this to the form", id="runs.clone"),
-        Binding("u", "resume", "Resume", tooltip="Resume marked or this", id="runs.resume"),
+        Binding("u", "resume", "Resume", tooltip="Resume, train longer", id="runs.resume"),
         Binding("s", "stop", "Stop", tooltip="Stop marked or this", id="runs.stop"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
         Binding("C", "charts", "Charts", tooltip="Charts or not", id="runs.charts"),
@@ -425,8 +425,8 @@ class RunsScreen(CoveredScreenFix[None]):
                 self._lister.poll_now()
             return
         (info,) = self._chosen
-        run, done = info.directory, info.summary.steps
-        if await confirm_resume(self.app, run, title(info), self._resumer, None, done, script=is_script(info)):
+        run, done, script = info.directory, info.summary.steps, is_script(info)
+        if await confirm_resume(self.app, run, title(info), self._resumer, info.status, None, done, script=script):
             self.post_message(OpenRun(run))
 
     @property
@@ -616,7 +616,7 @@ def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: s
 
 def _allows(info: RunInfo, action: str) -> bool:
     if action == "resume":
-        return info.status in OVER and info.config is not None
+        return info.status in (*OVER, "completed") and info.config is not None
     if action == "stop":
         return info.is_live
     if action == "clone":

@@ -107,7 +107,7 @@ async def confirm_resume_all(app: App[Any], infos: Sequence[RunInfo], resumer: R
     resumed = 0
     for info in able:
         try:
-            notes = (await asyncio.to_thread(resumer, info.directory)).notes
+            notes = (await asyncio.to_thread(resumer, info.directory, None)).notes
         except Exception as error:  # Shown to the user; the run is unchanged.
             tell(app, f"{title(info)}: {error or repr(error)}", "error", title="Not resumed")
         else:
