@@ -115,14 +115,40 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: 
         assert mailbox.take(app.run_dir.commands) == []
 
 
-async def test_an_ended_run_is_not_offered_to_be_stopped() -> None:
-    app = RunApp(h.completed())
-    async with app.run_test(size=LARGE) as pilot:
+REFUSED = {
+    "live": {
+        "u": "The run has not ended. To end it: s.",
+        "x": "The run has not ended. To compare it meanwhile: g, then x and c.",
+        "space": "Only a replay is steered. To replay a run: g, then p.",
+        "minus": "All of it is in sight. + zooms in.",
+        "left": "All of it is in sight. + zooms in, v reads values.",
+        "d": "There is no alert.",
+        "7": "No predictions were reported.",
+    },
+    "ended": {
+        "s": "The run has ended: there is nothing to stop.",
+        "c": "The run has ended: there is nothing to save.",
+        "u": "The run saved no checkpoint to go on from. To run it again: a.",
+    },
+}
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("state", REFUSED)
+async def test_a_key_that_cannot_be_used_says_why(state: str, size: tuple[int, int]) -> None:
+    app = RunApp(h.running() if state == "live" else h.completed())
+    async with app.run_test(size=size, notifications=True) as pilot:
         await settled(pilot, app)
-        await until(pilot, lambda: "s" not in app.run_screen.active_bindings)
-        await pilot.press("s")
-        await pilot.pause()
+        await until(pilot, lambda: ("s" in app.run_screen.active_bindings) == (state == "live"))
+        for key, why in REFUSED[state].items():
+            await pilot.press(key)
+            await until(pilot, lambda why=why: why in said(app).splitlines())  # type: ignore[misc]
         assert app.screen is app.run_screen
+        # Where a text is typed they are characters.
+        app.clear_notifications()
+        await pilot.press("slash", "s", "u")
+        await until(pilot, lambda: app.run_screen.query_one(LogView).pattern == "su")
+        assert said(app) == ""
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])

@@ -75,6 +75,26 @@ async def test_a_run_that_cannot_be_resumed_says_why(recorded: list[RunInfo]) ->
         assert app.asked == []
 
 
+async def test_a_key_that_cannot_be_used_says_why(recorded: list[RunInfo]) -> None:
+    run = recorded[1].directory
+    lock = run.take_lock()
+    app = RunsApp(ListLister([summarise(run), recorded[0]]))
+    told = {
+        "u": "It has not ended: there is nothing to resume.",
+        "d": "It has not ended. Stop it first: s.",
+        "X": "No run is marked. x marks one.",
+        "h": "Only runs that wait in the queue can be held or moved.",
+    }
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: len(app.rows) == 2 and app.states[0] == "running")
+        for key, why in told.items():
+            await pilot.press(key)
+            await until(pilot, lambda why=why: why in {note.message for note in app._notifications})  # type: ignore[misc]
+        await pilot.press("down", "s")
+        await until(pilot, lambda: any("nothing to stop" in note.message for note in app._notifications))
+    os.close(lock)
+
+
 async def test_runs_are_deleted_once_that_is_said(recorded: list[RunInfo]) -> None:
     app = RunsApp(ListLister(recorded))
     async with app.run_test() as pilot:

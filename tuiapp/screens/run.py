@@ -28,10 +28,10 @@ from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, PANELS, WIDE, Arrangement, arrange
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import RunCharts
+from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.run_reader import Reading, RunReader, steer
-from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.terminal.patience import patiently
 from tuiapp.view.grid import Pages
 from tuiapp.widgets.alert_strip import AlertStrip
@@ -130,7 +130,15 @@ RUN_KEYS: list[BindingType] = [
 ]
 
 
-class RunScreen(CoveredScreenFix[None]):
+OF_ENDED = {
+    "export": "To export it meanwhile: g, then e.",
+    "compare": "To compare it meanwhile: g, then x and c.",
+    "again": "To run it again meanwhile: g, then n.",
+}
+"""Actions on ended runs alone, which leaves the footer of a live one room; where else they are."""
+
+
+class RunScreen(RefusingScreen[None]):
     CSS_PATH = "run.tcss"
     MANUAL = "run"
 
@@ -342,6 +350,8 @@ class RunScreen(CoveredScreenFix[None]):
                 self.dismiss()
 
     def action_chart(self, what: str) -> None:
+        if why := self.charts.why_idle(what):
+            self.notify(why)
         self.charts.do(what)
 
     def action_grid(self) -> None:
@@ -355,6 +365,8 @@ class RunScreen(CoveredScreenFix[None]):
 
     def action_next_rank(self) -> None:
         rank = self.query_one(LogView).rank
+        if not self.state.ranks:
+            self.notify("No rank has reported yet.")
         ranks = [None, *sorted(self.state.ranks)]
         place = ranks.index(rank) if rank in ranks else 0
         self.choose_rank(ranks[(place + 1) % len(ranks)])
@@ -369,11 +381,15 @@ class RunScreen(CoveredScreenFix[None]):
         self.choose_rank(None if event.rank == self.query_one(LogView).rank else event.rank)
 
     def action_sort_ranks(self) -> None:
-        panel = self.query_one(DevicePanel) if self.chosen == "devices" else self.query_one(RankTable)
-        panel.sort_by_next()
+        if self.chosen == "devices":
+            self.query_one(DevicePanel).sort_by_next()
+        elif len(self.state.ranks) < 2:
+            self.notify("There is one rank: nothing to sort." if self.state.ranks else "No rank has reported yet.")
+        else:
+            self.query_one(RankTable).sort_by_next()
 
     def action_stream(self) -> None:
-        self.query_one(LogView).next_stream()
+        self._open_log().next_stream()
 
     def action_find(self, by: int) -> None:
         self._open_log().find(by)
@@ -386,26 +402,33 @@ class RunScreen(CoveredScreenFix[None]):
         return log
 
     def action_dismiss_alert(self) -> None:
+        if not self.query_one(AlertStrip).display:
+            self.notify("There is no alert.")
         self.query_one(AlertStrip).dismiss()
 
     def action_follow(self) -> None:
-        self.query_one(LogView).toggle_follow()
+        self._open_log().toggle_follow()
 
     def action_search(self) -> None:
         self._open_log().open_search()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enables the keys that apply to the run now; of a replay only those that control it."""
+    def why_not(self, action: str) -> str:
+        """Says what a key lacks that does not apply to the run now, or not to a replay."""
+        state = self.state
         if action == "replay":
-            return self._reader.replay is not None
+            return "" if self.replayed else "Only a replay is steered. To replay a run: g, then p."
         if action in ("stop", "checkpoint"):
-            # A run that waits in a queue has nothing to save.
-            return self.is_live and (action == "stop" or self.state.status != "queued")
-        if action in ("export", "compare", "again"):
-            return not self.state.is_live
+            if self.replayed:
+                return "This is a replay: the run itself takes no commands here."
+            if not state.is_live:
+                return f"The run has ended: there is nothing to {'stop' if action == 'stop' else 'save'}."
+            queued = action == "checkpoint" and state.status == "queued"
+            return "The run has not begun: there is nothing to save." if queued else ""
+        if action in OF_ENDED and state.is_live:
+            return f"The run has not ended. {OF_ENDED[action]}"
         if action == "resume":
-            return not self.state.no_resume and not self._resuming
-        return True
+            return "It is being resumed." if self._resuming else state.no_resume
+        return ""
 
     def action_replay(self, what: str) -> None:
         replay = self._reader.replay

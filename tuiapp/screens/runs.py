@@ -30,10 +30,10 @@ from tuiapp.screens.about_dialog import ask_about
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
 from tuiapp.screens.pickers import MetricList
+from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
 from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.runs_actions import (
-    OVER,
     ask_export,
     ask_report,
     confirm_delete,
@@ -42,7 +42,6 @@ from tuiapp.screens.runs_actions import (
     is_script,
 )
 from tuiapp.screens.workspace import Workspace
-from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.baseline import against
 from tuiapp.view.comparison import MOST
 from tuiapp.view.groups import Row, RunGroup, arrange, grouped, listed, runs_of, stars
@@ -84,7 +83,7 @@ OF_ONE_RUN = frozenset(("open", "replay", "clone", "baseline"))
 """Actions on the run under the cursor, whichever are marked."""
 
 
-class RunsScreen(CoveredScreenFix[None]):
+class RunsScreen(RefusingScreen[None]):
     CSS_PATH = "runs.tcss"
     MANUAL = "runs"
 
@@ -276,23 +275,30 @@ class RunsScreen(CoveredScreenFix[None]):
     def _show_current(self) -> None:
         self.query_one(RunDetails).show(self.query_one(RunTable).row, self._objective)
         self._chart()
-        offered = frozenset(action for action in OF_RUNS | OF_ONE_RUN if self.check_action(action, ()))
+        offered = frozenset(action for action in OF_RUNS | OF_ONE_RUN if not self.why_not(action))
         if offered != self._offered:
             # The footer is rebuilt each time: not for every row that the cursor passes.
             self._offered = offered
             self.refresh_bindings()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def why_not(self, action: str) -> str:
+        """Says why an action cannot be done with what is marked, or else is under the cursor."""
         if action not in OF_RUNS | OF_ONE_RUN:
-            return True
+            return ""
         row = self.query_one(RunTable).row if self.is_mounted else None
         if row is None:
-            return False
+            return "No run is listed."
         if action in OF_ONE_RUN:
-            return (action == "open" and row.group is not None) or (row.info is not None and _allows(row.info, action))
+            if row.info is None:
+                return "" if action == "open" else "Of one run alone. Enter opens the group."
+            return _refusal(row.info, action)
         # Which of the marked ones still go on, and cannot be deleted, is said when that is asked.
-        asks = action == "delete" and bool(self._marked)
-        return asks or any(_allows(info, action) for info in self._chosen)
+        if action == "delete" and self._marked:
+            return ""
+        refusals = [_refusal(info, action) for info in self._chosen]
+        if not all(refusals):
+            return ""
+        return refusals[0] if len(refusals) == 1 else f"Of none of these {len(refusals)} runs. The first: {refusals[0]}"
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:
@@ -351,6 +357,8 @@ class RunsScreen(CoveredScreenFix[None]):
         self.notify("Go to another run; c compares the two.")
 
     def action_unmark(self) -> None:
+        if not self._marked:
+            self.notify("No run is marked. x marks one.")
         self._marked.clear()
         self._show()
 
@@ -467,8 +475,8 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def action_study(self) -> None:
         if (row := self.query_one(RunTable).row) is None:
-            return
-        if group := row.infos[0].about.group:
+            self.notify("No run is listed.")
+        elif group := row.infos[0].about.group:
             self.post_message(OpenStudy(group))
         else:
             self.notify("This run belongs to no study or group. i gives it one.")
@@ -501,6 +509,8 @@ class RunsScreen(CoveredScreenFix[None]):
         self.query_one(Workspace).chart(runs, place_of, name, at_once=bool(self._marked))
 
     async def action_charts(self) -> None:
+        if not self._shown:
+            self.notify("There are no runs to chart.")
         await self.query_one(Workspace).toggle()
 
     @work(exclusive=True, group="ask")
@@ -614,13 +624,15 @@ def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: s
     return Content.assemble(heading, "  ", (facts, MUTED))
 
 
-def _allows(info: RunInfo, action: str) -> bool:
-    if action == "resume":
-        return info.status in (*OVER, "completed") and info.config is not None
+def _refusal(info: RunInfo, action: str) -> str:
+    """Says why an action cannot be done with a run; "" if it can."""
     if action == "stop":
-        return info.is_live
-    if action == "clone":
-        return info.config is not None
+        return "" if info.is_live else "It has ended: there is nothing to stop."
     if action == "delete":
-        return not info.is_live
-    return info.is_readable or action in ("mark", "about", "copy_path", "baseline")
+        return "It has not ended. Stop it first: s." if info.is_live else ""
+    if action == "resume" and info.is_live:
+        return "It has not ended: there is nothing to resume."
+    if action in ("resume", "clone") and info.config is None:
+        return f"Its configuration cannot be read: {info.problem}"
+    keeps = info.is_readable or action in ("mark", "about", "copy_path", "baseline", "clone")
+    return "" if keeps else f"It cannot be read: {info.problem}"

@@ -93,7 +93,10 @@ async def confirm_resume_all(app: App[Any], infos: Sequence[RunInfo], resumer: R
     steps = await patiently(app, in_thread(_resume_steps, over))
     able = [info for info in over if info.directory in steps]
     if not able:
-        app.notify("None of these runs can be resumed: they are live, completed, or have no checkpoint.")
+        app.notify(
+            "None of these runs can be resumed: they are live, completed, or have no checkpoint. "
+            "Without marks, u trains the completed run under the cursor further."
+        )
         return False
     others = f"\n \nThe rest of the {len(infos)} are live or completed, or have no checkpoint."
     choice = Choice(

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
+from trainers.state.known_metrics import metric
 from trainers.state.series import SMOOTHINGS
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.plot import Plot
@@ -100,6 +101,22 @@ class ChartBoard(Container):
         for panel in read:
             panel.cursor = None
         return bool(read)
+
+    def why_idle(self, what: str) -> str:
+        """Says why a key changes nothing now; "" if it does."""
+        panel, options = self.active, self.active.options
+        if what == "cursor" and not panel.drawn.curves:
+            return "There is no curve to read values from."
+        if what == "out" and options.window is None:
+            return "All of it is in sight. + zooms in."
+        if ("left" in what or "right" in what) and options.window is None and panel.cursor is None:
+            return "All of it is in sight. + zooms in, v reads values."
+        if what in ("smoother", "rougher"):
+            if metric(options.metric).held_out:
+                return "Values of evaluations are not smoothed."
+            ends = {"smoother": "It is as smooth as can be.", "rougher": "It is not smoothed."}
+            return ends[what] if options.smoothing == SMOOTHINGS[-1 if what == "smoother" else 0] else ""
+        return ""
 
     def do(self, what: str) -> None:
         """Does what a key asks for."""
