@@ -69,9 +69,9 @@ def test_only_keys_that_differ_are_compared(tuiapp: Command, recorded: Path) -> 
     assert (done.code, done.err) == (0, "")
     rows = [line.split() for line in done.out.splitlines() if line]
     assert rows[:4] == [
-        ["a", COMPLETED],
+        ["a", COMPLETED, "·", "★", "highest", "test/accuracy"],
         ["b", FAILED],
-        ["differing", "keys", "a", "b"],
+        ["differing", "keys", "★", "a", "b"],
         ["learning_rate", "0.001", "0.01"],
     ]
     assert rows[4][0] == "results"

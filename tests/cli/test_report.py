@@ -102,6 +102,21 @@ def test_several_runs_as_html(tuiapp: Command, recorded: Path, tmp_path: Path) -
     assert {path.get("stroke-dasharray") for path in curves} == {None, "7 3"}
 
 
+def test_a_spike_at_the_start_is_beyond_the_axis_as_in_the_program(
+    tuiapp: Command, runs_dir: Path, tmp_path: Path
+) -> None:
+    values: list[float | None] = [53.0, *[1.0, 2.0] * 50]
+    record(runs_dir, COMPLETED, [h.started(1), Metrics(rank=0, first_step=1, values={"ppl": values}, **h.at(2))])
+    tuiapp("report", "latest", "-o", tmp_path / "report.html")
+    (figure,) = _figures((tmp_path / "report.html").read_text())
+    assert "↑ 53.00 at first" in [text.text for text in figure.iter(f"{SVG}text")]
+    (inner,) = figure.findall(f"{SVG}svg")
+    (curve,) = (path.get("d", "") for path in inner.iter(f"{SVG}path") if "curve" in path.get("class", ""))
+    heights = [float(point.split()[1]) for point in re.split("[ML]", curve) if point]
+    # The rest uses the height; what has no overflow cuts off the first.
+    assert (heights[0] < 0, max(heights[1:]), min(heights[1:])) == (True, 232.0, 40.0)
+
+
 def test_markdown_with_figures_beside_it(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
     target = tmp_path / "report.md"
     assert tuiapp("report", COMPLETED, FAILED, "-o", target).code == 0
@@ -112,6 +127,7 @@ def test_markdown_with_figures_beside_it(tuiapp: Command, recorded: Path, tmp_pa
         svg = ElementTree.fromstring((tmp_path / picture).read_text())
         assert "prefers-color-scheme:dark" in (svg.findtext(f"{SVG}style") or "")
     assert "| learning\\_rate | 0.001 | 0.01 |" in text
+    assert "★ a: highest test/accuracy" in text
     assert "    RuntimeError: CUDA error" in text
     assert tuiapp("report", COMPLETED, "-o", target).code == 2
     assert tuiapp("report", COMPLETED, "-o", target, "--force").code == 0

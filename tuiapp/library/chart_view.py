@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from trainers.config.files import make_private, read_limited, user_state, write_atomically
+from trainers.state.objective import Objective, objective_of
 from trainers.state.series import SMOOTHINGS
+from trainers.state.summary import RunInfo
 
 MAX_FILE_BYTES = 64 * 1024
 
@@ -69,6 +72,12 @@ def read_view() -> tuple[ChartView, str]:
         return ChartView(), error.strerror or str(error)
     except ValueError as error:  # too long, not UTF-8, no JSON, or of other types
         return ChartView(), str(error)
+
+
+def chosen_objective(infos: Sequence[RunInfo]) -> Objective | None:
+    """Returns what runs are best by, as the user chose or as they suggest; None if they have no results."""
+    view = read_view()[0]
+    return objective_of(infos, view.objective, rises=view.rises)
 
 
 def change_view(changes: dict[str, object]) -> None:

@@ -21,6 +21,7 @@ from trainers.state.messages import describe_failure, failure_lines
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import MISSING, format_bytes, format_fact, sanitize
+from tuiapp.library.chart_view import chosen_objective
 from tuiapp.view.comparison import results
 from tuiapp.view.figure import draw_figure
 from tuiapp.view.run_list import state
@@ -51,6 +52,11 @@ class Reported:
     def title(self) -> str:
         """The name that the user or its script gave it, or its id."""
         return sanitize(self.info.name, 100) or self.state.name or self.run_id
+
+    @property
+    def heading(self) -> str:
+        """Of its column: its letter, and its name if it has one."""
+        return f"{self.letter} {self.title}" if self.title != self.run_id else self.letter
 
     @property
     def status(self) -> str:
@@ -119,6 +125,16 @@ def result_rows(runs: Sequence[Reported]) -> Rows:
     rows = [("started", tuple(run.started for run in runs))]
     rows += [(line.name, line.values) for line in results([run.info for run in runs])]
     return [(name, values) for name, values in rows if any(value != MISSING for value in values)]
+
+
+def best_words(runs: Sequence[Reported]) -> str:
+    """Says which of several runs is best, and by what; "" if none is better than another."""
+    infos = [run.info for run in runs]
+    objective = chosen_objective(infos)
+    best = objective.best(infos) if objective else None
+    if objective is None or best is None:
+        return ""
+    return f"★ {next(run.heading for run in runs if run.info is best)}: {objective}"
 
 
 def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows]:

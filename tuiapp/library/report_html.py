@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from trainers.state.text import format_clock, sanitize
-from tuiapp.library.report import Reported, Rows, config_rows, environment_rows, figures, result_rows
+from tuiapp.library.report import Reported, Rows, best_words, config_rows, environment_rows, figures, result_rows
 from tuiapp.view import figure
 from tuiapp.view.sheet import Sheet
 
@@ -26,7 +26,7 @@ p{margin:.3rem 0}.soft{color:var(--soft)}.bad{color:var(--bad)}.state{white-spac
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{text-align:left;vertical-align:top;padding:.25rem 1.6rem .25rem 0;border-bottom:1px solid var(--line)}
 th{font-weight:500;color:var(--soft);white-space:nowrap}thead th{color:var(--text);font-weight:600}
-td{min-width:6rem}
+td{min-width:6rem}.runs td,.runs thead th{text-align:right}
 pre{overflow-x:auto;background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:.8rem;
 font:13px/1.45 ui-monospace,monospace}
 ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--soft)}
@@ -42,14 +42,14 @@ def to_html(runs: Sequence[Reported], written: str, study: Sheet | None = None, 
     """
     alone = len(runs) == 1
     title = study.title if study else runs[0].title if alone else f"{len(runs)} runs"
-    letters = [] if alone else [run.letter for run in runs]
+    letters = [] if alone else [run.heading for run in runs]
     differing, same = config_rows(runs)
     pictures = "".join(f"<div>{picture}</div>" for _, picture in figures(runs))
     body = [
         f"<h1>{escape(title)}</h1>",
         *([_study(study, picture)] if study else []),
         *(_heading(run, alone) for run in runs),
-        _section("Result", _table(result_rows(runs), letters)),
+        _section("Result", _table(result_rows(runs), letters) + _note(best_words(runs))),
         *(_summary(run, alone) for run in runs),
         *(_failure(run, alone) for run in runs),
         _section("Curves", f'<div class="figures">{pictures}</div>' if pictures else "<p>No metric was reported.</p>"),
@@ -93,6 +93,10 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{content}</section>" if content else ""
 
 
+def _note(text: str) -> str:
+    return f'<p class="soft">{escape(text)}</p>' if text else ""
+
+
 def _first(rows: Rows) -> Rows:
     return [(name, values[:1]) for name, values in rows]
 
@@ -100,13 +104,14 @@ def _first(rows: Rows) -> Rows:
 def _table(rows: Rows, letters: Sequence[str]) -> str:
     if not rows:
         return ""
-    head = "".join(f"<th>{letter}</th>" for letter in letters)
+    head = "".join(f"<th>{escape(letter)}</th>" for letter in letters)
     head = f"<thead><tr><th></th>{head}</tr></thead>" if letters else ""
     lines = [
         f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(value)}</td>' for value in values)}</tr>"
         for name, values in rows
     ]
-    return f'<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
+    kind = ' class="runs"' if letters else ""
+    return f'<div class="scroll"><table{kind}>{head}<tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def _of(run: Reported, alone: bool) -> str:

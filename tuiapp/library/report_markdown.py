@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from trainers.state.known_metrics import metric
 from trainers.state.text import format_clock, sanitize
-from tuiapp.library.report import Reported, Rows, config_rows, environment_rows, result_rows
+from tuiapp.library.report import Reported, Rows, best_words, config_rows, environment_rows, result_rows
 
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
 
@@ -16,11 +16,11 @@ _PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
 def to_markdown(runs: Sequence[Reported], written: str, pictures: Sequence[tuple[str, str]]) -> str:
     """Returns the text of a report; `pictures` has metric and path of each figure."""
     alone = len(runs) == 1
-    letters = [] if alone else [run.letter for run in runs]
+    letters = [] if alone else [run.heading for run in runs]
     differing, same = config_rows(runs)
     parts = [f"# {_text(runs[0].title if alone else f'{len(runs)} runs')}"]
     parts += ["\n".join(f"{'- ' if not alone else ''}{_heading(run, alone)}" for run in runs)]
-    parts += ["## Result", _table(result_rows(runs), letters)]
+    parts += ["## Result", _table(result_rows(runs), letters), _text(best_words(runs))]
     for run in runs:
         if run.summary:
             parts += [f"## Summary{_of(run, alone)}", _table([(key, (text,)) for key, text in run.summary], [])]
@@ -56,7 +56,8 @@ def _table(rows: Rows, letters: Sequence[str]) -> str:
     if not rows:
         return ""
     columns = letters or [""] * max(len(values) for _, values in rows)
-    lines = [["", *columns], ["---"] * (len(columns) + 1), *([_text(name), *map(_text, some)] for name, some in rows)]
+    sides = ["---", *["---:" if letters else "---"] * len(columns)]
+    lines = [["", *map(_text, columns)], sides, *([_text(name), *map(_text, some)] for name, some in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

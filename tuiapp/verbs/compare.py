@@ -17,7 +17,7 @@ from tuiapp.verbs.facts import UsageError, group_facts, list_facts
 from tuiapp.verbs.output import aligned, tell
 from tuiapp.verbs.sources import runs_dir, runs_of
 from tuiapp.view.comparison import Line, differing, results
-from tuiapp.view.groups import Row, RunGroup
+from tuiapp.view.groups import Row, RunGroup, best_row
 from tuiapp.view.groups import runs_of as runs_of_row
 from tuiapp.view.run_list import tags, title
 
@@ -26,6 +26,9 @@ WIDEST = 24  # characters of a value in the table; --json has all of it
 
 def compare_runs(options: Namespace) -> int:
     """Prints a column per run and group, or one JSON object."""
+    # With NumPy.
+    from tuiapp.library.chart_view import chosen_objective
+
     runs = runs_of(options) if options.runs else []
     rows: list[Row] = [with_facts(summarise(run)) for run in runs]
     rows += _groups(options)
@@ -37,11 +40,15 @@ def compare_runs(options: Namespace) -> int:
         print(json.dumps(_facts(rows, differences), indent=2))
         return 0
     letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(rows))]
+    objective = chosen_objective(infos)
+    best = best_row(rows, objective) if objective else None
     for letter, row in zip(letters, rows, strict=True):
         words = [title(row), tags(row)] if isinstance(row, RunInfo) else [row.name, plural(len(row.infos), "run")]
-        print(join_words([f"{letter}  {sanitize(words[0])}", *words[1:]]))
-    _print_table("differing keys", differences, letters)
-    _print_table("results", results(rows), letters)
+        star = f"★ {objective}" if row is best else ""
+        print(join_words([f"{letter}  {sanitize(words[0])}", *words[1:], star]))
+    heads = [_head(row, letter, is_best=row is best) for row, letter in zip(rows, letters, strict=True)]
+    _print_table("differing keys", differences, heads)
+    _print_table("results", results(rows), heads)
     for row in rows:
         if isinstance(row, RunGroup) and len(row.counted) < len(row.infos):
             tell(f"{row.name}: the results are those of the {plural(len(row.counted), 'completed run')}.")
@@ -82,12 +89,21 @@ def _config(info: RunInfo) -> dict[str, object] | None:
     return {**to_toml_values(info.config), **info.facts.config} if info.config else None
 
 
-def _print_table(title: str, lines: list[Line], letters: list[str]) -> None:
+def _head(row: Row, letter: str, *, is_best: bool) -> str:
+    """Returns the head of a column: the letter, the star of the best, and the name if there is one."""
+    words = ["★" if is_best else "", letter, sanitize(row.name)]
+    return _cut(" ".join(filter(None, words)))
+
+
+def _print_table(title: str, lines: list[Line], heads: list[str]) -> None:
     if not lines:
         print(f"\n{title}: none")
         return
-    rows = [(title, *letters), *((line.name, *(_cut(value) for value in line.values)) for line in lines)]
-    print("", *aligned(rows), sep="\n")
+    rows = [(title, *heads), *((line.name, *(_cut(value) for value in line.values)) for line in lines)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # What is compared are numbers, mostly.
+    right = [(name, *map(str.rjust, values, widths[1:])) for name, *values in rows]
+    print("", *aligned(right), sep="\n")
 
 
 def _cut(value: str) -> str:

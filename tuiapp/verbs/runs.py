@@ -20,7 +20,7 @@ from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.experiments.queue import start_keeper
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
 from trainers.state.messages import describe_alone, failure_lines
-from trainers.state.objective import guess, objective_of
+from trainers.state.objective import guess
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
@@ -152,10 +152,9 @@ def _facts(row: Row, names: Sequence[str]) -> dict[str, object]:
 def _best_first(infos: Sequence[RunInfo]) -> tuple[str, bool]:
     """Returns the column of what the runs are best by, and whether it must be turned round for the best to be first."""
     # With NumPy.
-    from tuiapp.library.chart_view import read_view
+    from tuiapp.library.chart_view import chosen_objective
 
-    view = read_view()[0]
-    objective = objective_of(infos, view.objective, rises=view.rises)
+    objective = chosen_objective(infos)
     return best_first(objective) if objective else (NEWEST, False)
 
 

@@ -39,7 +39,7 @@ def draw_figure(runs: Sequence[tuple[str, int, Curves]], name: str, *, standalon
     # Without a counterpart in evaluations it is drawn alone.
     names = dict.fromkeys((name, held_out_of(name, [one for *_, curves in runs for one in curves.names]) or name))
     lines = [Line(each, place, curves[ALL, each], curves, "step") for _, place, curves in runs for each in names]
-    chart = build_lines(lines, ChartOptions(name, full_y_range=True), columns=COLUMNS, rows=ROWS, extremes=alone)
+    chart = build_lines(lines, ChartOptions(name), columns=COLUMNS, rows=ROWS, extremes=alone)
     if not chart.curves:
         return ""
     parts = [
@@ -49,9 +49,9 @@ def draw_figure(runs: Sequence[tuple[str, int, Curves]], name: str, *, standalon
         f'<text class="name" x="{LEFT}" y="20">{_text(shown.label)}</text>',
         _axes(chart, step_ticks(*chart.x_range, X_TICKS), "step"),
     ]
-    parts += [_band(curve, chart) for curve in chart.curves if alone and curve.label == name]
-    parts += [_path(curve, chart, thin=curve.label != name) for curve in chart.curves]
-    parts += [_legend(chart, name, runs), "</svg>"]
+    drawn = [_band(curve, chart) for curve in chart.curves if alone and curve.label == name]
+    drawn += [_path(curve, chart, thin=curve.label != name) for curve in chart.curves]
+    parts += [*_within_axes(drawn, chart), _clipped(chart, name), _legend(chart, name, runs), "</svg>"]
     return "\n".join(part for part in parts if part)
 
 
@@ -155,6 +155,24 @@ def _band(curve: Curve, chart: Chart) -> str:
         for piece in _pieces(curve)
     )
     return f'<path class="band f{curve.color}" d="{"".join(f"M{area}Z" for area in areas)}"/>'
+
+
+def _within_axes(drawn: Sequence[str], chart: Chart) -> list[str]:
+    """Cuts off what is beyond the axis of values, as the program's charts do."""
+    if chart.clipped == (None, None):
+        return list(drawn)
+    place = f"{LEFT} {TOP - 2} {RIGHT - LEFT} {BOTTOM - TOP + 4}"
+    x, y, width, height = place.split()
+    # An inner SVG has no overflow.
+    return [f'<svg x="{x}" y="{y}" width="{width}" height="{height}" viewBox="{place}">', *drawn, "</svg>"]
+
+
+def _clipped(chart: Chart, name: str) -> str:
+    """What the first values reach that are not on the axis."""
+    words = metric(name).format
+    ends = zip("↓↑", chart.clipped, strict=True)
+    texts = [f"{arrow} {words(end)} at first" for arrow, end in ends if end is not None]
+    return f'<text x="{LEFT}" y="34">{_text(", ".join(texts))}</text>' if texts else ""
 
 
 def _legend(chart: Chart, name: str, runs: Sequence[tuple[str, int, Curves]]) -> str:

@@ -237,12 +237,12 @@ def stars(rows: Sequence[Row], shown: Iterable[ListRow], objective: Objective) -
 
     Runs that differ in seed alone count as one, with their mean.
     """
-    best, found = _best(rows, objective), dict[RunDir | str, str]()
+    best, found = best_row(rows, objective), dict[RunDir | str, str]()
     for row in shown:
         here = row.group or row.infos[0]
         if best is not None and (here is best or (not row.is_open and any(one is best for one in _leaves([here])))):
             found[row.id] = "★"
-        if row.group and row.is_open and (own := _best(row.group.rows, objective)) is not None and own is not best:
+        if row.group and row.is_open and (own := best_row(row.group.rows, objective)) is not None and own is not best:
             found.setdefault(own.key if isinstance(own, RunGroup) else own.directory, "☆")
     return found
 
@@ -254,7 +254,8 @@ def _leaves(rows: Iterable[Row]) -> list[Row]:
     return leaves
 
 
-def _best(rows: Iterable[Row], objective: Objective) -> Row | None:
+def best_row(rows: Iterable[Row], objective: Objective) -> Row | None:
+    """Returns the best run, or group of runs that differ in seed alone; None if none is better than another."""
     spreads = [
         (Spread.of(row.counted if isinstance(row, RunGroup) else (row,), objective.value), row) for row in _leaves(rows)
     ]
