@@ -108,6 +108,40 @@ async def test_a_curve_and_a_line_for_each_run(tmp_path: Path, size: tuple[int, 
             assert plot.size.height >= 6
 
 
+async def test_groups_are_means_with_bands_or_each_run(tmp_path: Path) -> None:
+    runs = [
+        record(
+            tmp_path,
+            f"20261120T10150{n}-torch-ddp-net-{n:04x}",
+            h.completed() if n < 3 else interrupted.failed(),
+            msgspec.structs.replace(CONFIG, seed=n % 3, learning_rate=0.1 if n < 3 else 0.01),
+        )
+        for n in range(6)
+    ]
+    app = CompareApp(runs)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await read(pilot, app)
+        heads, *lines = app.said("#rows").splitlines()
+        assert "★ test/accuracy ↑" in heads
+        assert [line[0] for line in lines] == ["a", "b"]
+        assert all("3 runs" in line for line in lines)
+        assert ("✓ 3 completed" in lines[0], "✖ 3 failed" in lines[1]) == (True, True)
+        assert "±" in lines[0]
+        chart = app.compare_screen.chart.drawn
+        assert [(curve.label, curve.color) for curve in chart.bands] == [("a", 0), ("b", 1)]
+        assert "groups: mean" in app.said("#heading")
+        # One of two curves is hidden; all are shown again when the groups are unfolded.
+        await pilot.press("2")
+        assert len(app.compare_screen.chart.drawn.bands) == 1
+        await pilot.press("z")
+        await until(pilot, lambda: len(app.compare_screen.chart.drawn.curves) == 6)
+        assert app.compare_screen.chart.drawn.bands == []
+        assert [line[0] for line in app.said("#rows").splitlines()[1:]] == list("abcdef")
+        await pilot.press("z", "v")
+        await until(pilot, lambda: len(app.compare_screen.chart.drawn.bands) == 2)
+        assert "step 290" in app.said("#rows").splitlines()[0]
+
+
 async def test_columns_that_do_not_fit_are_reached_with_the_arrow_keys(tmp_path: Path) -> None:
     app = CompareApp(make_runs(tmp_path, 3))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -207,7 +241,8 @@ async def test_the_cursor_reads_the_values_of_all_runs(tmp_path: Path) -> None:
         chart = app.compare_screen.chart
 
         def column() -> list[str]:
-            return [line.split()[3 if line[2] == "━" else 2] for line in app.said("#rows").splitlines()[1:]]
+            rows = app.said("#rows").replace("★", " ").splitlines()[1:]
+            return [line.split()[3 if line[2] == "━" else 2] for line in rows]
 
         await pilot.press("v")
         assert "step 290 · paused · v: resume" in app.said("#heading")
@@ -333,7 +368,7 @@ async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:
         await until(pilot, lambda: "baseline" in app.said("#rows"))
         heading, *rows = app.said("#rows").splitlines()
         assert heading.split()[0] == "run"
-        assert [row.split()[2] for row in rows[:2]] == ["baseline", runs[1].run_id]
+        assert [row.replace("★", " ").split()[2] for row in rows[:2]] == ["baseline", runs[1].run_id]
         source, options = app.compare_screen._source, ChartOptions()
         drawn = source.build(options, columns=40, rows=5)
         legend = str(source.legend(drawn, options, None, dark=True, width=80))

@@ -14,11 +14,13 @@ from tests import interrupted
 from tests import node_histories as nodes
 from tests.reported import evaluation_event, step_event
 from tests.state.folding import fold
+from trainers.contract.events import Metrics
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
+from trainers.state.curves import Curves
 from trainers.state.known_metrics import KNOWN, UTILIZATION, metric
 from trainers.state.run_state import RunState
 from tuiapp.view.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
-from tuiapp.view.chart import BAND, Chart, ChartOptions, Curve, build_chart
+from tuiapp.view.chart import BAND, Chart, ChartOptions, Curve, build_chart, build_comparison
 from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
 from tuiapp.widgets.chart_legend import legend
 
@@ -297,3 +299,18 @@ def test_examples_have_no_marks_of_the_test_set() -> None:
     chart = build_chart(fold(h.running(1)), ChartOptions(EXAMPLES), columns=120, rows=10)
     assert chart.evaluations == []
     assert chart.y_range == pytest.approx((21.6, 26.4))
+
+
+def test_runs_of_the_same_place_are_a_mean_and_a_band() -> None:
+    runs = []
+    for place, values in ((0, [1.0, 2.0, 3.0]), (0, [3.0, 4.0, 5.0]), (1, [9.0, 9.0, 9.0])):
+        curves = Curves(by_rank=False)
+        curves.fold([h.started(1), Metrics(rank=0, first_step=1, values={"ppl": [*values]}, **h.at(2))])
+        runs.append(("ab"[place], place, curves))
+    chart = build_comparison(runs, ChartOptions("ppl", full_y_range=True), columns=3, rows=8)
+    found = [(curve.label, curve.color, curve.middle.tolist()) for curve in chart.curves]
+    assert found == [("a", 0, [2.0, 3.0, 4.0]), ("b", 1, [9.0, 9.0, 9.0])]
+    (band,) = chart.bands
+    assert (band.color, band.low.tolist(), band.high.tolist()) == (0, [1.0, 2.0, 3.0], [3.0, 4.0, 5.0])
+    assert chart.y_range[0] <= 1.0
+    assert (rasterize(chart, 40, 8).inks == RAW).any()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from trainers.state.curves import AXES, Axis
 from trainers.state.known_metrics import UTILIZATION, metric
-from trainers.state.summary import RunInfo
 from trainers.state.text import MISSING, plural
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
 from tuiapp.view.palette import letter_of, series_color
@@ -89,6 +88,8 @@ class ComparisonSource:
         self.feed = feed
         self.hidden: set[int] = set()
         """Places of the runs whose curves are not shown."""
+        self.groups: Mapping[int, str] = {}
+        """Names of those whose place several runs have."""
         self.is_patient = True
         """Whether an empty chart is not explained yet while runs are read."""
 
@@ -127,27 +128,31 @@ class ComparisonSource:
         return ""
 
     def values(self, chart: Chart, column: int, name: str) -> list[str]:
-        """Formats the value of each run at a dot column."""
+        """Formats the value of each run or group at a dot column."""
         words = metric(name).format
         found = {color: words(value) if value is not None else MISSING for _, color, value in chart.read(column)}
-        return [found.get(run.place, MISSING) for run in self.feed.runs]
+        return [found.get(place, MISSING) for place in self._names()]
+
+    def _names(self) -> dict[int, str]:
+        """Returns the name of each run, or of its group, by place."""
+        return {run.place: self.groups.get(run.place) or brief(run.info) for run in self.feed.runs}
 
     def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
         """Names the runs or, with a cursor, their values there; more than have a letter by their number."""
         place = [] if cursor is None else [Content.styled(chart.place_words(chart.x_at(cursor)), "bold")]
         if chart.band is not None:
             return Content("  ").join([*place, *_band_legend(chart, options, cursor, dark=dark)])
-        runs = list(self.feed.runs)
-        parts = [letter_of(run.place) + " ━ " if len(runs) > 1 else "━ " for run in runs]
+        names = self._names()
+        parts = [letter_of(place) + " ━ " if len(names) > 1 else "━ " for place in names]
         if cursor is None:
-            room = (width + 2) // max(1, len(runs)) - 2 - len(max(parts, key=len, default=""))
-            texts = _names([run.info for run in runs], room)
+            room = (width + 2) // max(1, len(names)) - 2 - len(max(parts, key=len, default=""))
+            texts = _shortened([*names.values()], room)
         else:
             texts = self.values(chart, cursor, options.metric)
         shown = [
-            Content.assemble((part, series_color(run.place, dark=dark)), text)
-            for run, part, text in zip(runs, parts, texts, strict=True)
-            if run.place not in self.hidden
+            Content.assemble((part, series_color(place, dark=dark)), text)
+            for place, part, text in zip(names, parts, texts, strict=True)
+            if place not in self.hidden
         ]
         return Content("  ").join([*place, *shown])
 
@@ -167,9 +172,8 @@ class ComparisonSource:
         return f"none of these runs has reported {label}: m chooses another metric"
 
 
-def _names(infos: Sequence[RunInfo], room: int) -> list[str]:
-    """Returns the runs' names or ids, the ends of those that need more cells than there are: ids differ at the end."""
-    texts = [brief(info) for info in infos]
+def _shortened(texts: list[str], room: int) -> list[str]:
+    """Returns names or ids, the ends of those that need more cells than there are: ids differ at the end."""
     if all(len(text) <= room for text in texts):
         return texts
     return [text if len(text) <= room else f"…{text[1 - room :]}" if room >= LEAST_NAME else "" for text in texts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,15 +12,18 @@ from textual.content import Content
 from textual.widgets import Static
 
 from trainers.state.known_metrics import metric
+from trainers.state.objective import objective_of
 from trainers.state.summary import RunInfo
 from trainers.state.text import format_percent, join_words, plural
 from tuiapp.feeds.compare_feed import CompareFeed
+from tuiapp.library.chart_view import read_view
 from tuiapp.screens.chart_sources import ComparisonSource
 from tuiapp.screens.charts import ChosenCharts
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.terminal.covered_screen import CoveredScreenFix
-from tuiapp.view.comparison import Line
+from tuiapp.view.comparison import MOST, Line, compared, row_name
 from tuiapp.view.grid import Pages
+from tuiapp.view.groups import Row, RunGroup, runs_of
 from tuiapp.view.palette import LETTERS
 from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.chart_legend import clipped_words, sight_words, smoothing_words
@@ -36,7 +40,10 @@ PATIENCE_S = 0.5
 
 
 class CompareScreen(CoveredScreenFix[None]):
-    """One chart with a curve per run, and a table that is its legend; takes two to 26 runs."""
+    """One chart with a curve per run, or per group its mean and a band, and a table that is its legend.
+
+    It takes two to 26 runs and groups.
+    """
 
     CSS_PATH = "compare.tcss"
     MANUAL = "runs"
@@ -55,6 +62,7 @@ class CompareScreen(CoveredScreenFix[None]):
             "right_square_bracket", "chart('smoother')", "Smoother", key_display="]", id="compare.smoother", show=False
         ),
         *view_keys("compare", show=True),
+        Binding("z", "fold", "Fold groups", tooltip="Groups as means, or not", id="compare.fold", show=False),
         *(
             Binding(
                 str(place),
@@ -74,6 +82,10 @@ class CompareScreen(CoveredScreenFix[None]):
         super().__init__()
         self._source = ComparisonSource(CompareFeed(runs))
         self._feed = self._source.feed
+        self._view = read_view()[0]
+        self._rows: Sequence[Row] = runs
+        """What has a curve: runs and groups."""
+        self._group(compared(runs) if self._view.folded or len(runs) > MOST else runs)
         self._seen = -1
         """Version of the curves that were shown last."""
         self._grid: MetricsGrid | None = None
@@ -125,8 +137,44 @@ class CompareScreen(CoveredScreenFix[None]):
         label = metric(options.metric).label
         words = Content.assemble(self._source.title(), f"  {label}  ", (join_words(settings), MUTED))
         self.query_one("#heading", Static).update(words, layout=False)
-        table = self.query_one(CompareTable)
-        table.show([run.info for run in runs], [run.progress for run in runs], self._source.hidden, reading)
+        table, rows = self.query_one(CompareTable), self._fresh_rows()
+        objective = objective_of([run.info for run in runs], self._view.objective, rises=self._view.rises)
+        shares = [
+            min((run.progress for run in runs if run.place == place and run.progress is not None), default=None)
+            for place in range(len(rows))
+        ]
+        table.show(rows, shares, self._source.hidden, reading, objective)
+
+    def _group(self, rows: Sequence[Row]) -> None:
+        """Gives each row a curve."""
+        self._rows = rows
+        places = {info.directory: place for place, row in enumerate(rows) for info in runs_of(row)}
+        self._source.hidden.clear()
+        self._source.groups = {place: row_name(row) for place, row in enumerate(rows) if isinstance(row, RunGroup)}
+        infos = [run.info for run in self._feed.runs]
+        self._feed.show(sorted(infos, key=lambda info: places[info.directory]), places)
+
+    def _fresh_rows(self) -> list[Row]:
+        """Returns the rows with what is known by now of their runs."""
+        known = {run.info.directory: run.info for run in self._feed.runs}
+        fresh = [tuple(known[info.directory] for info in runs_of(row)) for row in self._rows]
+        return [
+            replace(row, rows=infos) if isinstance(row, RunGroup) else infos[0]
+            for row, infos in zip(self._rows, fresh, strict=True)
+        ]
+
+    def action_fold(self) -> None:
+        """Draws groups as their means, or each run."""
+        infos = [run.info for run in self._feed.runs]
+        if len(self._rows) < len(infos) and len(infos) > MOST:
+            self.notify(f"These are {len(infos)} runs: more than {MOST} have curves in groups only.")
+            return
+        rows = infos if len(self._rows) < len(infos) else compared(infos)
+        if len(rows) == len(self._rows):
+            self.notify("No runs have the same group, or differ in their seed alone, beside others.")
+            return
+        self._group(rows)
+        self.charts.redraw()
 
     def _settings(self) -> list[str]:
         chart, options = self.chart.drawn, self.chart.options
@@ -139,10 +187,11 @@ class CompareScreen(CoveredScreenFix[None]):
             "logarithmic" if options.log else "linear",
             *clipped_words(chart, options),
             read,
+            "groups: mean, least to greatest" if self._source.groups else "",
             *(
-                f"{LETTERS[place]}: {run.curves.gaps.short}"
-                for place, run in enumerate(self._feed.runs)
-                if place not in self._source.hidden and run.curves.gaps.short
+                f"{LETTERS[run.place]}: {run.curves.gaps.short}"
+                for run in self._feed.runs
+                if run.place not in self._source.hidden and run.curves.gaps.short
             ),
         ]
 
@@ -158,7 +207,7 @@ class CompareScreen(CoveredScreenFix[None]):
         self._grid, self._seen = None, -1
 
     def action_show_curve(self, place: int) -> None:
-        if place < len(self._feed.runs):
+        if place < len(self._rows):
             self._source.hidden ^= {place}
             self.charts.redraw()
 

@@ -43,7 +43,7 @@ from tuiapp.screens.runs_actions import (
 )
 from tuiapp.screens.workspace import Workspace
 from tuiapp.view.baseline import against
-from tuiapp.view.comparison import MOST
+from tuiapp.view.comparison import MOST, compared
 from tuiapp.view.groups import Row, RunGroup, arrange, grouped, listed, runs_of, stars
 from tuiapp.view.marks import Places
 from tuiapp.view.run_list import (
@@ -369,8 +369,8 @@ class RunsScreen(RefusingScreen[None]):
             runs.append(info)
         if len(runs) < 2:
             self.notify("Mark two or more runs with x, then compare them.")
-        elif len(runs) > MOST:
-            self.notify(f"{len(runs)} runs; at most {MOST} can be compared.", severity="warning")
+        elif (rows := len(compared(runs))) > MOST:
+            self.notify(f"{rows} runs and groups; at most {MOST} can be compared.", severity="warning")
         else:
             self.post_message(CompareRuns(tuple(runs)))
 

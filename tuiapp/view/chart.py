@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
@@ -71,6 +71,7 @@ class Chart:
     curves: list[Curve] = field(default_factory=list)
     raw: list[Curve] = field(default_factory=list)  # the curves before they were smoothed
     band: Curve | None = None
+    bands: list[Curve] = field(default_factory=list)  # of the groups of a comparison, each in its mean's colour
     ranks: int = 0  # in the band; of a comparison the runs
     evaluations: list[tuple[float, float]] = field(default_factory=list)
     """(place, value) of evaluations on held-out data, the newest first."""
@@ -179,12 +180,16 @@ def build_comparison(
 ) -> Chart:
     """Draws the mean over the ranks of each run, which is given by its letter, palette index and curves.
 
-    More runs than there are letters are drawn as their mean and a band. `columns` and `rows` are as in `build_chart`.
-    Runs without the metric are left out. `live`: some go on.
+    Runs of the same index are a group, drawn as their mean and a band in its colour; so are, without a colour, more
+    runs than there are letters. `columns` and `rows` are as in `build_chart`. Runs without the metric are left out.
+    `live`: some go on.
     """
     lines = [Line(letter, color, curves[ALL, options.metric], curves, options.axis) for letter, color, curves in runs]
-    if len(lines) > len(LETTERS):
+    groups = len({line.color for line in lines})
+    if groups == 1 and len(lines) > len(LETTERS):
         return _build_band(lines, options, columns=columns, rows=rows, live=live)
+    if groups < len(lines):
+        return _build_groups(lines, options, columns=columns, rows=rows, live=live)
     chart = build_lines(lines, options, columns=columns, rows=rows, live=live)
     chart.marks = _letters(chart.curves) if len(lines) > 1 else []
     return chart
@@ -199,6 +204,23 @@ def _build_band(lines: Sequence[Line], options: ChartOptions, *, columns: int, r
         chart.ranks = len(visible)
         chart.band, mean = _band(visible, options.weight, options.log)
         chart.curves = [mean]
+    _set_axes(chart, options, columns, rows)
+    return chart
+
+
+def _build_groups(lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int, live: bool) -> Chart:
+    chart, known = Chart(log=options.log, axis=options.axis), [line for line in lines if line.is_known]
+    groups: dict[tuple[str, int], list[Reduced]] = {}
+    for line, each in zip(known, _reduce(chart, known, options, columns, live=live), strict=True):
+        if not np.isnan(each.mean).all():
+            groups.setdefault((line.label, line.color), []).append(each)
+    for (label, color), found in groups.items():
+        # Alone, a run has its gaps.
+        band, mean = _band([_joined(each) for each in found] if len(found) > 1 else found, options.weight, options.log)
+        chart.curves.append(replace(mean, label=label, color=color))
+        if len(found) > 1:
+            chart.bands.append(replace(band, label=label, color=color))
+    chart.marks = _letters(chart.curves) if len(chart.curves) > 1 else []
     _set_axes(chart, options, columns, rows)
     return chart
 
@@ -337,7 +359,7 @@ def _set_axes(chart: Chart, options: ChartOptions, columns: int, rows: int) -> N
     most half as long without them: a loss that falls from 2.4 to 0.05 at once would hide that it rises to 0.26 later.
     All values after them are on the axis.
     """
-    drawn = [curve for curve in (*chart.curves, *chart.raw, chart.band, chart.evaluation_line) if curve is not None]
+    drawn = [*chart.curves, *chart.raw, *chart.bands, *filter(None, (chart.band, chart.evaluation_line))]
     ends = [values[~np.isnan(values)] for curve in drawn for values in (curve.low, curve.high)]
     values = np.concatenate(ends or [np.empty(0)])
     if len(values):

@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainers.config.run_config import OPTIONS
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.state.known_metrics import KNOWN, format_accuracy
+from trainers.state.objective import Objective
 from trainers.state.summary import RunInfo
 from trainers.state.text import (
     MISSING,
     format_count,
     format_duration,
+    join_words,
+    plural,
     sanitize,
     without_directories,
 )
-from tuiapp.view.groups import Row, Spread, runs_of, state_counts, value_range
+from tuiapp.view.groups import Row, RunGroup, Spread, fold, group_cell, runs_of, state_counts, value_range
 from tuiapp.view.palette import LETTERS
-from tuiapp.view.run_list import state
+from tuiapp.view.run_list import brief, column_of, state
 from tuiapp.view.run_values import as_share, key_column, known_values, value_text
 from tuiapp.view.table import Figure
 
-MOST = len(LETTERS)  # runs compared at once
+MOST = len(LETTERS)  # runs and groups compared at once
+NOT_SET = "not set"
+
+
+_NUMBER = re.compile(r"[+\-−]?[\d.]")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     name: str
     values: tuple[str, ...]
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its values are numbers, as far as they are known."""
+        known = [value for value in self.values if value not in (MISSING, NOT_SET)]
+        return bool(known) and all(_NUMBER.match(value) for value in known)
+
+
+def compared(infos: Sequence[RunInfo]) -> list[Row]:
+    """Returns what stands for runs that are compared: their groups, or the rows of the only group."""
+    rows = fold(infos)
+    only = rows[0] if len(rows) == 1 else None
+    return list(only.rows) if isinstance(only, RunGroup) else rows
+
+
+def row_name(row: Row) -> str:
+    """Returns a run's name or its id, a group's name or what those of its runs have in common; and how many it has."""
+    if isinstance(row, RunInfo):
+        return sanitize(row.name) or sanitize(row.directory.run_id)
+    name = group_cell(column_of("name"), row)
+    return join_words([brief(row.infos[0]) if name == MISSING else name, plural(len(row.infos), "run")])
 
 
 def differing(rows: Sequence[Row]) -> list[Line]:
@@ -50,17 +79,15 @@ def differing(rows: Sequence[Row]) -> list[Line]:
 def _in_words(texts: Sequence[str]) -> tuple[str, ...]:
     """Values without the directories of their paths, unless the directories are all that differs."""
     short = [without_directories(text) for text in texts]
-    return tuple(sanitize(text, 60) or "not set" for text in (short if len({*short}) == len({*texts}) else texts))
+    return tuple(sanitize(text, 60) or NOT_SET for text in (short if len({*short}) == len({*texts}) else texts))
 
 
 _LOSS, _TEST_LOSS, _ACCURACY, _RATE = (KNOWN[name] for name in (LOSS, TEST_LOSS, TEST_ACCURACY, RATE))
 
-_BEST_LOSS = f"best {_TEST_LOSS.label}"
+_BEST_ACCURACY, _BEST_LOSS = f"best {_ACCURACY.label}", f"best {_TEST_LOSS.label}"
 
 _RESULTS: dict[str, Figure[RunInfo]] = {
-    f"best {_ACCURACY.label}": Figure(
-        lambda info: as_share(info.best_accuracy), lambda share: format_accuracy(share, 2)
-    ),
+    _BEST_ACCURACY: Figure(lambda info: as_share(info.best_accuracy), lambda share: format_accuracy(share, 2)),
     _BEST_LOSS: Figure(lambda info: info.summary.best_loss, _TEST_LOSS.format),
     _TEST_LOSS.label: Figure(lambda info: info.summary.test_loss, _TEST_LOSS.format),
     _LOSS.label: Figure(lambda info: info.summary.loss, _LOSS.format),
@@ -88,6 +115,17 @@ def results(rows: Sequence[Row]) -> list[Line]:
     states = tuple(state(row) if isinstance(row, RunInfo) else state_counts(row.infos, in_words=True) for row in rows)
     found = [Line(name, tuple(_result(row, figure) for row in rows)) for name, figure in result_figures(rows).items()]
     return [Line("state", states), *found]
+
+
+def objective_line(rows: Sequence[Row], objective: Objective | None) -> Line | None:
+    """Returns what rows have of their objective; None if that is not known."""
+    if objective is None:
+        return None
+    own = {"accuracy": _BEST_ACCURACY, "best_loss": _BEST_LOSS}.get(objective.sort)
+    if (figure := _RESULTS[own] if own else column_of(objective.sort).figure) is None:
+        return None
+    name = f"★ {sanitize(objective.name, 30)} {'↑' if objective.rises else '↓'}"
+    return Line(name, tuple(_result(row, figure) for row in rows))
 
 
 def _result(row: Row, figure: Figure[RunInfo]) -> str:

@@ -39,6 +39,12 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
         filled[1::2] = filled[:, 1::2] = False
         bits = _pack(filled, rows, columns)
         inks[bits > 0] = BAND
+    for curve in chart.bands:
+        filled = _between(*_spans(curve, chart, height), height)
+        filled[1::2] = filled[:, 1::2] = False
+        drawn = _pack(filled, rows, columns)
+        inks[drawn > 0] = RAW - curve.color
+        bits |= drawn
     for curve in chart.raw:
         filled = _between(*_spans(curve, chart, height), height)
         # Dotted, as the band.

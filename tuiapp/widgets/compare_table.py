@@ -13,9 +13,11 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from trainers.state.objective import Objective
 from trainers.state.summary import RunInfo
-from trainers.state.text import fit, format_percent, sanitize
-from tuiapp.view.comparison import Line, differing, results
+from trainers.state.text import fit, format_percent
+from tuiapp.view.comparison import Line, differing, objective_line, results, row_name
+from tuiapp.view.groups import Row, best_row, state_counts
 from tuiapp.view.palette import LETTERS, series_color
 from tuiapp.view.run_list import state
 from tuiapp.widgets.colors import MUTED
@@ -23,8 +25,8 @@ from tuiapp.widgets.colors import MUTED
 WIDEST = 20
 """Most cells of a value; `tuiapp compare --json` prints it whole."""
 
-LEGEND_CELLS = 5
-LEAST_NAME_CELLS = 12
+LEGEND_CELLS = 6
+LEAST_NAME_CELLS = 11
 RUN_ID_CELLS, LEAST_BESIDE_CELLS = 34, 36  # of a usual run id, and of the columns beside it
 GAP = 2  # cells between two columns
 MORE_CELLS = 10  # how many columns do not fit
@@ -67,32 +69,43 @@ class CompareTable(VerticalScroll):
 
     def show(
         self,
-        infos: Sequence[RunInfo],
+        rows: Sequence[Row],
         reading: Sequence[float | None],
         hidden: Container[int],
         read_out: Line | None = None,
+        objective: Objective | None = None,
     ) -> None:
-        """Shows runs; `reading` has the fraction read of each (None once complete), `hidden` the hidden indices."""
+        """Shows runs and groups, with a star at the best by the objective.
+
+        `reading` has the fraction read of each (None once complete), `hidden` the hidden indices.
+        """
         states = [
-            state(info) if share is None else f"reading {format_percent(share)}"
-            for info, share in zip(infos, reading, strict=True)
+            _state(row) if share is None else f"reading {format_percent(share)}"
+            for row, share in zip(rows, reading, strict=True)
         ]
-        keys, here = differing(infos), [read_out] if read_out else []
-        self._names = Line("run", tuple(sanitize(info.name) or sanitize(info.directory.run_id) for info in infos))
-        outcome = [line for line in results(infos) if line.name != "state"]
+        keys, here = differing(rows), [read_out] if read_out else []
+        self._names = Line("run", tuple(map(row_name, rows)))
+        best, star = best_row(rows, objective) if objective else None, objective_line(rows, objective)
+        stars = [star] if star is not None and best is not None else []
+        # It may be among them under another name.
+        outcome = [
+            line for line in results(rows) if line.name != "state" and line.values not in [one.values for one in stars]
+        ]
         if here and not self._reads:
             # The compared metric is the first column.
             self.set_reactive(CompareTable.first, 0)
         self._reads = bool(here)
-        self._columns = [*here, Line("state", tuple(states)), *keys, *outcome]
+        self._columns = [*here, Line("state", tuple(states)), *stars, *keys, *outcome]
         self._differ = bool(keys)
-        self._keys = {line.name for line in [*here, *keys]}
+        self._keys = {line.name for line in [*here, *stars, *keys]}
         self._legend = []
-        for place, info in enumerate(infos):
+        for place, row in enumerate(rows):
             color = series_color(place, dark=self.app.current_theme.dark)
             mark = ("  ", "") if place in hidden else ("━ ", color)
-            legend = Content.assemble((f"{LETTERS[place]} ", f"bold {color}"), mark, " ")
-            self._legend.append((legend, MUTED if place in hidden or info.status == "unreadable" else ""))
+            star_of_row = ("★ " if row is best else "  ", "bold $text-primary")
+            legend = Content.assemble((f"{LETTERS[place]} ", f"bold {color}"), mark, star_of_row)
+            unreadable = isinstance(row, RunInfo) and row.status == "unreadable"
+            self._legend.append((legend, MUTED if place in hidden or unreadable else ""))
         self._draw()
 
     def action_shift(self, by: int) -> None:
@@ -132,17 +145,21 @@ class CompareTable(VerticalScroll):
         widths = [name_cells, *(min(_widest(column), WIDEST) for column in shown)]
         columns = [self._names, *shown]
         heading = Content("  ").join(
-            Content.styled(fit(one.name, cells), "bold $text-primary" if one.name in self._keys else MUTED)
+            Content.styled(
+                _side(one, fit(one.name, cells).rstrip(), cells),
+                "bold $text-primary" if one.name in self._keys else MUTED,
+            )
             for one, cells in zip(columns, widths, strict=True)
         )
         before = f"← {self.first}" if self.first else ""
         more = f"  {self._behind} more →" if self._behind else ""
         lines = [Content.assemble(f"{before:<{LEGEND_CELLS}}", heading, (more, MUTED))]
         for place, (legend, row_style) in enumerate(self._legend):
-            text = "  ".join(_cut(one.values[place], cells) for one, cells in zip(columns, widths, strict=True))
+            cut = ((one, _cut(one.values[place], cells), cells) for one, cells in zip(columns, widths, strict=True))
+            text = "  ".join(_side(*each) for each in cut)
             lines.append(Content.assemble(legend, (text, row_style)))
         if not self._differ:
-            lines.append(Content.styled("     their configurations are the same", MUTED))
+            lines.append(Content.styled(f"{' ' * LEGEND_CELLS}their configurations are the same", MUTED))
         self.query_one("#rows", Static).update(Content("\n").join(lines))
 
 
@@ -152,4 +169,13 @@ def _widest(column: Line) -> int:
 
 def _cut(value: str, width: int) -> str:
     """Keeps the end of a long value: it is usually a path."""
-    return value.ljust(width) if len(value) <= width else f"…{value[len(value) - width + 1 :]}"
+    return value if len(value) <= width else f"…{value[len(value) - width + 1 :]}"
+
+
+def _side(column: Line, text: str, width: int) -> str:
+    """Numbers are at the right."""
+    return text.rjust(width) if column.is_number else text.ljust(width)
+
+
+def _state(row: Row) -> str:
+    return state(row) if isinstance(row, RunInfo) else state_counts(row.infos)
