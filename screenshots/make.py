@@ -170,7 +170,7 @@ def _configure_and_run(camera: Camera, runs_dir: Path) -> None:
             terminal.wait(r"epoch +[6-9]/", PATIENCE_S)
             camera.take(terminal, "run")
             terminal.press("q")
-            terminal.wait("Leave running")
+            terminal.wait("continues after you quit")
             camera.take(terminal, "leave")
             terminal.press("escape")
             run.end(PATIENCE_S)

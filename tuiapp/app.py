@@ -66,7 +66,7 @@ class TuiApp(ReliableTimers, App[None]):
         Binding("ctrl+g", "show_runs", "Runs", id="app.runs", show=False),
         Binding("ctrl+p", "command_palette", "More", tooltip="Find an action by name", id="app.palette", priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend", tooltip="Suspend tuiapp", id="app.suspend", show=False),
-        Binding("ctrl+q", "leave", "Leave", id="app.leave", show=False, priority=True),
+        Binding("ctrl+q", "quit", "Quit", id="app.quit", show=False, priority=True),
     ]
 
     def __init__(
@@ -166,7 +166,7 @@ class TuiApp(ReliableTimers, App[None]):
     @property
     def farewell(self) -> str:
         """What continues; of a disk that does not answer soon what was known."""
-        from tuiapp.screens.leave import farewell
+        from tuiapp.screens.quit import farewell
 
         try:
             titles = in_thread(self._live_titles).result(FAREWELL_S)
@@ -307,12 +307,12 @@ class TuiApp(ReliableTimers, App[None]):
         return True
 
     async def action_quit(self) -> None:
-        """The palette's name for quitting."""
-        self.action_leave()
+        """Ends tuiapp, after asking where runs of this session are live."""
+        self._quit()
 
-    @work(group="leave")
-    async def action_leave(self) -> None:
-        from tuiapp.screens.leave import confirm_quit
+    @work(group="quit")
+    async def _quit(self) -> None:
+        from tuiapp.screens.quit import confirm_quit
 
         if isinstance(self.screen, ModalScreen):
             self.notify("Answer the question first. Escape cancels it.", markup=False)
@@ -322,7 +322,7 @@ class TuiApp(ReliableTimers, App[None]):
             return
         runs = [run for run in reversed(self._watched) if run not in self._stopping]
         going_on = [run for run in self._going_on() if run in runs]
-        decided = await confirm_quit(self, runs, going_on) if runs else "leave"
+        decided = await confirm_quit(self, runs, going_on) if runs else "quit"
         if decided == "stopping":
             self._stopping.update(runs)
         if decided != "stay":

@@ -186,6 +186,8 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     _describing(run)
     _launching(run)
     run.add_argument("--plain", action="store_true", help="print plain lines, even on a terminal")
+    quiet = "print only what goes wrong, and how the run ends"
+    run.add_argument("--quiet", action="store_true", help=quiet)
     run.add_argument("--queue", action="store_true", help="start it when its devices are free: see tuiapp queue")
     run.add_argument("--detach", action="store_true", help="do not wait for the run to end; print its id")
     _json(run)
@@ -247,6 +249,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     show = verbs.add_parser("show", help="show a run: configuration, result, checkpoints, first failure")
     show.add_argument("run", metavar="RUN")
+    show.add_argument("--all", action="store_true", help="a script's keys at its library's defaults, too")
     show.add_argument("--secrets", action="store_true", help="do not mask environment variables, keys and passwords")
     _json(show)
     _runs_dir(show, again=True)

@@ -65,7 +65,7 @@ def test_a_machine_without_gpus_tells_of_its_host(tuiapp: Command, monkeypatch: 
     assert (done.code, done.err) == (0, "")
     assert "0 GPUs" in done.out
     assert "NVML: Driver Not Loaded" in done.out
-    for word in ("host CPU", "each core", "host memory", "/dev/shm", "disk of runs", "network", "load"):
+    for word in ("host CPU", "each core", "host memory", "/dev/shm", "runs disk", "network", "load"):
         assert word in done.out
     assert "\x1b" not in done.out
     assert max(map(len, done.out.splitlines())) < 100

@@ -16,7 +16,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
 from tuiapp.verbs import narration
-from tuiapp.verbs.narration import LiveNarrator, PlainNarrator, live_view, progress_words
+from tuiapp.verbs.narration import LiveNarrator, PlainNarrator, QuietNarrator, live_view, progress_words
 
 RUN = RunDir(Path("/home/ada/runs") / h.RUN_ID)
 
@@ -39,6 +39,20 @@ def test_one_line_for_each_checkpoint_and_the_stop() -> None:
         "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)",
         "checkpoint step-00000072 · 2.70 MiB · 31.0 ms",
     ]
+
+
+def test_quiet_has_what_goes_wrong_and_the_end() -> None:
+    stream, state = StringIO(), RunState()
+    narrator = QuietNarrator(stream, RUN)
+    for event in interrupted.failed():
+        apply(state, event)
+        narrator.event(event, state)
+        narrator.tick(state)
+    narrator.end(state)
+    first, *traceback, last = stream.getvalue().splitlines()
+    assert "rank 1" in first
+    assert all(line.startswith("  ") for line in traceback)
+    assert last.startswith("FAILED: ")
 
 
 def test_above_a_bar_only_those_that_were_asked_for() -> None:

@@ -134,6 +134,21 @@ def test_markdown_with_figures_beside_it(tuiapp: Command, recorded: Path, tmp_pa
     assert sorted(name for name in os.listdir(tmp_path) if name != "home") == ["report-figures", "report.md"]
 
 
+def test_keys_at_a_librarys_defaults_are_aside(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    said = Facts(config={"lr": 0.3, "adam_beta1": 0.9, "seed": 7}, defaults=["adam_beta1", "seed"], **h.at(1))
+    record(runs_dir, COMPLETED, [h.started(1), said])
+    assert tuiapp("report", "latest", "-o", tmp_path / "report.html").code == 0
+    text = (tmp_path / "report.html").read_text()
+    _check_page(text)
+    shown, aside = text.split("<details>")
+    assert ("adam_beta1" in shown, "adam_beta1" in aside, "2 keys at the library" in aside) == (False, True, True)
+    told = tuiapp("show", "latest").out
+    assert "and 2 keys at the library's defaults: --all" in told
+    assert ("  lr " in told, "adam_beta1" in told) == (True, False)
+    assert "adam_beta1" in tuiapp("show", "latest", "--all").out
+    assert "adam_beta1" in tuiapp("show", "latest", "--json").out
+
+
 @pytest.mark.parametrize("ending", ["html", "md"])
 def test_hostile_text_stays_text(tuiapp: Command, runs_dir: Path, tmp_path: Path, ending: str) -> None:
     values: dict[str, list[float | None]] = {EVIL: [1.0], "a/../../x": [None], "": [2.0]}

@@ -87,7 +87,7 @@ def test_a_directory_or_a_fifo_in_its_place_holds_nothing_up() -> None:
 
 def test_one_setting_is_written_and_the_rest_stays(tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.toml"
-    real.write_text('# mine\nbell = false # quiet\n[keys]\n"app.leave" = "f10"\n')
+    real.write_text('# mine\nbell = false # quiet\n[keys]\n"app.quit" = "f10"\n')
     settings_path().parent.mkdir(parents=True)
     settings_path().symlink_to(real)
     save_setting("theme", "gruvbox")
@@ -97,7 +97,7 @@ def test_one_setting_is_written_and_the_rest_stays(tmp_path: Path) -> None:
     assert settings_path().is_symlink()
     settings, problems = read_settings()
     assert problems == []
-    assert (settings.theme, settings.bell, settings.keys) == ("gruvbox", False, {"app.leave": "f10"})
+    assert (settings.theme, settings.bell, settings.keys) == ("gruvbox", False, {"app.quit": "f10"})
 
 
 def test_a_setting_makes_the_file_for_its_owner_alone() -> None:

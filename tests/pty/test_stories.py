@@ -112,16 +112,16 @@ def test_stop_and_save_then_resume(runs_dir: Path) -> None:
             terminal.wait("u Resume")
 
             terminal.press("u")
-            terminal.wait("Resume this run")
+            terminal.wait("from step")
             terminal.wait_for_silence()
             terminal.press("enter")
             terminal.wait("RUNNING", START_S)
             run.at_step(stopped.summary.steps + 20)
             assert run.steps_of(0)[: stopped.summary.steps + 20] == list(range(1, stopped.summary.steps + 21))
 
-            # Leaving asks; this time the run is stopped with it.
+            # Quitting asks; this time the run is stopped with it.
             terminal.press("q")
-            terminal.wait("Leave running")
+            terminal.wait("continues after you quit")
             terminal.wait_for_silence()
             terminal.press("tab", "enter")
             assert terminal.wait_exit() == 0
@@ -137,7 +137,7 @@ def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
         with watching(find_run("latest", runs_dir)) as run:
             run.at_step(10)
             terminal.press("q")
-            terminal.wait("Leave running")
+            terminal.wait("continues after you quit")
             terminal.wait_for_silence()
             terminal.press("enter")
             assert terminal.wait_exit() == 0

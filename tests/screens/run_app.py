@@ -62,7 +62,7 @@ class RunApp(App[None]):
     def on_mount(self) -> None:
         self.push_screen(self.run_screen)
 
-    def action_leave(self) -> None:
+    async def action_quit(self) -> None:
         self.left += 1
 
 

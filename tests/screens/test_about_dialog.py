@@ -22,7 +22,7 @@ from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.find import titled
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
-from tuiapp.screens.leave import farewell
+from tuiapp.screens.quit import farewell
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.run_details import RunDetails

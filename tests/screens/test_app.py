@@ -119,7 +119,7 @@ async def test_the_question_on_leaving_says_that_the_run_has_ended(tmp_path: Pat
         await pilot.press("right", "right")
         os.close(lock)
         await until(pilot, lambda: dialog.query_one("#dialog").border_title == "The run has ended")
-        assert [button.id for button in dialog.query(Button)] == ["leave", "cancel"]
+        assert [button.id for button in dialog.query(Button)] == ["quit", "cancel"]
         await pilot.press("enter")
         await until(pilot, lambda: app._exit)
     assert take(run.commands) == []

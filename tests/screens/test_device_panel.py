@@ -94,7 +94,7 @@ async def test_without_gpus_it_tells_of_the_processes_and_the_host() -> None:
         "412 MiB (138 MiB shared)",
         "host CPU",
         "host memory",
-        "disk of runs",
+        "runs disk",
     ):
         assert words in text, text
 

@@ -26,8 +26,8 @@ from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.export_dialog import ExportDialog
-from tuiapp.screens.leave import _question
 from tuiapp.screens.preset_dialogs import SavePreset
+from tuiapp.screens.quit import _question
 from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen

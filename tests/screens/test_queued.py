@@ -19,7 +19,7 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, Queued, encode
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
-from tuiapp.screens.leave import _ask
+from tuiapp.screens.quit import _ask
 
 REQUEUED = Queued(job="12", reason="BeginTime", start="2026-11-20T11:30:00", **h.at(20.0))
 

@@ -30,7 +30,7 @@ from tuiapp.library.chart_view import change_view
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
-from tuiapp.screens.leave import _question
+from tuiapp.screens.quit import _question
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.screens.runs_charts import RunsCharts

@@ -71,7 +71,7 @@ def test_the_room_of_a_run_on_the_cpu_is_filled(width: int, height: int) -> None
     lines = [plain(one) for one in drawn(on_cpus(2), width, height)]
     assert height - 3 <= len(lines) <= height
     assert all(len(one) <= width for one in lines)
-    for words in ("host CPU", "each core", "host memory", "network", "disk of runs", "/dev/shm", "swap", "rank 1"):
+    for words in ("host CPU", "each core", "host memory", "network", "runs disk", "/dev/shm", "swap", "rank 1"):
         assert any(words in one for one in lines), words
 
 

@@ -66,11 +66,11 @@ def test_processes_of_a_container_may_be_anybody_s() -> None:
 def test_host_rows_drop_what_matters_least() -> None:
     host = h.host_sample(5.0)
     full = [plain(one)[:14].strip() for one in host_rows(host, 76)]
-    assert full[:6] == ["host CPU", "each core", "host memory", "swap", "/dev/shm", "disk of runs"]
-    assert [plain(one)[:14].strip() for one in host_rows(host, 76, 3)] == ["host CPU", "host memory", "disk of runs"]
+    assert full[:6] == ["host CPU", "each core", "host memory", "swap", "/dev/shm", "runs disk"]
+    assert [plain(one)[:14].strip() for one in host_rows(host, 76, 3)] == ["host CPU", "host memory", "runs disk"]
     nearly = msgspec.structs.replace(host, disk_free_bytes=h.GIB, swap_total_bytes=None, network_rx_bytes_per_s=None)
     told = [plain(one) for one in host_rows(nearly, 76)]
-    assert any(one.startswith("▲ disk of runs") for one in told)
+    assert any(one.startswith("▲ runs disk") for one in told)
     assert "swap, network n/a" in told[-1]
 
 

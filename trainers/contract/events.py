@@ -273,15 +273,18 @@ class Facts(Event, frozen=True, kw_only=True, tag="facts"):
     name: str = ""
     config: dict[str, object] = {}
     """Added to what earlier events gave, as `summary` is."""
+    defaults: list[str] = []
+    """Keys of `config` that have the defaults of the library that reads it: the least of interest of very many."""
     summary: dict[str, object] = {}
     total_steps: int = 0
 
     def followed_by(self, later: Facts) -> Facts:
-        """Returns what both say together; of `config` and `summary` the first `MAX_FACTS` keys."""
+        """Returns what both say together; of `config`, `defaults` and `summary` the first `MAX_FACTS` keys."""
         return msgspec.structs.replace(
             later,
             name=later.name or self.name,
             config=dict(islice((self.config | later.config).items(), MAX_FACTS)),
+            defaults=list(dict.fromkeys([*self.defaults, *later.defaults]))[:MAX_FACTS],
             summary=dict(islice((self.summary | later.summary).items(), MAX_FACTS)),
             total_steps=max(0, later.total_steps) or self.total_steps,
         )

@@ -27,7 +27,7 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 MAX_FACT = 4096
 """Characters of a value of `config` or `summary`."""
+MAX_ITEMS = 100
+"""Of a list among them."""
 
 
 class ReportedDict(dict[str, Any]):
@@ -432,12 +434,19 @@ def _given_values() -> dict[str, Any]:
     return {name[start:]: as_value(text) for name, text in os.environ.items() if name.startswith(CONFIG_VARIABLE)}
 
 
-def current(name: str = "", config: Any = None, total_steps: int = 0) -> Run:
-    """Returns the present run, with `config` and `total_steps` added to it; begins one if none is there."""
+def current(name: str = "", config: Any = None, total_steps: int = 0, defaults: Sequence[str] = ()) -> Run:
+    """Returns the present run, with `config` and `total_steps` added to it; begins one if none is there.
+
+    `defaults` are keys of `config` that have the defaults of the library that reads it.
+    """
     if _run is None or _run.finished:
-        return init(name, config, total_steps)
-    _run._report(config, "", total_steps)
-    return _run
+        run = init(name, config, total_steps)
+    else:
+        run = _run
+        run._report(config, "", total_steps)
+    for start in range(0, len(defaults), MAX_ITEMS):
+        run._report_facts(defaults=defaults[start : start + MAX_ITEMS])
+    return run
 
 
 def log(
@@ -620,7 +629,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {encodable(key, MAX_NAME): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value[:100]]
+        return [_plain(item) for item in value[:MAX_ITEMS]]
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     if not isinstance(value, str) and hasattr(value, "item") and getattr(value, "size", 0) == 1:

@@ -18,9 +18,15 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from trainers.script.tracking import current
 
 
+def _is_default(args: TrainingArguments, key: str) -> bool:
+    field = args.__dataclass_fields__.get(key)
+    return field is not None and getattr(args, key) == field.default
+
+
 class TuiappCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        current(args.run_name or "", config=args.to_sanitized_dict(), total_steps=state.max_steps)
+        config = args.to_sanitized_dict()
+        current(args.run_name or "", config, state.max_steps, [key for key in config if _is_default(args, key)])
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         run = current()

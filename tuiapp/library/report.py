@@ -25,7 +25,7 @@ from tuiapp.library.chart_view import chosen_objective
 from tuiapp.view.comparison import results
 from tuiapp.view.figure import draw_figure
 from tuiapp.view.run_list import state
-from tuiapp.view.run_values import known_values, value_text
+from tuiapp.view.run_values import default_keys, known_values, value_text
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
 MAX_ALERTS = 50  # the last ones
@@ -137,15 +137,19 @@ def best_words(runs: Sequence[Reported]) -> str:
     return f"★ {next(run.heading for run in runs if run.info is best)}: {objective}"
 
 
-def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows]:
-    """Returns the configuration: the keys in which the runs differ, and those that are the same in all."""
+def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows, Rows]:
+    """Returns the configuration: the keys in which the runs differ, those that are the same in all, and the defaults.
+
+    These are what is the same and nobody has set, of a script's library.
+    """
+    unset = frozenset[str].intersection(*(default_keys(run.info) for run in runs))
     values = [mask_values(known_values(run.info)) for run in runs]
-    differing: Rows = []
-    same: Rows = []
+    differing, same, defaults = Rows(), Rows(), Rows()
     for key in dict.fromkeys(key for known in values for key in known):
         texts = tuple(sanitize(value_text(known.get(key)), 300) or "not set" for known in values)
-        (same if len(set(texts)) == 1 else differing).append((sanitize(key, 60), texts))
-    return differing, same
+        kind = differing if len(set(texts)) > 1 else defaults if key in unset else same
+        kind.append((sanitize(key, 60), texts))
+    return differing, same, defaults
 
 
 def environment_rows(runs: Sequence[Reported]) -> Rows:

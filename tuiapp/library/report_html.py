@@ -43,7 +43,7 @@ def to_html(runs: Sequence[Reported], written: str, study: Sheet | None = None, 
     alone = len(runs) == 1
     title = study.title if study else runs[0].title if alone else f"{len(runs)} runs"
     letters = [] if alone else [run.heading for run in runs]
-    differing, same = config_rows(runs)
+    differing, same, defaults = config_rows(runs)
     pictures = "".join(f"<div>{picture}</div>" for _, picture in figures(runs))
     body = [
         f"<h1>{escape(title)}</h1>",
@@ -57,6 +57,7 @@ def to_html(runs: Sequence[Reported], written: str, study: Sheet | None = None, 
         if alone or differing
         else "",
         "" if alone else _section("Configuration keys that are the same", _table(_first(same), [])),
+        _folded(f"{len(defaults)} keys at the library's defaults", _table(_first(defaults), [])),
         _section("Environment", _table(environment_rows(runs), letters)),
         *(_alerts(run, alone) for run in runs),
         f'<p class="soft">Written {escape(written)}. Curves are means over the ranks'
@@ -91,6 +92,10 @@ def _heading(run: Reported, alone: bool) -> str:
 
 def _section(title: str, content: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{content}</section>" if content else ""
+
+
+def _folded(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>" if content else ""
 
 
 def _note(text: str) -> str:

@@ -17,7 +17,7 @@ def to_markdown(runs: Sequence[Reported], written: str, pictures: Sequence[tuple
     """Returns the text of a report; `pictures` has metric and path of each figure."""
     alone = len(runs) == 1
     letters = [] if alone else [run.heading for run in runs]
-    differing, same = config_rows(runs)
+    differing, same, defaults = config_rows(runs)
     parts = [f"# {_text(runs[0].title if alone else f'{len(runs)} runs')}"]
     parts += ["\n".join(f"{'- ' if not alone else ''}{_heading(run, alone)}" for run in runs)]
     parts += ["## Result", _table(result_rows(runs), letters), _text(best_words(runs))]
@@ -33,6 +33,8 @@ def to_markdown(runs: Sequence[Reported], written: str, pictures: Sequence[tuple
         parts += [f"## {title}", _table(differing or same, letters)]
     if not alone:
         parts += ["## Configuration keys that are the same", _table([(key, some[:1]) for key, some in same], [])]
+    if defaults:
+        parts += [f"{len(defaults)} further keys have their library's defaults."]
     parts += ["## Environment", _table(environment_rows(runs), letters)]
     for run in runs:
         if run.alerts:

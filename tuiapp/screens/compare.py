@@ -62,7 +62,7 @@ class CompareScreen(CoveredScreenFix[None]):
             "right_square_bracket", "chart('smoother')", "Smoother", key_display="]", id="compare.smoother", show=False
         ),
         *view_keys("compare", show=True),
-        Binding("z", "fold", "Fold groups", tooltip="Groups as means, or not", id="compare.fold", show=False),
+        Binding("z", "fold", "Fold groups", tooltip="Fold or unfold groups", id="compare.fold", show=False),
         *(
             Binding(
                 str(place),
@@ -75,8 +75,13 @@ class CompareScreen(CoveredScreenFix[None]):
         ),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
         Binding("escape", "back", "Back", id="compare.back"),
-        Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+        Binding("q", "app.quit", "Quit", id="app.quit-letter"),
     ]
+
+    KEY_GROUPS: ClassVar[dict[str, Sequence[str]]] = {
+        "Charts": ("chart", "grid"),
+        "Curves": ("show_curve", "fold"),
+    }
 
     def __init__(self, runs: Sequence[RunInfo]) -> None:
         super().__init__()

@@ -69,11 +69,11 @@ class ConfigureScreen(ResizeLoopFix[None]):
         Binding("ctrl+g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
         Binding("f1", "app.manual", "Help", tooltip="Open the handbook", id="app.manual"),
         Binding("question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help", show=False),
-        Binding("ctrl+q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave", priority=True),
+        Binding("ctrl+q", "app.quit", "Quit", tooltip="Quit tuiapp", id="app.quit", priority=True),
         Binding("ctrl+z", "undo", "Undo", tooltip="Undo the last load", id="configure.undo", show=False),
         Binding("f5", "restore", "Restore the preset", id="configure.restore", show=False),
         Binding("f6", "look_again", "Detect devices again", id="configure.look", show=False),
-        Binding("q", "app.leave", "Leave", id="app.leave-letter", show=False),
+        Binding("q", "app.quit", "Quit", id="app.quit-letter", show=False),
     ]
 
     launching: reactive[bool] = reactive(False, init=False)

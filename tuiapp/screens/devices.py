@@ -30,7 +30,7 @@ class DevicesScreen(CoveredScreenFix[None]):
         Binding("k", "sort", "Sort", tooltip="Sort the processes", id="devices.sort"),
         Binding("question_mark", "app.toggle_help", "Keys", id="app.help", key_display="?"),
         Binding("escape", "dismiss", "Back", id="devices.back"),
-        Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+        Binding("q", "app.quit", "Quit", id="app.quit-letter"),
     ]
 
     def __init__(self, runs_dir: Path, feed: SamplerFeed | None = None) -> None:

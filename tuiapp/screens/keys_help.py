@@ -26,7 +26,10 @@ FRAME_CELLS = 7
 
 
 class KeysHelp(Dialog[None]):
-    """Lists the keys that work on the screen beneath; the same key, or escape, closes it."""
+    """Lists the keys that work on the screen beneath; the same key, or escape, closes it.
+
+    A screen's `KEY_GROUPS` has headings, and the actions beneath each; the others stand under the screen's name.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,q", "dismiss(None)", "Close", id="help.close", show=False),
@@ -56,19 +59,25 @@ class KeysHelp(Dialog[None]):
 
 
 def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    groups: dict[DOMNode, dict[str, tuple[list[str], str]]] = {}
+    groups: dict[tuple[DOMNode, str], dict[str, tuple[list[str], str]]] = {}
+    headings = {action: heading for heading, found in getattr(screen, "KEY_GROUPS", {}).items() for action in found}
     found = sorted(own_bindings(screen), key=lambda pair: _place(pair[0]))
     for node, binding in found:
         action = binding.action.removeprefix("app.")
         # The screen's names for the program's footer keys replace the program's.
-        own = groups.get(screen, {}) if isinstance(node, App) else {}
-        group = own if action in own else groups.setdefault(node, {})
+        heading = headings.get(action.partition("(")[0], "") if node in (screen, app) else ""
+        own = groups.get((screen, heading), {}) if isinstance(node, App) else {}
+        group = own if action in own else groups.setdefault((node, heading if node is screen else ""), {})
         keys, _ = group.setdefault(action, ([], binding.tooltip or binding.description))
         key = app.get_key_display(binding)
         if key not in keys:
             keys.append(key)
-    nodes = sorted(groups, key=_place)
-    return [(_title(node), [(" ".join(keys), words) for keys, words in groups[node].values()]) for node in nodes]
+    order = ["", *dict.fromkeys(headings.values())]
+    found_at = sorted(groups, key=lambda one: (_place(one[0]), order.index(one[1])))
+    return [
+        (heading or _title(node), [(" ".join(keys), words) for keys, words in groups[node, heading].values()])
+        for node, heading in found_at
+    ]
 
 
 def _place(node: DOMNode) -> int:

@@ -27,7 +27,7 @@ class ManualScreen(CoveredScreenFix[None]):
         Binding("tab", "app.focus_next", "Contents", id="manual.contents", tooltip="Contents and back"),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
         Binding("escape", "back", "Back", id="manual.back"),
-        Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+        Binding("q", "app.quit", "Quit", id="app.quit-letter"),
     ]
 
     def __init__(self, topic: str) -> None:

@@ -65,7 +65,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
         Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
         Binding("escape,G", "back", "Back", key_display="esc", id="grid.back"),
-        Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+        Binding("q", "app.quit", "Quit", id="app.quit-letter"),
     ]
 
     large: reactive[bool] = reactive(False, init=False, bindings=True)

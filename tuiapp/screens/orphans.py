@@ -40,5 +40,5 @@ def _question(orphans: list[Orphan]) -> Choice:
         "A run has left processes behind",
         f"{describe_orphans(orphans)}\n \nTheir supervisor has died: nothing watches them, and they may hold memory "
         "and GPUs. The run can be resumed from its last checkpoint either way.",
-        [("end", "End them", "warning"), ("cancel", "Leave them", "default")],
+        [("end", "End them", "warning"), ("cancel", "Keep them", "default")],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -105,7 +105,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("u", "resume", "Resume", tooltip="Resume, train longer", id="run.resume"),
     Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
     Binding("x", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
-    Binding("a", "again", "Again", tooltip="Fill the form with it", id="run.again"),
+    Binding("a", "again", "Run again", tooltip="Run again, by the form", id="run.again"),
     Binding("ctrl+y", "copy_path", "Copy path", id="run.copy-path"),
     *CHART_KEYS,
     Binding("r", "next_rank", "Rank", tooltip="Show the next rank", id="run.rank"),
@@ -126,7 +126,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help", key_display="?"),
     Binding("g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
     Binding("escape", "back", "Back", id="run.back", show=False),
-    Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter"),
+    Binding("q", "app.quit", "Quit", tooltip="Quit tuiapp", id="app.quit-letter"),
 ]
 
 
@@ -146,6 +146,14 @@ class RunScreen(RefusingScreen[None]):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
     BINDINGS: ClassVar[list[BindingType]] = RUN_KEYS
+
+    KEY_GROUPS: ClassVar[dict[str, Sequence[str]]] = {
+        "Charts": ("chart", "grid"),
+        "Ranks and log": ("next_rank", "sort_ranks", "search", "find", "stream", "follow", "dismiss_alert"),
+        "One panel large": ("panel",),
+        "Replay": ("replay",),
+        "Elsewhere": ("devices", "toggle_help", "show_runs", "back", "quit"),
+    }
 
     chosen: reactive[str] = reactive("", repaint=False)
     """The panel shown alone; "" for all, where all fit."""
@@ -336,7 +344,7 @@ class RunScreen(RefusingScreen[None]):
             await self.run_action("app.devices")
 
     def action_back(self) -> None:
-        """Closes the search, else the cursor, else the large panel; else leaves, a live run's screen when repeated."""
+        """Closes the search, else the cursor, else the large panel, else the screen, of a live run when repeated."""
         log = self.query_one(LogView)
         if (log.display and log.close_search()) or self.charts.close_cursor():
             return
@@ -345,7 +353,7 @@ class RunScreen(RefusingScreen[None]):
         elif len(self.app.screen_stack) > 1:
             if self.is_live and time.monotonic() - self._asked_to_leave_at > self.app.NOTIFICATION_TIMEOUT:
                 self._asked_to_leave_at = time.monotonic()
-                self.notify("Esc again leaves this screen. The run continues.")
+                self.notify("Esc again goes back. The run continues.")
             else:
                 self.dismiss()
 

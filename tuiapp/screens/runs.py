@@ -137,8 +137,15 @@ class RunsScreen(RefusingScreen[None]):
         ),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
         Binding("escape,ctrl+g", "back", "Back", key_display="esc", id="runs.back"),
-        Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter", show=False),
+        Binding("q", "app.quit", "Quit", tooltip="Quit tuiapp", id="app.quit-letter", show=False),
     ]
+
+    KEY_GROUPS: ClassVar[dict[str, Sequence[str]]] = {
+        "What is listed": ("filter", "columns", "fold", "baseline", "objective", "charts"),
+        "Its order": ("sort", "next_sort", "reverse"),
+        "The queue": ("hold", "move"),
+        "Elsewhere": ("study", "toggle_help", "back", "quit"),
+    }
 
     def __init__(self, runs_dir: Path, lister: RunsFeed | None = None, resumer: Resumer = resume) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ class StudyScreen(CoveredScreenFix[None]):
         Binding("left,shift+tab", "turn(-1)", "Previous keys", priority=True, id="study.previous", show=False),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
         Binding("escape,t", "dismiss", "Back", key_display="esc", id="study.back"),
-        Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter", show=False),
+        Binding("q", "app.quit", "Quit", tooltip="Quit tuiapp", id="app.quit-letter", show=False),
     ]
 
     def __init__(self, runs_dir: Path, name: str, lister: RunsFeed | None = None) -> None:

@@ -40,7 +40,7 @@ MAX_PASTED = 4096
 LEAVE_PATIENCE_S = 0.5
 """How long the key that quits waits for earlier ones, which are then dropped."""
 
-LEAVE = ("leave", "app.leave")
+QUIT = ("quit", "app.quit")
 """The quit action in bindings."""
 
 
@@ -131,7 +131,7 @@ class KeyQueue:
         if not isinstance(event, events.Key) or event.is_printable:
             return False
         active = self._app.screen.active_bindings.get(event.key)
-        return active is not None and active.binding.priority and active.binding.action in LEAVE
+        return active is not None and active.binding.priority and active.binding.action in QUIT
 
     def _overtake(self, event: events.Event) -> None:
         if event in self._waiting:

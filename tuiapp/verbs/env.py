@@ -46,7 +46,7 @@ def list_all(options: Namespace) -> int:
 
 
 def _cells(one: Environment, machine: Machine) -> tuple[str, ...]:
-    where = "own" if one.interpreter.origin == "own" else f"{one.interpreter.origin}: {one.interpreter.python}"
+    where = "tuiapp's own" if one.interpreter.origin == "own" else f"{one.interpreter.origin}: {one.interpreter.python}"
     versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
     without_gpus = one.without_gpus(machine)
     gpus = "none here" if not machine.gpus else f"no: {without_gpus}" if without_gpus else "yes"

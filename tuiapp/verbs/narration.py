@@ -56,8 +56,12 @@ PHASE_CELLS = 13
 MAX_RANKS = 4  # shown by name
 
 
-def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bool = False) -> PlainNarrator:
-    """Returns the narrator for a stream; `plain` prints lines on a terminal too."""
+def narrator(
+    stream: TextIO, run: RunDir, *, plain: bool = False, quiet: bool = False, ascii_only: bool = False
+) -> PlainNarrator:
+    """Returns the narrator for a stream; `plain` prints lines on a terminal too, `quiet` few ones."""
+    if quiet:
+        return QuietNarrator(stream, run)
     if plain or not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainNarrator(stream, run)
     return LiveNarrator(stream, run, ascii_only=ascii_only)
@@ -110,6 +114,17 @@ class PlainNarrator:
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
+
+
+class QuietNarrator(PlainNarrator):
+    """Prints what goes wrong, and how the run ends."""
+
+    def event(self, event: AnyEvent, state: RunState) -> None:
+        if isinstance(event, RankFailed) or (isinstance(event, Alert) and event.severity != "info"):
+            super().event(event, state)
+
+    def tick(self, state: RunState) -> None:
+        self._report_trouble(state)
 
 
 class LiveNarrator(PlainNarrator):

@@ -61,7 +61,7 @@ def launch_run(options: Namespace) -> int:
         print(json.dumps(facts) if options.json else run.run_id)
         return 0
     ascii_only = wants_ascii(settings.unicode, os.environ)
-    narrate = narrator(sys.stderr, run, plain=options.plain, ascii_only=ascii_only)
+    narrate = narrator(sys.stderr, run, plain=options.plain, quiet=options.quiet, ascii_only=ascii_only)
     with LivenessProbe(run) as pulse, _Interrupts(run, pulse) as interrupts:
         state = _follow(run, pulse, narrate, offset, interrupts.notes)
     _ring(settings, run)

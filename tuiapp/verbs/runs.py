@@ -71,6 +71,7 @@ from tuiapp.view.run_list import (
 )
 from tuiapp.view.run_values import (
     GROUP,
+    default_keys,
     differing_keys,
     is_constant,
     key_column,
@@ -214,7 +215,10 @@ def show_run(options: Namespace) -> int:
         for key, value in config.items():
             text = ",".join(value) if isinstance(value, list) else format_value(cast(Value, value))
             print(f"{key:18}{sanitize(text)}")
-    _print_facts("the script's configuration", shown(state.facts.config))
+    own, unset = shown(state.facts.config), frozenset() if options.all else default_keys(info)
+    _print_facts("the script's configuration", {key: value for key, value in own.items() if key not in unset})
+    if left_out := len(unset & own.keys()):
+        print(f"  and {plural(left_out, 'key')} at the library's defaults: --all prints them")
     _print_facts("the script's summary", state.facts.summary)
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
     hint = resume_hint(run)

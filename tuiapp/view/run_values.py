@@ -55,6 +55,11 @@ def own_values(info: RunInfo) -> dict[str, object]:
     return {**given, **info.facts.config}
 
 
+def default_keys(info: RunInfo) -> frozenset[str]:
+    """Returns the keys of a script's own configuration that nobody has set: its library has very many."""
+    return frozenset(info.facts.defaults)
+
+
 def known_values(info: RunInfo) -> dict[str, object]:
     """Returns a run's configuration by key: what its script says of it, and the keys of run.toml that it uses."""
     config = info.config

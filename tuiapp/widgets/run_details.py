@@ -23,7 +23,7 @@ from trainers.state.text import (
 )
 from tuiapp.view.groups import ListRow, RunGroup, Spread, state_counts, value_range
 from tuiapp.view.run_list import brief, column_of, state, tags
-from tuiapp.view.run_values import differing_keys, key_column
+from tuiapp.view.run_values import default_keys, differing_keys, key_column
 from tuiapp.widgets.colors import MUTED
 
 LEAST_LINES, MOST_LINES = 4, 8
@@ -108,10 +108,11 @@ def _title(info: RunInfo) -> Content:
 
 
 def _changed(info: RunInfo) -> str:
-    """What a script says of its configuration, and the keys that differ from the defaults."""
+    """What a script says of its configuration, and the keys that differ from the defaults, of its library's too."""
     if info.config is None:
         return ""
-    own = [f"{key}={format_fact(value)}" for key, value in info.facts.config.items()]
+    unset = default_keys(info)
+    own = [f"{key}={format_fact(value)}" for key, value in info.facts.config.items() if key not in unset]
     changed = changed_keys(info.config, RunConfig())
     return sanitize(
         "  ".join([*own, *(f"{key}={format_value(value)}" for key, value in changed.items())]) or "all defaults"

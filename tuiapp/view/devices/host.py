@@ -65,7 +65,7 @@ def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
     if host.shm_total_bytes:
         rows.append((4, _row("/dev/shm", shm, share(host.shm_used_bytes, host.shm_total_bytes), room, fills=True)))
     used = _part(total - free, total) if total else None
-    rows.append((2, _row("disk of runs", used, f"{format_bytes(free)} free", room, fills=True)))
+    rows.append((2, _row("runs disk", used, f"{format_bytes(free)} free", room, fills=True)))
     rows.append((5, line("  ", Span(_rest(host, width - 2), "muted"))))
     kept = sorted(range(len(rows)), key=lambda number: (rows[number][0], number))[: max(2, most)]
     return [pad(rows[number][1], width) for number in sorted(kept)]
@@ -202,7 +202,7 @@ def _cores(values: Sequence[float], width: int, rows: int) -> list[Line]:
 def gauges(host: HostSample, width: int) -> list[Line]:
     """Returns a bar for each thing that fills up: the disk, /dev/shm, swap; as many in a line as fit."""
     free, total = host.disk_free_bytes, host.disk_total_bytes
-    found = [("disk of runs", total - free, total, f"{format_bytes(free)} free")] if total else []
+    found = [("runs disk", total - free, total, f"{format_bytes(free)} free")] if total else []
     for name, used, most in (
         ("/dev/shm", host.shm_used_bytes, host.shm_total_bytes),
         ("swap", host.swap_used_bytes, host.swap_total_bytes),

@@ -1,4 +1,4 @@
-"""Leaving the program while runs continue."""
+"""Quitting the program while runs continue."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice, Question
 from tuiapp.terminal.patience import patiently, soon
 
-Leaving: TypeAlias = Literal["stay", "leave", "stopping"]
-"""The decision: not to leave, to leave the runs running, or to leave after stopping them."""
+Quitting: TypeAlias = Literal["stay", "quit", "stopping"]
+"""The decision: not to quit, to quit while the runs continue, or to quit after stopping them."""
 
-COMMANDS: dict[str, Command] = {"stop": "stop", "kill": "stop-now"}
-"""Answer → the command sent to the runs."""
+COMMANDS: tuple[Command, ...] = ("stop", "stop-now")
+"""Answers that are sent to the runs."""
 
 
-async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence[RunDir]) -> Leaving:
+async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence[RunDir]) -> Quitting:
     """Asks whether to stop those of the runs that continue, and sends the command; must run in a worker.
 
     `going_on` are those that did a moment ago: the question is about them until a slow disk answers.
@@ -33,16 +33,16 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence
     asked = await soon(in_thread(_ask, runs))
     question = asked.result() if asked.done() else known
     if question is None:
-        return "leave"
+        return "quit"
     if isinstance(app.screen, ModalScreen):
         # Asked twice.
         return "stay"
     answer = await app.push_screen_wait(Choice(*question, now=lambda: _ask(runs) or _ended(runs)))
-    if answer == "leave":
-        return "leave"
+    if answer == "quit":
+        return "quit"
     if answer not in COMMANDS:
         return "stay"
-    if problem := await patiently(app, asyncio.to_thread(_stop, runs, COMMANDS[answer])):
+    if problem := await patiently(app, asyncio.to_thread(_stop, runs, answer)):
         app.notify(problem, severity="error", markup=False)
         return "stay"
     return "stopping"
@@ -85,18 +85,18 @@ def _question(runs: Sequence[str], *, queued: bool = False) -> Question:
             "A run is queued" if len(runs) == 1 else f"{len(runs)} runs are queued",
             f"{names}\n \n{jobs} in the queue after you quit.\nOr cancel {them}: training has not begun.",
             [
-                ("leave", "Leave queued", "primary"),
+                ("quit", "Quit", "primary"),
                 ("stop", "Cancel jobs" if runs[1:] else "Cancel job", "warning"),
-                ("cancel", "Stay", "default"),
+                ("cancel", "Do not quit", "default"),
             ],
         )
     return Question(
         "A run is live" if len(runs) == 1 else f"{len(runs)} runs are live",
-        f"{names}\n \nTraining continues after you quit.\nOr end {them} with a checkpoint, or kill {them}.",
+        f"{names}\n \nTraining continues after you quit.\nOr stop {them}, with a checkpoint or at once.",
         [
-            ("leave", "Leave running", "primary"),
+            ("quit", "Quit", "primary"),
             ("stop", "Stop and save", "warning"),
-            ("kill", "Kill", "error"),
+            ("stop-now", "Stop now", "error"),
             ("cancel", "Cancel", "default"),
         ],
     )
@@ -105,4 +105,4 @@ def _question(runs: Sequence[str], *, queued: bool = False) -> Question:
 def _ended(runs: Sequence[RunDir]) -> Question:
     title = "The run has ended" if len(runs) == 1 else "The runs have ended"
     names = "\n".join(map(titled, runs))
-    return Question(title, names, [("leave", "Quit", "primary"), ("cancel", "Cancel", "default")])
+    return Question(title, names, [("quit", "Quit", "primary"), ("cancel", "Cancel", "default")])
