@@ -25,9 +25,12 @@ from tuiapp.widgets.colors import MUTED
 WIDEST = 20
 """Most cells of a value; `tuiapp compare --json` prints it whole."""
 
+RUN = "run"
+"""Title of the first column."""
+
 LEGEND_CELLS = 6
 LEAST_NAME_CELLS = 11
-RUN_ID_CELLS, LEAST_BESIDE_CELLS = 34, 36  # of a usual run id, and of the columns beside it
+RUN_ID_CELLS, LEAST_BESIDE_CELLS = 34, 44  # of a usual run id, and of the columns beside it
 GAP = 2  # cells between two columns
 MORE_CELLS = 10  # how many columns do not fit
 
@@ -58,7 +61,7 @@ class CompareTable(VerticalScroll):
 
     def __init__(self) -> None:
         super().__init__()
-        self._names, self._columns = Line("run", ()), list[Line]()
+        self._names, self._columns = Line(RUN, ()), list[Line]()
         self._keys = set[str]()  # names of the columns that stand out: what differs, and the values at the cursor
         self._differ = self._reads = False
         self._legend: list[tuple[Content, str]] = []  # of each run, and the style of its row
@@ -84,7 +87,7 @@ class CompareTable(VerticalScroll):
             for row, share in zip(rows, reading, strict=True)
         ]
         keys, here = differing(rows), [read_out] if read_out else []
-        self._names = Line("run", tuple(map(row_name, rows)))
+        self._names = Line(RUN, tuple(map(row_name, rows)))
         best, star = best_row(rows, objective) if objective else None, objective_line(rows, objective)
         stars = [star] if star is not None and best is not None else []
         # It may be among them under another name.
@@ -173,8 +176,8 @@ def _cut(value: str, width: int) -> str:
 
 
 def _side(column: Line, text: str, width: int) -> str:
-    """Numbers are at the right."""
-    return text.rjust(width) if column.is_number else text.ljust(width)
+    """Numbers are at the right, but for the ids of runs."""
+    return text.rjust(width) if column.is_number and column.name != RUN else text.ljust(width)
 
 
 def _state(row: Row) -> str:
