@@ -17,7 +17,7 @@ def dashboard(box: Box) -> None:
     # It goes on until it is stopped, so that there is something to be seen on a fast machine, too.
     save_preset(PRESET, box.config(model="net", epochs=100_000, checkpoint_every=0))
     with Terminal([*TUIAPP, "--runs-dir", str(box.runs_dir)], columns=120, lines=45) as terminal:
-        ready = terminal.wait(READY if box.on_cpu else r"GPU[\s\S]*quickstart[\s\S]*\^q Leave")
+        ready = terminal.wait(READY if box.on_cpu else r"GPU[\s\S]*quickstart[\s\S]*\^q Quit")
         box.find.note("s until the form is there", f"{ready:.1f}")
         terminal.wait(rf"{PRESET}\b")
         terminal.wait_for_silence()

@@ -32,7 +32,7 @@ KEYS = {
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=][0-9;:]*[A-Za-z]|\x1b\[\?[0-9;]*\$p|\x1b\[[0-9; ]*[qt]|\x1b\[\?[0-9;]*u")
 _UNFINISHED = re.compile(rb"\x1b(\[[0-9;:?<>=$ ]*)?\Z")
 
-READY = r"CPU cores[\s\S]*quickstart[\s\S]*\^q Leave"
+READY = r"CPU cores[\s\S]*quickstart[\s\S]*\^q Quit"
 """The dashboard's whole first picture: its parts come one after the other on a busy machine."""
 
 GONE_S = 60.0

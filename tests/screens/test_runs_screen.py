@@ -45,7 +45,7 @@ async def test_live_runs_stand_on_top(size: tuple[int, int]) -> None:
         await until(pilot, lambda: len(app.rows) == 3)
         assert app.states == ["running", "failed", "completed"]
         assert all(len(row) <= size[0] for row in app.rows)
-        assert "3 runs · 1 live" in words(app, "#heading")
+        assert "3 runs · 1 running" in words(app, "#heading")
         assert THREE[2].directory.run_id in words(app, "RunDetails")
         await pilot.press("down")
         assert "rank 1 failed" in words(app, "RunDetails")

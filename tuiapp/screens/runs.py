@@ -616,12 +616,13 @@ def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: s
     if listing is None or not listing.infos:
         return heading
     count, shown = plural(len(listing.infos), "run"), len(infos)
-    live = sum(info.is_live for info in listing.infos)
+    running, queued = (sum(info.status == status for info in listing.infos) for status in ("running", "queued"))
     facts = join_words(
         [
             f"{shown} of {count}" if shown < len(listing.infos) else count,
             "" if listing.whole else "reading …",
-            f"{live} live" if live else "",
+            f"{running} running" if running else "",
+            f"{queued} queued" if queued else "",
             f"{marked} marked" if marked else "",
             star,
             sort,
