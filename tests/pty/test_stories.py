@@ -198,8 +198,8 @@ def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
         terminal.wait("2 marked")
         terminal.press("c")
         terminal.wait("Compare 2 runs")
-        terminal.wait(r"a .*completed +0\.1")
-        terminal.wait(r"b .*failed +0\.01")
+        terminal.wait(r"a .*completed .*% +0\.1")
+        terminal.wait(r"b .*failed .*% +0\.01")
         # A part of them larger, and what each had come to there.
         terminal.press("+", "+")
         terminal.wait(r"showing 25 %")
