@@ -9,7 +9,7 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from trainers.config.options import WORDS, Value
+from trainers.config.options import WORDS, Option, Value
 from trainers.config.run_config import OPTIONS
 from tuiapp.cli import build_parser
 from tuiapp.library.manual import DIRECTORY
@@ -41,7 +41,7 @@ def configuration() -> str:
                 f"`{option.key}`",
                 _shown(option.default),
                 option.allowed().removeprefix("one of "),
-                _about(option.only, option.help),
+                _about(option),
             ]
             for option in OPTIONS.values()
         ],
@@ -84,9 +84,10 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _about(only: tuple[str, tuple[str, ...]] | None, words: str) -> str:
-    condition = f"with `{only[0]}` {' or '.join(only[1])}" if only is not None else ""
-    return "; ".join(filter(None, (words, condition)))
+def _about(option: Option) -> str:
+    condition = f"with `{option.only[0]}` {' or '.join(option.only[1])}" if option.only is not None else ""
+    also = f"also {', '.join(f'`{name}`' for name in option.aliases)}" if option.aliases else ""
+    return "; ".join(filter(None, (option.help, condition, also)))
 
 
 def _shown(value: Value) -> str:

@@ -56,9 +56,9 @@ def test_a_grid_queues_exactly_the_combinations(tuiapp: Command, runs_dir: Path)
 
 
 def test_all_problems_come_at_once_and_nothing_is_queued(tuiapp: Command, runs_dir: Path) -> None:
-    done = tuiapp("sweep", "mlp", "--grid", "learning_rate=0.1,1000", "--grid", "seed=x", "--grid", "lr=1,2")
+    done = tuiapp("sweep", "mlp", "--grid", "learning_rate=0.1,1000", "--grid", "seed=x", "--grid", "gpus=1,2")
     assert (done.code, done.out) == (2, "")
-    assert [line.split()[1] for line in done.err.splitlines()] == ["learning_rate:", "seed:", "lr:"]
+    assert [line.split()[1] for line in done.err.splitlines()] == ["learning_rate:", "seed:", "gpus:"]
     done = tuiapp("sweep", "mlp", "--grid", "global_batch_size=48,49", "--grid", "devices=1,2,5", "--hold")
     assert done.code == 2
     assert "49 cannot be split evenly over 2 devices" in done.err

@@ -111,14 +111,26 @@ def test_an_unknown_key_gets_the_nearest_one_or_all() -> None:
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("lr", "learning_rate"), ("bs", "global_batch_size"), ("wd", "weight_decay"), ("gpus", "devices")],
+    [("lr", "learning_rate"), ("bs", "global_batch_size"), ("wd", "weight_decay"), ("num_train_epochs", "epochs")],
 )
-def test_a_name_of_other_programs_gets_the_key_that_is_meant(name: str, key: str) -> None:
-    assert problems(**{name: 1}) == {name: f"unknown key. Did you mean {key!r}?"}
+def test_what_other_programs_call_the_same_is_understood(name: str, key: str) -> None:
+    assert getattr(build_config({name: 2}), key) == 2
+    assert get_option(name).key == key
+    assert problems(**{name: 1, key: 2}) == {name: f"is another name of {key}: give one of them."}
+    assert problems(**{key: 2, name: 1}) == {name: f"is another name of {key}: give one of them."}
+    assert list(problems(**{name: "x"})) == [key]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("gpus", "devices"), ("per_device_train_batch_size", "global_batch_size"), ("lr_scheduler_type", "schedule")],
+)
+def test_what_other_programs_call_something_near_gets_the_key_and_its_meaning(name: str, key: str) -> None:
+    assert problems(**{name: 1}) == {name: f"unknown key. Use {key!r}: {OPTIONS[key].help}."}
 
 
 def test_a_name_of_other_programs_means_one_key() -> None:
-    names = [name for option in OPTIONS.values() for name in option.aliases]
+    names = [name for option in OPTIONS.values() for name in (*option.aliases, *option.similar)]
     assert len({*names, *OPTIONS}) == len(names) + len(OPTIONS)
 
 

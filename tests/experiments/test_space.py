@@ -52,7 +52,7 @@ def test_lists_and_ranges(key: str, text: str, found: tuple[Value, ...]) -> None
         ("seed", "0..4:0", "has the count '0'"),
         ("seed", "0..5000", "at most 1,000"),
         ("epochs", "0.5..3", "whole numbers"),
-        ("lr", "1,2", "Did you mean 'learning_rate'?"),
+        ("learnig_rate", "1,2", "Did you mean 'learning_rate'?"),
         ("hosts", "a,b", "cannot be swept"),
     ],
 )
@@ -149,3 +149,8 @@ def test_a_scripts_own_values() -> None:
     assert build_config(to_mapping(first)) == first
     with pytest.raises(ConfigError, match="no name of a value"):
         read_axis(plain, "train/lr", "1,2")
+
+
+def test_another_name_of_a_key_sweeps_it_unless_the_value_is_the_script_s_own() -> None:
+    assert read_axis(to_mapping(RunConfig()), "lr", "0.1,0.2").key == "learning_rate"
+    assert read_axis(to_mapping(RunConfig(backend="script", script="a.py")), "lr", "0.1,0.2").key == "lr"

@@ -86,7 +86,9 @@ class Option:
     The form hides it otherwise.
     """
     aliases: tuple[str, ...] = ()
-    """What other programs call it: the answer to one of these names the key."""
+    """What other programs call the same: understood wherever a key is given."""
+    similar: tuple[str, ...] = ()
+    """What other programs call something near it: the answer to one of these names the key and says what it means."""
     key: str = field(default="", compare=False)
     kind: Kind = field(default="str", compare=False)
     default: Value = field(default="", compare=False)

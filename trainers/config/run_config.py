@@ -36,12 +36,37 @@ def _with_key(key: str) -> tuple[str, tuple[str, ...]]:
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What to train, on what, and how. Each field is one configuration key."""
 
-    backend: Annotated[str, Option("Trainer", "Backend", "how devices work together", choices=tuple(BACKENDS))] = (
-        "torch-ddp"
-    )
-    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS), prefixes=(PY,))] = "net"
+    backend: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Backend",
+            "how devices work together",
+            choices=tuple(BACKENDS),
+            similar=("strategy", "framework", "trainer"),
+        ),
+    ] = "torch-ddp"
+    model: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Model",
+            "what is trained",
+            choices=tuple(MODELS),
+            prefixes=(PY,),
+            similar=("arch", "model_name", "model_name_or_path"),
+        ),
+    ] = "net"
     dataset: Annotated[
-        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=tuple(SOURCES))
+        str,
+        Option(
+            "Trainer",
+            "Data",
+            "what it is trained on",
+            choices=tuple(DATASETS),
+            prefixes=tuple(SOURCES),
+            similar=("data", "data_dir", "dataset_name"),
+        ),
     ] = "digits"
     script: Annotated[
         str, Option("Trainer", "Script", "its path, or module:NAME", text="script", only=_with_key("script"))
@@ -119,7 +144,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "0: idle GPUs, or 2 CPU ranks (a script: 1)",
             minimum=0,
             maximum=1024,
-            aliases=("gpus", "num_gpus", "ngpus", "nproc_per_node"),
+            similar=("gpus", "num_gpus", "ngpus", "n_gpus", "nproc_per_node", "num_processes", "world_size"),
         ),
     ] = 0
     device_ids: Annotated[
@@ -131,7 +156,15 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "local"
     nodes: Annotated[
         int,
-        Option("Devices", "Nodes", "machines; they share the devices", minimum=1, maximum=1024, only=_ON_NODES),
+        Option(
+            "Devices",
+            "Nodes",
+            "machines; they share the devices",
+            minimum=1,
+            maximum=1024,
+            only=_ON_NODES,
+            aliases=("num_nodes", "nnodes"),
+        ),
     ] = 1
     hosts: Annotated[
         tuple[str, ...],
@@ -162,10 +195,14 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             minimum=1,
             maximum=1 << 20,
             aliases=("bs", "batch_size", "batch"),
+            similar=("per_device_train_batch_size", "per_device_batch_size", "train_batch_size", "micro_batch_size"),
         ),
     ] = 48
 
-    optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
+    optimizer: Annotated[
+        str,
+        Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS), aliases=("optim", "opt")),
+    ] = "adam"
     learning_rate: Annotated[
         float,
         Option("Optimization", "Learning rate", "", above=0, maximum=100, aliases=("lr",)),
@@ -190,19 +227,40 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "largest norm; 0: no clipping",
             minimum=0,
             maximum=1e6,
-            aliases=("clip", "max_grad_norm"),
+            aliases=("clip", "max_grad_norm", "grad_clip", "gradient_clip_val"),
         ),
     ] = 0.0
     schedule: Annotated[
         str,
-        Option("Optimization", "Schedule", "how the rate falls to 0", choices=("constant", "cosine", "linear")),
+        Option(
+            "Optimization",
+            "Schedule",
+            "how the rate falls to 0",
+            choices=("constant", "cosine", "linear"),
+            similar=("scheduler", "lr_scheduler", "lr_scheduler_type", "lr_schedule"),
+        ),
     ] = "constant"
     warmup_steps: Annotated[
-        int, Option("Optimization", "Warm-up steps", "rate rises linearly", minimum=0, maximum=10_000_000)
+        int,
+        Option(
+            "Optimization",
+            "Warm-up steps",
+            "rate rises linearly",
+            minimum=0,
+            maximum=10_000_000,
+            aliases=("num_warmup_steps",),
+            similar=("warmup", "warmup_ratio", "warmup_epochs"),
+        ),
     ] = 0
     precision: Annotated[
         str,
-        Option("Optimization", "Precision", "tf32: GPUs only", choices=("float32", "tf32", "bfloat16")),
+        Option(
+            "Optimization",
+            "Precision",
+            "tf32: GPUs only",
+            choices=("float32", "tf32", "bfloat16"),
+            similar=("dtype", "amp", "bf16", "fp16", "mixed_precision"),
+        ),
     ] = "float32"
     sync_batch_norm: Annotated[
         bool,
@@ -211,11 +269,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "Sync BatchNorm",
             "statistics of the global batch",
             only=("backend", backends_with("sync_batch_norm")),
+            aliases=("sync_batchnorm", "sync_bn"),
         ),
     ] = False
     compile: Annotated[
         bool,
-        Option("Optimization", "torch.compile", "a minute to compile", only=("backend", backends_with("compile"))),
+        Option(
+            "Optimization",
+            "torch.compile",
+            "a minute to compile",
+            only=("backend", backends_with("compile")),
+            aliases=("torch_compile",),
+        ),
     ] = False
 
     epochs: Annotated[
@@ -229,16 +294,61 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             aliases=("max_epochs", "num_epochs", "num_train_epochs", "n_epochs"),
         ),
     ] = 10
-    max_steps: Annotated[int, Option("Run", "Max steps", "0: no limit", minimum=0, maximum=1 << 40)] = 0
-    seed: Annotated[int, Option("Run", "Seed", "weights and data order", minimum=0, maximum=2**32 - 1)] = 0
+    max_steps: Annotated[
+        int,
+        Option(
+            "Run",
+            "Max steps",
+            "0: no limit",
+            minimum=0,
+            maximum=1 << 40,
+            similar=("steps", "num_steps", "total_steps", "max_iters"),
+        ),
+    ] = 0
+    seed: Annotated[
+        int,
+        Option(
+            "Run",
+            "Seed",
+            "weights and data order",
+            minimum=0,
+            maximum=2**32 - 1,
+            aliases=("random_seed", "manual_seed"),
+        ),
+    ] = 0
     eval_every: Annotated[
-        int, Option("Run", "Evaluate every", "epochs; 0: only at the end", minimum=0, maximum=1_000_000)
+        int,
+        Option(
+            "Run",
+            "Evaluate every",
+            "epochs; 0: only at the end",
+            minimum=0,
+            maximum=1_000_000,
+            aliases=("check_val_every_n_epoch",),
+            similar=("eval_steps", "eval_interval", "val_check_interval"),
+        ),
     ] = 1
     checkpoint_every: Annotated[
-        int, Option("Run", "Save every", "epochs; 0: only on request", minimum=0, maximum=1_000_000)
+        int,
+        Option(
+            "Run",
+            "Save every",
+            "epochs; 0: only on request",
+            minimum=0,
+            maximum=1_000_000,
+            similar=("save_steps", "save_every", "every_n_epochs"),
+        ),
     ] = 1
     keep_checkpoints: Annotated[
-        int, Option("Run", "Keep", "newest ones, and the best", minimum=1, maximum=1_000_000)
+        int,
+        Option(
+            "Run",
+            "Keep",
+            "newest ones, and the best",
+            minimum=1,
+            maximum=1_000_000,
+            similar=("save_total_limit", "save_top_k"),
+        ),
     ] = 3
     best: Annotated[str, Option("Run", "Best by", "what is best on the test set", choices=("accuracy", "loss"))] = (
         "accuracy"
@@ -271,16 +381,21 @@ KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size")
 """Keys that a resumed run keeps: its checkpoints fit no others. All other keys may change with a resume."""
 
 
+_MEANT = {name: option for option in OPTIONS.values() for name in option.aliases}
+_NEAR = {name: option for option in OPTIONS.values() for name in option.similar}
+
+
 def get_option(key: str) -> Option:
-    """The option of that name; raises ConfigError, with the nearest name, if there is none."""
-    if key not in OPTIONS:
-        known = ", ".join(OPTIONS)
-        meant = next((name for name, option in OPTIONS.items() if key in option.aliases), "")
-        hint = f" Did you mean {meant!r}?" if meant else suggest(key, OPTIONS) or f" The keys are: {known}."
-        # Anything but a name is quoted: it may be long, or empty, or hold control characters.
-        name = key if re.fullmatch(r"[\w.-]{1,60}", key) else shown(key)
-        raise ConfigError([Problem(name, f"unknown key.{hint}")])
-    return OPTIONS[key]
+    """The option of that name or alias; raises ConfigError, with what is meant or near, if there is none."""
+    if found := OPTIONS.get(key) or _MEANT.get(key):
+        return found
+    if near := _NEAR.get(key):
+        hint = f" Use {near.key!r}{f': {near.help}' if near.help else ''}."
+    else:
+        hint = suggest(key, (*OPTIONS, *_MEANT)) or f" The keys are: {', '.join(OPTIONS)}."
+    # Anything but a name is quoted: it may be long, or empty, or hold control characters.
+    name = key if re.fullmatch(r"[\w.-]{1,60}", key) else shown(key)
+    raise ConfigError([Problem(name, f"unknown key.{hint}")])
 
 
 Check: TypeAlias = Callable[["RunConfig"], Iterable[Problem]]
@@ -296,7 +411,11 @@ def build_config(values: Mapping[str, object], source: str = "", checks: Sequenc
     checked: dict[str, Any] = {}
     for key, value in values.items():
         try:
-            checked[key] = get_option(key).check(value)
+            option = get_option(key)
+            if option.key in checked or (option.key != key and option.key in values):
+                message = f"is another name of {option.key}: give one of them."
+                raise ConfigError([Problem(key, message)])
+            checked[option.key] = option.check(value)
         except ConfigError as error:
             problems += error.problems
     config = RunConfig(**checked)

@@ -75,6 +75,7 @@ def read_axis(base: Mapping[str, object], key: str, text: str, *, draws: bool = 
     key, option = key.strip(), None
     if not is_own(base, key):
         option = get_option(key)
+        key = option.key
         if option.kind == "list" or option.text == "line":
             hint = "; write {NAME} in it, and sweep NAME" if key == "arguments" else ""
             raise ConfigError([Problem(key, f"is not one value, so that it cannot be swept{hint}.")])
