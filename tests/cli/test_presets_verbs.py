@@ -84,7 +84,10 @@ def test_the_list(tuiapp: Command, directory: Path) -> None:
     assert listed.code == 0
     assert tuiapp("presets") == listed
     lines = listed.out.splitlines()
-    assert lines[0].split() == ["quickstart", "built", "in", *lines[0].split()[3:]]
+    # Yours come first.
+    built_in = [line.startswith("quickstart") for line in lines].index(True)
+    assert lines[built_in].split() == ["quickstart", "built", "in", *lines[built_in].split()[3:]]
+    assert built_in == 3
     assert any(line.split() == ["mine", "yours", "for", "me"] for line in lines)
     assert any("! broken" in line and "0 is not allowed" in line for line in lines)
     assert all(line.isprintable() for line in lines)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.catalog import takes
 from trainers.config.options import ConfigError
-from trainers.config.run_config import OPTIONS, RunConfig
+from trainers.config.run_config import RunConfig, to_toml
 from tuiapp.library.presets import (
     BUILTIN_DIR,
     PresetError,
@@ -48,9 +47,17 @@ def test_saved_and_loaded(directory: Path) -> None:
     assert names() == ["mine"]
 
 
-def test_every_key_is_written(directory: Path) -> None:
-    text = save_preset("mine", RunConfig()).read_text()
-    assert all(f"\n{key} = " in text for key in OPTIONS if takes("torch-ddp", key))
+def test_what_differs_from_the_defaults_is_written(directory: Path) -> None:
+    text = save_preset("mine", RunConfig(epochs=3, learning_rate=0.1)).read_text()
+    assert text == "schema = 1\nlearning_rate = 0.1\nepochs = 3\n"
+    save_preset("mine", RunConfig(learning_rate=0.1), overwrite=True)
+    assert "epochs" not in (directory / "mine.toml").read_text()
+
+
+def test_one_with_all_keys_as_written_before_is_read_as_it_is(directory: Path) -> None:
+    path = save_preset("mine", CONFIG)
+    path.write_text(to_toml(CONFIG))
+    assert load_config("mine") == CONFIG
 
 
 def test_private_to_the_user(directory: Path) -> None:

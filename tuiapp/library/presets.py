@@ -16,7 +16,15 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.files import make_private, read_limited, user_config, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.relevance import check_file, drop_inapplicable
-from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
+from trainers.config.run_config import (
+    MAX_FILE_BYTES,
+    OPTIONS,
+    SCHEMA,
+    RunConfig,
+    changed_keys,
+    parse_toml,
+    to_toml_values,
+)
 from trainers.config.script import subject, with_absolute_paths
 from trainers.state.text import without_directories
 
@@ -59,7 +67,7 @@ def presets_dir() -> Path:
 
 
 def list_presets() -> list[Preset]:
-    """Returns the built-in presets, those for beginners first, then the user's; each sorted by name."""
+    """Returns the user's presets, then the built-in ones, those for beginners first; each sorted by name."""
     order = {name: place for place, name in enumerate(AT_HAND)}
     files = sorted(BUILTIN_DIR.glob("*.toml"), key=lambda path: (order.get(path.stem, len(order)), path.stem))
     builtin = [_load(path, builtin=True) for path in files]
@@ -68,7 +76,7 @@ def list_presets() -> list[Preset]:
     except OSError:
         files = []
     taken = {preset.name for preset in builtin}
-    return builtin + [_shadowed(path) if path.stem in taken else _load(path, builtin=False) for path in files]
+    return [_shadowed(path) if path.stem in taken else _load(path, builtin=False) for path in files] + builtin
 
 
 def find_preset(name: str) -> Preset:
@@ -90,7 +98,7 @@ def load_config(name: str) -> RunConfig:
 
 
 def save_preset(name: str, config: RunConfig, description: str = "", *, overwrite: bool = False) -> Path:
-    """Writes a user's preset with all its keys, so that it does not depend on defaults.
+    """Writes a user's preset: what differs from the defaults, so that new defaults reach it.
 
     A `description` of "" keeps that of an existing file; `overwrite` keeps its comments. Raises `PresetError` if the
     name is invalid or a built-in one, the preset exists, or the file cannot be written or would be too long to read.
@@ -199,7 +207,9 @@ def _render(config: RunConfig, description: str, existing: Path | None) -> str:
     if description:
         document["description"] = description
     # It may be found from another directory, or hold keys of another kind of backend.
-    values = to_toml_values(with_absolute_paths(drop_inapplicable(config)))
+    kept = with_absolute_paths(drop_inapplicable(config))
+    changed = changed_keys(kept, RunConfig())
+    values = {key: value for key, value in to_toml_values(kept).items() if key in changed}
     for key in OPTIONS.keys() & document.keys() - values.keys():
         del document[key]
     document.update(values)

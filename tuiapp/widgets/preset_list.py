@@ -52,7 +52,7 @@ class _Lines(Visual):
 
 
 class PresetList(OptionList):
-    """Built-in presets, then the user's: name, and a line of description or error.
+    """The user's presets, then the built-in ones: name, and a line of description or error.
 
     It is whole at the cursor, and everywhere if there is room.
     """
@@ -98,9 +98,11 @@ class PresetList(OptionList):
         builtin = [self._option(key) for key, preset in self._presets.items() if preset.builtin]
         own = [self._option(key) for key, preset in self._presets.items() if not preset.builtin]
         self.clear_options()
-        self.add_options([_heading("Built-in, read-only"), *builtin, _heading("Yours"), *own])
+        self.add_options([_heading("Yours"), *own] if own else [])
+        self.add_options([_heading("Built-in, read-only"), *builtin])
         if not own:
-            self.add_option(Option(Content("None yet: Ctrl+S saves the form."), disabled=True))
+            none = Option(Content("None yet: Ctrl+S saves the form."), disabled=True)
+            self.add_options([_heading("Yours"), none])
         self.highlighted = self.get_option_index(keys[0]) if keys else None
         if self.size:
             self._open_all_that_fit()
