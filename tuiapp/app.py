@@ -81,8 +81,12 @@ class TuiApp(ReliableTimers, App[None]):
         launcher: Launcher | None = None,
         settings: Settings | None = None,
         problems: Sequence[Problem] = (),
+        remembers: bool = False,
     ) -> None:
-        """`replay_speed` None shows `run` as it is; `machine` None inspects it; `launcher` is called in a thread."""
+        """`replay_speed` None shows `run` as it is; `machine` None inspects it; `launcher` is called in a thread.
+
+        `remembers` is whether the form opens as it was left; then `preset` and `config` are for the first time.
+        """
         no_color = os.environ.get("NO_COLOR")
         # A screen shown later brings its own stylesheet.
         super().__init__(css_path=self.CSS_PATH[:1] if run else None)
@@ -99,7 +103,14 @@ class TuiApp(ReliableTimers, App[None]):
         def make_form() -> ConfigureScreen:
             from tuiapp.screens.configure import ConfigureScreen
 
-            return ConfigureScreen(runs_dir=runs_dir, preset=preset, config=config, machine=machine, launcher=launcher)
+            return ConfigureScreen(
+                runs_dir=runs_dir,
+                preset=preset,
+                config=config,
+                machine=machine,
+                launcher=launcher,
+                remembers=remembers,
+            )
 
         self._make_form = make_form
         self._configure: ConfigureScreen | None = None

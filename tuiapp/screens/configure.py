@@ -30,6 +30,8 @@ from trainers.experiments.study import Study
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import plural, sanitize
 from tuiapp.library.environments import find_environments, inspect_environments
+from tuiapp.library.in_thread import in_thread
+from tuiapp.library.last_form import form_path, last_form, read_last_form, write_last_form
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
@@ -51,6 +53,9 @@ Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
 
 NAMES = 4
 """Most runs that a question names."""
+
+REMEMBERED_S = 0.5
+"""How long the program's end waits until the form is written."""
 
 
 class ConfigureScreen(ResizeLoopFix[None]):
@@ -86,16 +91,27 @@ class ConfigureScreen(ResizeLoopFix[None]):
         config: RunConfig | None = None,
         machine: Machine | None = None,
         launcher: Launcher | None = None,
+        remembers: bool = False,
     ) -> None:
-        """None for `preset` means the defaults, for `machine` an inspection, for `launcher` a real launch."""
+        """None for `preset` means the defaults, for `machine` an inspection, for `launcher` a real launch.
+
+        With `remembers` the form opens as it was left, and `preset` is what F5 brings back.
+        """
         super().__init__()
         self._runs_dir = runs_dir
         self._machine = machine
         self._is_inspected = machine is None
         self._launcher = launcher
         self._presets = list_presets()
-        self._preset = next((one for one in self._presets if one.name == preset and one.config), None)
-        self._draft = examine(to_texts(config or self._base), self._base, machine)
+        self._first = self._find(preset)
+        self._remembers = remembers
+        self._last, self._why_not_last = read_last_form() if remembers else (None, "")
+        self._preset = self._find(self._last.preset) if self._last else self._first
+        self._now = self._last.texts if self._last else to_texts(config or self._base)
+        """The texts that the draft is of."""
+        self._draft = examine(self._now, self._base, machine)
+        self._is_as_left = bool(self._last) and (self._preset != self._first or bool(self._draft.changed))
+        """Whether the form has the values of the program's last end, and no preset was loaded since."""
         self._failure = ""
         self._looking = False
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
@@ -106,7 +122,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
             presets = PresetList(presets=self._presets, loaded=self._preset.name if self._preset else None)
             presets.border_title = "Presets"
             yield presets
-            yield ConfigForm(texts=to_texts(self._draft.config), draft=self._draft)
+            yield ConfigForm(texts=self._now, draft=self._draft)
         yield LaunchFacts()
         yield SteadyFooter("copy_command", "app.watch")
 
@@ -118,6 +134,21 @@ class ConfigureScreen(ResizeLoopFix[None]):
             # Not before: the thread would take its time from the first picture.
             self.call_after_refresh(self.action_look_again)
         self.call_after_refresh(self._focus_form_if_alone)
+        if self._why_not_last:
+            words = sanitize(f"{form_path()}: {self._why_not_last}.")
+            self.notify(words, title="The last form cannot be used", severity="warning", markup=False)
+
+    def on_unmount(self) -> None:
+        # A disk that does not answer must not keep the program from ending.
+        with contextlib.suppress(OSError, TimeoutError):
+            in_thread(self._remember).result(REMEMBERED_S)
+
+    def _remember(self) -> None:
+        preset = self._preset.name if self._preset and not self._preset.is_run else ""
+        now = last_form(preset, self._now)
+        if self._remembers and now != self._last:
+            write_last_form(now)
+            self._last = now
 
     def watch_launching(self, launching: bool) -> None:
         self.query_one(LaunchFacts).launching = launching
@@ -174,6 +205,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self.app.copy_to_clipboard(self.command)
         self.notify(sanitize(self.command), title="Copied", markup=False)
 
+    def _find(self, preset: str | None) -> Preset | None:
+        return next((one for one in self._presets if one.name == preset and one.config), None)
+
     def load_like(self, run: RunDir, config: RunConfig) -> None:
         """Loads a run's configuration, as soon as the screen is there."""
         self.call_later(self._load, Preset(run.run_id, run.path, builtin=True, config=config, is_run=True))
@@ -184,7 +218,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
             self._fill(texts)
 
     def action_restore(self) -> None:
-        self._load(self._preset)
+        self._load(self._first if self._is_as_left else self._preset)
 
     def action_look_again(self) -> None:
         """Inspects the machine again; the known facts stay until then."""
@@ -269,6 +303,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
         from trainers.launch import launch
 
         try:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._remember)
             # Inspected again: others may use since then what was idle.
             machine = None if self._is_inspected else self._machine
             if machine is None:
@@ -307,7 +343,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _load(self, preset: Preset | None) -> None:
         lost = len(self._draft.changed)
         self._before_load = (self._preset, self._texts)
-        self._preset = preset
+        self._preset, self._is_as_left = preset, False
         self._fill(to_texts(self._base))
         self.remove_class("-choosing")
         if lost:
@@ -336,6 +372,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._examine(self._texts)
 
     def _examine(self, texts: dict[str, str]) -> None:
+        self._now = texts
         self._draft = examine(texts, self._base, self._machine)
         self._show()
 
@@ -344,7 +381,11 @@ class ConfigureScreen(ResizeLoopFix[None]):
         form.show(self._draft)
         count = len(self._draft.changed)
         name = sanitize(self._preset.name) if self._preset else "Defaults"
-        form.border_title = Content(f"{name} • {plural(count, 'change')}" if count else name)
+        back = sanitize(self._first.name) if self._first else "defaults"
+        form.border_title = Content(
+            (f"{name} • {plural(count, 'change')}" if count else name)
+            + (f" · last used, F5: {back}" if self._is_as_left else "")
+        )
         self.query_one(LaunchFacts).show(self._draft, self._machine, self.command, self._failure)
 
     async def _show_machine(self) -> None:

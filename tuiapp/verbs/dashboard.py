@@ -52,6 +52,7 @@ def open_dashboard(options: Namespace) -> int:
         preset="quickstart",
         settings=settings,
         problems=problems,
+        remembers=True,
     )
     app.run()
     if app.farewell:
