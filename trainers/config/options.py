@@ -87,6 +87,8 @@ class Option:
     """
     aliases: tuple[str, ...] = ()
     """What other programs call the same: understood wherever a key is given."""
+    is_rare: bool = False
+    """Whether the form folds it under "Advanced" while it has its default."""
     similar: tuple[str, ...] = ()
     """What other programs call something near it: the answer to one of these names the key and says what it means."""
     key: str = field(default="", compare=False)

@@ -98,7 +98,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     environment: Annotated[
-        str, Option("Trainer", "Environment", "variables: A=1 B='x y'", text="line", only=_with_key("environment"))
+        str,
+        Option(
+            "Trainer", "Environment", "variables: A=1 B='x y'", text="line", only=_with_key("environment"), is_rare=True
+        ),
     ] = ""
     output_pattern: Annotated[
         str,
@@ -108,6 +111,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             r"metrics: loss (?P<loss>\S+)",
             text="line",
             only=_with_key("output_pattern"),
+            is_rare=True,
         ),
     ] = ""
     tensorboard_dir: Annotated[
@@ -118,6 +122,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "its event files, to be charted",
             text="directory",
             only=_with_key("tensorboard_dir"),
+            is_rare=True,
         ),
     ] = ""
 
@@ -180,11 +185,19 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     network: Annotated[
         str,
-        Option("Devices", "Network", "interface or address; empty: the first", only=_ON_NODES),
+        Option("Devices", "Network", "interface or address; empty: the first", only=_ON_NODES, is_rare=True),
     ] = ""
     node_grace_s: Annotated[
         float,
-        Option("Devices", "Node grace", "seconds to reach a node again", minimum=1, maximum=86_400, only=_ON_NODES),
+        Option(
+            "Devices",
+            "Node grace",
+            "seconds to reach a node again",
+            minimum=1,
+            maximum=86_400,
+            only=_ON_NODES,
+            is_rare=True,
+        ),
     ] = 60.0
     global_batch_size: Annotated[
         int,
@@ -211,7 +224,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
     ] = 0.9
     nesterov: Annotated[
-        bool, Option("Optimization", "Nesterov", "Nesterov momentum; sgd only", only=("optimizer", ("sgd",)))
+        bool,
+        Option("Optimization", "Nesterov", "Nesterov momentum; sgd only", only=("optimizer", ("sgd",)), is_rare=True),
     ] = False
     weight_decay: Annotated[
         float,
@@ -228,6 +242,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             minimum=0,
             maximum=1e6,
             aliases=("clip", "max_grad_norm", "grad_clip", "gradient_clip_val"),
+            is_rare=True,
         ),
     ] = 0.0
     schedule: Annotated[
@@ -270,6 +285,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "statistics of the global batch",
             only=("backend", backends_with("sync_batch_norm")),
             aliases=("sync_batchnorm", "sync_bn"),
+            is_rare=True,
         ),
     ] = False
     compile: Annotated[
@@ -280,6 +296,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "a minute to compile",
             only=("backend", backends_with("compile")),
             aliases=("torch_compile",),
+            is_rare=True,
         ),
     ] = False
 
@@ -348,19 +365,26 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             minimum=1,
             maximum=1_000_000,
             similar=("save_total_limit", "save_top_k"),
+            is_rare=True,
         ),
     ] = 3
-    best: Annotated[str, Option("Run", "Best by", "what is best on the test set", choices=("accuracy", "loss"))] = (
-        "accuracy"
-    )
+    best: Annotated[
+        str, Option("Run", "Best by", "what is best on the test set", choices=("accuracy", "loss"), is_rare=True)
+    ] = "accuracy"
     mirror: Annotated[
         str,
-        Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,)),
+        Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,), is_rare=True),
     ] = OFF
-    python: Annotated[str, Option("Run", "Interpreter", "empty: see tuiapp env", text="program")] = ""
+    python: Annotated[str, Option("Run", "Interpreter", "empty: see tuiapp env", text="program", is_rare=True)] = ""
     nan_policy: Annotated[
         str,
-        Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),
+        Option(
+            "Run",
+            "On NaN loss",
+            "what a non-finite loss does",
+            choices=("warn", "stop", "checkpoint-and-stop"),
+            is_rare=True,
+        ),
     ] = "warn"
     stop_grace_s: Annotated[
         float,
@@ -371,6 +395,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             minimum=0,
             maximum=86_400,
             only=_with_key("stop_grace_s"),
+            is_rare=True,
         ),
     ] = 30.0
 

@@ -69,6 +69,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         Binding("ctrl+r", "launch", "Launch", tooltip="Launch the run", id="configure.launch"),
         Binding("ctrl+s", "save", "Save", tooltip="Save as a preset", id="configure.save"),
         Binding("ctrl+l", "focus_presets", "Presets", tooltip="Choose a preset", id="configure.presets"),
+        Binding("slash", "find_field", "Find a field", id="configure.find", show=False),
         Binding("ctrl+y", "copy_command", "Copy", tooltip="Copy the command", id="configure.copy"),
         Binding("ctrl+o", "app.watch", "Watch", tooltip="Watch the newest run", id="app.watch"),
         Binding("ctrl+g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
@@ -253,6 +254,16 @@ class ConfigureScreen(ResizeLoopFix[None]):
             self.take_environments()
             self.query_one(ConfigForm).load({"backend": event.value})
             self._examine_changes()
+
+    @work(group="ask")
+    async def action_find_field(self) -> None:
+        # Imported late: it is not for the first picture.
+        from tuiapp.screens.pickers import FieldList
+
+        key = await self.app.push_screen_wait(FieldList(self._draft.hidden))
+        if key is not None:
+            self.remove_class("-choosing")
+            self.query_one(ConfigForm).focus_field(key)
 
     @on(PresetList.PresetChosen)
     def _load_chosen(self, event: PresetList.PresetChosen) -> None:

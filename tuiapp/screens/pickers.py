@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -11,9 +11,12 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from trainers.config.options import Option as Field
 from trainers.state.known_metrics import grouped, metric, ordered
 from trainers.state.text import sanitize
 from tuiapp.screens.dialog import Picker, moving_keys
+from tuiapp.view.draft import FIELDS
+from tuiapp.widgets.option_field import LABEL_CELLS
 
 MANY = 16
 """With more metrics a search field is shown."""
@@ -70,6 +73,48 @@ class MetricList(Picker[str | None]):
         mark = "✓ " if name == self._drawn else "  "
         # Not fainter than the label: unreadable on the cursor's background in some themes.
         return Content(f"{mark}{label}" if label == own else f"{mark}{label}  ({own})")
+
+
+class FieldList(Picker[str | None]):
+    """Returns the key of the chosen field of the form, found by any part of its names; None on escape."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
+        *moving_keys("fields", "field"),
+    ]
+
+    def __init__(self, hidden: Container[str]) -> None:
+        """`hidden` are the keys that do not apply."""
+        super().__init__("Find a field", Input(placeholder="Any part of its name", id="search", max_length=MAX_NAME))
+        self._hidden = hidden
+
+    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+        ranked = sorted((rank, place) for place, field in enumerate(FIELDS.values()) if (rank := _rank(field, search)))
+        fields = [[*FIELDS.values()][place] for _, place in ranked]
+        if not fields:
+            return [Option("No field has this name.", disabled=True)], None
+        options = [Option(self._line(one), id=one.key, disabled=one.key in self._hidden) for one in fields]
+        return options, next((place for place, one in enumerate(options) if not one.disabled), None)
+
+    def _line(self, field: Field) -> Content:
+        words = field.label.ljust(LABEL_CELLS) + field.key
+        if field.key in self._hidden and field.only:
+            words += f"  (with {field.only[0]} {' or '.join(field.only[1])})"
+        return Content(words)
+
+    @on(OptionList.OptionSelected)
+    def _take(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.dismiss(event.option_id)
+
+
+def _rank(field: Field, search: str) -> int:
+    """1 of a field that a text names, 2 of one whose name begins so, 3 if it is a part of one; 0 of others."""
+    text = search.casefold().replace(" ", "_")
+    names = [name.casefold().replace(" ", "_") for name in (field.key, field.label, *field.aliases, *field.similar)]
+    if text in names:
+        return 1
+    return 2 if any(name.startswith(text) for name in names) else 3 if any(text in name for name in names) else 0
 
 
 class ThemeList(Picker[str | None]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import ClassVar
 
 from textual import events, on
@@ -17,7 +17,7 @@ from textual.widgets import Static
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import DATASETS, SOURCES
 from trainers.config.machine import Machine
-from trainers.config.options import GROUPS
+from trainers.config.options import GROUPS, Option, format_value
 from trainers.config.user_code import PY
 from trainers.state.text import join_words, sanitize
 from tuiapp.library.environments import find_environments
@@ -38,12 +38,53 @@ NOTES: dict[str, dict[str, str]] = {
 }
 """Configuration key → value → one-line description."""
 
+ADVANCED = "Advanced"
+"""The last group of the form: the rare keys."""
+
 BORDER_CELLS = 6
 """Of the border beside its subtitle."""
 
 
+class FoldLine(Static, can_focus=True):
+    """Folds the rare keys that have their defaults, or shows them."""
+
+    BINDING_GROUP_TITLE = "Advanced"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,space", "fold", "Show or fold rare fields", id="advanced.fold", show=False),
+    ]
+
+    DEFAULT_CSS = """
+    FoldLine {
+        height: 1;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+        color: $text-muted;
+        pointer: pointer;
+        &:focus { background: $primary; color: $text; text-style: bold; }
+    }
+    """
+
+    class Pressed(Message):
+        """The user wants the other."""
+
+    def action_fold(self) -> None:
+        self.post_message(self.Pressed())
+
+    def on_click(self) -> None:
+        self.action_fold()
+
+    def show(self, labels: Sequence[str], *, is_open: bool) -> None:
+        """`labels` are of the fields that are folded, or would be."""
+        named = "" if is_open else f": {', '.join(labels)}"
+        words = Content(f"{'▾' if is_open else '▸'} {ADVANCED}{named}")
+        if self.content != words:
+            self.update(words)
+        self.display = bool(labels)
+
+
 class ConfigForm(VerticalScroll, can_focus=False):
-    """Shows a draft's keys in groups."""
+    """Shows a draft's keys in groups; the rare ones in a group of their own, folded while they have their defaults."""
 
     BINDING_GROUP_TITLE = "Form"
 
@@ -86,12 +127,15 @@ class ConfigForm(VerticalScroll, can_focus=False):
     def __init__(self, *, texts: Mapping[str, str], draft: Draft) -> None:
         super().__init__()
         self._machine: Machine | None = None
+        self._draft = draft
+        self._is_open = False
+        """Whether all rare fields are shown."""
         self._environments = find_environments()
         self._fields = {
             key: OptionField(
                 option,
                 texts.get(key, ""),
-                hidden=key in draft.hidden,
+                hidden=key in draft.hidden or (option.is_rare and is_default(option, texts.get(key, ""))),
                 notes=self._backend_notes if key == "backend" else NOTES.get(key),
                 unavailable=self._unavailable if key == "backend" else None,
             )
@@ -99,10 +143,11 @@ class ConfigForm(VerticalScroll, can_focus=False):
         }
 
     def compose(self) -> ComposeResult:
-        for name in GROUPS:
-            fields = [field for field in self._fields.values() if field.option.group == name]
-            group = Vertical(*fields, id=f"group-{name.lower()}", classes="group")
-            group.border_title = Content(f" {name} ")
+        for name in (*GROUPS, ADVANCED):
+            fields = [field for field in self._fields.values() if _group_of(field.option) == name]
+            fold = [FoldLine()] if name == ADVANCED else []
+            group = Vertical(*fold, *fields, id=f"group-{name.lower()}", classes="group")
+            group.border_title = Content(f" {name} " if name in GROUPS else "")
             yield group
         yield Static(id="help", markup=False)
 
@@ -130,15 +175,30 @@ class ConfigForm(VerticalScroll, can_focus=False):
             self._fields[key].show_text(text)
 
     def show(self, draft: Draft) -> None:
+        self._draft = draft
+        folded = {
+            key: field
+            for key, field in self._fields.items()
+            if field.option.is_rare
+            and key not in draft.hidden | draft.changed | draft.problems.keys()
+            and is_default(field.option, field.text)
+            # Not under the fingers of who types.
+            and not (field.display and field.has_focus_within)
+        }
+        for fold in self.query(FoldLine):
+            fold.show([field.option.label for field in folded.values()], is_open=self._is_open)
         for key, field in self._fields.items():
             field.show(
-                hidden=key in draft.hidden,
+                hidden=key in draft.hidden or (key in folded and not self._is_open),
                 changed=key in draft.changed,
                 problem=draft.problems.get(key, ""),
                 several=several_words(draft, key),
             )
         for group in self.query(".group"):
-            group.display = any(field.display for field in group.query(OptionField))
+            shown = [field for field in group.query(OptionField) if field.display]
+            group.display = bool(shown) or any(fold.display for fold in group.query(FoldLine))
+            for field in group.query(OptionField):
+                field.heading = field.option.group if field in shown[:1] and not field.option.is_rare else ""
         for checklist in self.query(GpuChecklist):
             checklist.display = "device_ids" not in draft.hidden
             checklist.show(draft.config.device_ids)
@@ -155,7 +215,20 @@ class ConfigForm(VerticalScroll, can_focus=False):
             await field.parent.mount(GpuChecklist(gpus=machine.gpus), after=field)
 
     def focus_field(self, key: str) -> None:
-        self._fields[key].focus_control()
+        """Focuses a field that applies; of a rare one all are shown."""
+        field = self._fields[key]
+        if not field.display:
+            self._is_open = True
+            self.show(self._draft)
+            # Its control is made by now.
+            self.call_after_refresh(field.focus_control)
+        else:
+            field.focus_control()
+
+    def on_fold_line_pressed(self, event: FoldLine.Pressed) -> None:
+        event.stop()
+        self._is_open = not self._is_open
+        self.show(self._draft)
 
     def focus_first(self, keys: Container[str]) -> None:
         if key := next((key for key in FIELDS if key in keys), None):
@@ -194,3 +267,12 @@ class ConfigForm(VerticalScroll, can_focus=False):
         event.stop()
         self._fields["device_ids"].show_text(",".join(event.device_ids))
         self.post_message(self.ConfigChanged())
+
+
+def is_default(option: Option, text: str) -> bool:
+    """Whether a field's text is the key's default."""
+    return text == format_value(option.default)
+
+
+def _group_of(option: Option) -> str:
+    return ADVANCED if option.is_rare else option.group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -36,6 +36,20 @@ CONTROL_CELLS = 20
 
 USEFUL_CELLS = 16
 """Help is hidden where fewer cells remain."""
+
+
+class NumberInput(Input):
+    """Leaves to the screen the keys that no number has: `?` and `/`."""
+
+    LEFT = frozenset("?/")
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        return character not in self.LEFT and super().check_consume_key(key, character)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.character in self.LEFT:
+            # Else the base class's handler, which is called as well, would type it.
+            event.prevent_default()
 
 
 class OptionField(Widget):
@@ -71,6 +85,8 @@ class OptionField(Widget):
     """
 
     changed: reactive[bool] = reactive(False)
+    heading: reactive[str] = reactive("")
+    """The group that begins with it, said at the line's end where groups have no line of their own."""
     problem: reactive[str] = reactive("", init=False)
     """What is wrong with the value, or ""."""
 
@@ -120,7 +136,8 @@ class OptionField(Widget):
                 box.suggester = PathSuggester({"": COMPLETED[self.option.text]})
             yield box
         else:
-            yield Input(self._text, validate_on=())
+            box = NumberInput if self.option.kind in ("int", "float") else Input
+            yield box(self._text, validate_on=())
 
     def _path_box(self) -> Input:
         box = Input(self._text, select_on_focus=False, classes="path", validate_on=())
@@ -130,11 +147,18 @@ class OptionField(Widget):
     def render(self) -> Content:
         words = f"{'•' if self.changed else ' '} {self.option.label}".ljust(LABEL_CELLS)
         label = Content.styled(words, "bold $text-warning") if self.changed else Content(words)
-        room = self.size.width - LABEL_CELLS - CONTROL_CELLS - 2
-        if self._is_typed_path or self.option.text != "word" or room < USEFUL_CELLS:
+        if self._is_typed_path or self.option.text != "word":
             return label
-        shown = Content(self.help).truncate(room, ellipsis=True).stylize(MUTED)
-        return Content.assemble(label, " " * (CONTROL_CELLS + 2), shown)
+        free = self.size.width - LABEL_CELLS - CONTROL_CELLS
+        bare = self.screen.classes & {"-short", "-least"}
+        heading = self.heading if bare and len(self.heading) < free else ""
+        room = free - 2 - (len(heading) + 2 if heading else 0)
+        shown = Content(self.help).truncate(room, ellipsis=True).stylize(MUTED) if room >= USEFUL_CELLS else Content()
+        row = Content.assemble(label, " " * (CONTROL_CELLS + 2), shown)
+        if not heading:
+            return row if shown else label
+        row = row.truncate(self.size.width - len(heading), pad=True)
+        return Content.assemble(row, (heading, "bold $text-primary"))
 
     @property
     def help(self) -> str:

@@ -1,0 +1,99 @@
+"""Fields that are rare, and fields that are looked for."""
+
+from __future__ import annotations
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from tests.screens.configure_app import Start, field, screen, type_into, until
+from trainers.config.run_config import OPTIONS, RunConfig
+from tuiapp.library.presets import save_preset
+from tuiapp.screens.keys_help import KeysHelp
+from tuiapp.screens.pickers import FieldList
+from tuiapp.widgets.config_form import ConfigForm, FoldLine
+from tuiapp.widgets.option_field import OptionField
+
+
+async def look_for(pilot: Pilot[None], text: str) -> None:
+    await pilot.press("slash")
+    await until(pilot, lambda: isinstance(pilot.app.screen, FieldList) and bool(pilot.app.screen.query("#search")))
+    await pilot.press(*text)
+    await until(pilot, lambda: pilot.app.screen.query_one("#search").value == text)  # type: ignore[attr-defined]
+    await pilot.pause()
+
+
+async def test_rare_fields_fold_while_they_have_their_defaults(start: Start) -> None:
+    async with start() as pilot:
+        fold = screen(pilot).query_one(FoldLine)
+        rare = [one for one in screen(pilot).query(OptionField) if one.option.is_rare]
+        assert not any(one.display for one in rare)
+        fold.focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: field(pilot, "keep_checkpoints").display)
+        assert not field(pilot, "nesterov").display
+        await type_into(pilot, "keep_checkpoints", "5")
+        fold.focus()
+        await pilot.press("space")
+        await until(pilot, lambda: [one.option.key for one in rare if one.display] == ["keep_checkpoints"])
+        assert OPTIONS["gradient_clip"].label in str(fold.content)
+        assert OPTIONS["keep_checkpoints"].label not in str(fold.content)
+
+
+async def test_what_a_preset_sets_is_never_folded(start: Start) -> None:
+    save_preset("mine", RunConfig(nan_policy="stop", best="loss"))
+    async with start(preset="mine") as pilot:
+        rare = [one for one in screen(pilot).query(OptionField) if one.option.is_rare]
+        assert {one.option.key for one in rare if one.display} == {"nan_policy", "best"}
+        # Nor is what was put back to its default.
+        await type_into(pilot, "best", "accuracy")
+        await pilot.press("ctrl+l")
+        await until(pilot, lambda: field(pilot, "best").changed)
+        assert field(pilot, "best").display
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("lr", "learning_rate"), ("ate ev", "eval_every"), ("clip", "gradient_clip"), ("gpus", "devices")],
+)
+async def test_a_field_is_found_by_any_part_of_its_names_and_shown(start: Start, text: str, key: str) -> None:
+    async with start() as pilot:
+        await look_for(pilot, text)
+        await pilot.press("enter")
+        await until(pilot, lambda: pilot.app.screen is screen(pilot) and field(pilot, key).has_focus_within)
+
+
+async def test_a_field_that_does_not_apply_says_with_what_it_does(start: Start) -> None:
+    async with start() as pilot:
+        await look_for(pilot, "nesterov")
+        found = pilot.app.screen.query_one(OptionList).get_option("nesterov")
+        assert found.disabled
+        assert "with optimizer sgd" in str(found.prompt)
+        await pilot.press("enter", "escape")
+        await until(pilot, lambda: pilot.app.screen is screen(pilot))
+
+
+async def test_a_number_takes_no_key_of_the_screen(start: Start) -> None:
+    async with start() as pilot:
+        await type_into(pilot, "epochs", "3")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(pilot.app.screen, KeysHelp))
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen(pilot))
+        await look_for(pilot, "name")
+        await pilot.press("enter")
+        await until(pilot, lambda: field(pilot, "name").has_focus_within)
+        await pilot.press("a", "slash", "question_mark")
+        await until(pilot, lambda: field(pilot, "name").text == "a/?")
+        assert field(pilot, "epochs").text == "3"
+
+
+async def test_a_small_screen_has_fourteen_fields(start: Start) -> None:
+    async with start(size=(80, 24)) as pilot:
+        form = screen(pilot).query_one(ConfigForm)
+
+        def shown() -> int:
+            fields = screen(pilot).query(OptionField)
+            return sum(form.content_region.contains_region(one.region) for one in fields if one.display)
+
+        await until(pilot, lambda: shown() >= 14)
