@@ -137,7 +137,7 @@ async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> No
         # The others are in use.
         assert "1 GPU: 0 · 48 examples" in words(pilot, "#facts")
         screen(pilot).query_one(GpuChecklist).focus()
-        await pilot.press("down", "enter", "down", "down", "enter")
+        await pilot.press("down", "down", "enter", "down", "down", "enter")
         await pilot.pause()
         assert field(pilot, "device_ids").text == "1,3"
         assert screen(pilot).command == "tuiapp run --set device_ids=1,3"

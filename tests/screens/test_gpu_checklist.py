@@ -68,19 +68,29 @@ async def test_looking_again_keeps_what_was_chosen_and_where_one_is(start: Start
     async with start(machine=machine_of(gpu(0), gpu(1))) as pilot:
         checklist = screen(pilot).query_one(GpuChecklist)
         checklist.focus()
-        await pilot.press("down", "enter")
+        assert str(checklist.get_option_at_index(0).prompt) == "[x] idle ones · now 0, 1"
+        await pilot.press("down", "down", "enter")
         await pilot.pause()
         assert field(pilot, "device_ids").text == "1"
+        assert str(checklist.get_option_at_index(0).prompt).startswith("[ ]")
         screen(pilot).call_later(screen(pilot).take_machine, machine_of(gpu(0), gpu(1, 100 * GIB)))
-        await until(pilot, lambda: "39.0/139 GiB" in str(checklist.get_option_at_index(1).prompt))
+        await until(pilot, lambda: "39.0/139 GiB" in str(checklist.get_option_at_index(2).prompt))
         assert checklist.has_focus
         assert "GPU-0001" in str(screen(pilot).query_one(ConfigForm).border_subtitle)
-        assert checklist.highlighted == 1
-        assert str(checklist.get_option_at_index(1).prompt).startswith("[x]")
+        assert checklist.highlighted == 2
+        assert str(checklist.get_option_at_index(2).prompt).startswith("[x]")
+        assert str(checklist.get_option_at_index(0).prompt) == "[ ] idle ones · now 0"
         # Others than before: a list of its own.
         screen(pilot).call_later(screen(pilot).take_machine, machine_of(gpu(1)))
-        await until(pilot, lambda: screen(pilot).query_one(GpuChecklist).option_count == 1)
-        assert str(screen(pilot).query_one(GpuChecklist).get_option_at_index(0).prompt).startswith("[x]")
+        await until(pilot, lambda: screen(pilot).query_one(GpuChecklist).option_count == 2)
+        alone = screen(pilot).query_one(GpuChecklist)
+        assert str(alone.get_option_at_index(1).prompt).startswith("[x]")
+        # Back to idle ones.
+        alone.focus()
+        await pilot.press("home", "enter")
+        await until(pilot, lambda: field(pilot, "device_ids").text == "")
+        assert str(alone.get_option_at_index(0).prompt) == "[x] idle ones · now 1"
+        assert str(alone.get_option_at_index(1).prompt).startswith("[ ]")
 
 
 async def test_too_little_memory_is_warned_of_and_not_forbidden(start: Start, launches: Launches) -> None:
@@ -132,8 +142,8 @@ async def test_mig_instances_are_listed_and_chosen(start: Start, launches: Launc
     parts = [gpu(1, part=part, uuid=f"MIG-{part}", name="NVIDIA H200 MIG 1g.18gb") for part in (0, 2)]
     async with start(machine=machine_of(*parts)) as pilot:
         checklist = screen(pilot).query_one(GpuChecklist)
-        assert str(checklist.get_option_at_index(1).prompt).startswith("[ ] 1:2")
+        assert str(checklist.get_option_at_index(2).prompt).startswith("[ ] 1:2")
         checklist.focus()
-        await pilot.press("down", "enter", "ctrl+r")
+        await pilot.press("down", "down", "enter", "ctrl+r")
         await pilot.app.workers.wait_for_complete()
         assert launches.configs[0].device_ids == ("1:2",)

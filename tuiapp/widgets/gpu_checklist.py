@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from trainers.config.gpu_choice import IDLE_MEMORY_PERCENT, IDLE_PERCENT, is_idle
 from trainers.config.machine import Gpu
 from trainers.state.text import format_bytes, join_words, sanitize
 from tuiapp.view.launch_warnings import describe_use, users_of
@@ -21,19 +22,21 @@ NAME_CELLS = 24
 LEAST_NAME_CELLS = 5
 PADDING_CELLS = 2
 
+IDLE_RULE = f"idle: memory in use at most {IDLE_MEMORY_PERCENT} %, utilization below {IDLE_PERCENT} % or no process"
+
 VENDOR = "NVIDIA "
 """Dropped from names where space is short: the machine's line above has it."""
 
 
 class GpuChecklist(OptionList):
-    """One line per GPU; none checked means idle ones. Textual's `SelectionList` shows checked by colour alone."""
+    """A line for idle ones, and one per GPU. Textual's `SelectionList` shows checked by colour alone."""
 
     BINDING_GROUP_TITLE = "GPUs"
 
     DEFAULT_CSS = """
     GpuChecklist {
         height: auto;
-        max-height: 10;
+        max-height: 11;
         margin-left: 2;
         padding: 0;
         border: none !important;
@@ -49,10 +52,10 @@ class GpuChecklist(OptionList):
         """The user checked or unchecked a GPU."""
 
         device_ids: tuple[str, ...]
-        """Numbers of the checked GPUs, in order."""
+        """Numbers of the checked GPUs, in order; none: idle ones."""
 
     def __init__(self, *, gpus: Sequence[Gpu]) -> None:
-        super().__init__(*(Option(line) for line in describe_gpus(gpus, frozenset())))
+        super().__init__(*(Option(line) for line in [_idle_line(gpus, True), *describe_gpus(gpus, frozenset())]))
         self._gpus = gpus
         self._room: int | None = None
         """Cells of a line; None before the first layout."""
@@ -69,7 +72,8 @@ class GpuChecklist(OptionList):
         self._write()
 
     def _write(self) -> None:
-        for number, line in enumerate(describe_gpus(self._gpus, self._chosen, self._room)):
+        lines = [_idle_line(self._gpus, not self._chosen), *describe_gpus(self._gpus, self._chosen, self._room)]
+        for number, line in enumerate(lines):
             self.replace_option_prompt_at_index(number, line)
 
     def update(self, gpus: Sequence[Gpu]) -> bool:
@@ -82,14 +86,24 @@ class GpuChecklist(OptionList):
 
     @property
     def details(self) -> str:
-        return details(self._gpus[self.highlighted]) if self.highlighted is not None else ""
+        if not self.highlighted:
+            return IDLE_RULE if self.highlighted == 0 else ""
+        return details(self._gpus[self.highlighted - 1])
 
     @on(OptionList.OptionSelected)
     def _toggle(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self._chosen ^= {self._gpus[event.option_index].uuid}
+        # The first line is for idle ones.
+        self._chosen = self._chosen ^ {self._gpus[event.option_index - 1].uuid} if event.option_index else frozenset()
+        self._write()
         chosen = tuple(gpu.number for gpu in self._gpus if gpu.uuid in self._chosen)
         self.post_message(self.GpusChosen(chosen))
+
+
+def _idle_line(gpus: Sequence[Gpu], chosen: bool) -> Content:
+    idle = [gpu.number for gpu in gpus if is_idle(gpu)]
+    now = f"now {', '.join(idle)}" if idle else "none is now: all, or those with the least memory in use"
+    return Content(f"{'[x]' if chosen else '[ ]'} idle ones · {now}")
 
 
 def describe_gpus(gpus: Sequence[Gpu], chosen: frozenset[str], room: int | None = None) -> list[Content]:
