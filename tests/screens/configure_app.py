@@ -17,6 +17,7 @@ from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.option_field import OptionField
 
 
@@ -54,6 +55,10 @@ def words(pilot: Pilot[None], selector: str) -> str:
 async def type_into(pilot: Pilot[None], key: str, text: str) -> None:
     """Put a text into a field as a person would; of a choice, take it."""
     await until(pilot, lambda: screen(pilot).is_mounted and bool(screen(pilot).query(OptionField)))
+    if not field(pilot, key).display:
+        # A rare one.
+        screen(pilot).query_one(ConfigForm).focus_field(key)
+        await until(pilot, lambda: field(pilot, key).has_focus_within)
     for choice in field(pilot, key).query(ChoiceInput):
         choice.take(text)
         await pilot.pause()

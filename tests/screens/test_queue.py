@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from tests import histories as h
 from tests.contract.recorded import record
 from tests.screens.configure_app import Launches, until
+from tests.screens.configure_app import words as header
 from trainers.config.machine import Machine
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import About
@@ -102,6 +103,8 @@ async def test_the_form_asks_before_it_takes_what_a_live_run_has(
     live = record(runs_dir, h.RUN_ID, h.completed()[:4])
     lock = live.take_lock()
     async with start(preset="quickstart", runs_dir=runs_dir) as pilot:
+        # Said before it is asked.
+        await until(pilot, lambda: "! 1 live run uses these devices · " in header(pilot, "#machine"))
         await pilot.press("ctrl+r")
         await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
         words = str(pilot.app.screen.query_one("#text").render())

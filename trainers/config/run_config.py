@@ -99,9 +99,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     environment: Annotated[
         str,
-        Option(
-            "Trainer", "Environment", "variables: A=1 B='x y'", text="line", only=_with_key("environment"), is_rare=True
-        ),
+        Option("Trainer", "Environment", "variables: A=1 B='x y'", text="line", only=_with_key("environment")),
     ] = ""
     output_pattern: Annotated[
         str,
@@ -111,7 +109,6 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             r"metrics: loss (?P<loss>\S+)",
             text="line",
             only=_with_key("output_pattern"),
-            is_rare=True,
         ),
     ] = ""
     tensorboard_dir: Annotated[
@@ -122,7 +119,6 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "its event files, to be charted",
             text="directory",
             only=_with_key("tensorboard_dir"),
-            is_rare=True,
         ),
     ] = ""
 
@@ -375,7 +371,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,), is_rare=True),
     ] = OFF
-    python: Annotated[str, Option("Run", "Interpreter", "empty: see tuiapp env", text="program", is_rare=True)] = ""
+    python: Annotated[str, Option("Run", "Interpreter", "empty: see tuiapp env", text="program")] = ""
     nan_policy: Annotated[
         str,
         Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from trainers.config.options import ConfigError
@@ -45,11 +46,15 @@ def cpu_slots(settings: Settings) -> int:
     return settings.queue_cpu_slots or max(1, len(os.sched_getaffinity(0)) // 4)
 
 
-def in_the_way(placed: RunConfig, runs_dir: Path, settings: Settings) -> list[RunDir]:
-    """Returns the live runs that have devices of a placed configuration; of the CPU, all that take its slots."""
+def all_held(runs_dir: Path) -> dict[RunDir, Held]:
+    """Returns what each live run of a directory has on this machine."""
+    return {run: held_by(run) for run in live_runs(runs_dir)}
+
+
+def in_the_way(placed: RunConfig, runs: Mapping[RunDir, Held], settings: Settings) -> list[RunDir]:
+    """Returns those of the runs that have devices of a placed configuration; of the CPU, all that take its slots."""
     if placed.launcher != "local":
         return []
-    runs = {run: held_by(run) for run in live_runs(runs_dir)}
     if placed.platform == "cuda":
         return [run for run, held in runs.items() if set(held.gpus) & set(placed.device_ids)]
     on_cpu = [run for run, held in runs.items() if not held.gpus and not held.on_slurm]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -45,6 +45,8 @@ from tuiapp.widgets.preset_list import PresetList
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 if TYPE_CHECKING:
+    from trainers.config.settings import Settings
+    from trainers.experiments.placing import Held
     from tuiapp.widgets.choice_input import ChoiceInput
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
@@ -115,6 +117,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
         """Whether the form has the values of the program's last end, and no preset was loaded since."""
         self._failure = ""
         self._looking = False
+        self._held: Mapping[RunDir, Held] = {}
+        self._settings: Settings | None = None
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
 
     def compose(self) -> ComposeResult:
@@ -138,6 +142,11 @@ class ConfigureScreen(ResizeLoopFix[None]):
         if self._why_not_last:
             words = sanitize(f"{form_path()}: {self._why_not_last}.")
             self.notify(words, title="The last form cannot be used", severity="warning", markup=False)
+
+    def on_screen_resume(self) -> None:
+        # Not before the first picture.
+        if self._machine is not None:
+            self.call_after_refresh(self.look_for_runs)
 
     def on_unmount(self) -> None:
         # A disk that does not answer must not keep the program from ending.
@@ -301,6 +310,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._failure = problem
         await self._show_machine()
         self._examine(self._texts)
+        self.look_for_runs()
 
     def take_environments(self) -> None:
         """Takes over what the backends' interpreters have answered."""
@@ -388,6 +398,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._show()
 
     def _show(self) -> None:
+        self._show_header()
         form = self.query_one(ConfigForm)
         form.show(self._draft)
         count = len(self._draft.changed)
@@ -399,10 +410,40 @@ class ConfigureScreen(ResizeLoopFix[None]):
         )
         self.query_one(LaunchFacts).show(self._draft, self._machine, self.command, self._failure)
 
-    async def _show_machine(self) -> None:
-        self.query_one("#machine", Static).update(
-            Content.assemble(("tuiapp", "bold $text-primary"), "  ", machine_words(self._machine))
+    def _show_header(self) -> None:
+        count = self._in_use()
+        used = f"! {plural(count, 'live run')} {'uses' if count == 1 else 'use'} these devices" if count else ""
+        words = Content.assemble(
+            ("tuiapp", "bold $text-primary"),
+            "  ",
+            (used, "bold $text-warning"),
+            " · " if used else "",
+            machine_words(self._machine),
         )
+        header = self.query_one("#machine", Static)
+        if header.content != words:
+            header.update(words)
+
+    def _in_use(self) -> int:
+        """How many live runs have the devices that a launch would take, as far as is known."""
+        if self._draft.placed is None or self._settings is None or not self._held:
+            return 0
+        # It was imported where the runs were found.
+        from trainers.experiments.holders import in_the_way
+
+        return len(in_the_way(self._draft.placed, self._held, self._settings))
+
+    def look_for_runs(self) -> None:
+        """Finds out anew which live runs have which devices."""
+        threading.Thread(target=_look_for_runs, args=(self, self._runs_dir), name="look-for-runs", daemon=True).start()
+
+    def take_held(self, held: Mapping[RunDir, Held], settings: Settings) -> None:
+        """Takes over what live runs have."""
+        self._held, self._settings = held, settings
+        self._show_header()
+
+    async def _show_machine(self) -> None:
+        self._show_header()
         if self._machine is not None:
             await self.query_one(ConfigForm).show_machine(self._machine)
 
@@ -413,10 +454,19 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
 def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[RunInfo]:
     """Returns the live runs that have the devices which a launch would take."""
-    from trainers.experiments.holders import in_the_way
+    from trainers.experiments.holders import all_held, in_the_way
 
-    runs = in_the_way(place(config, machine), runs_dir, read_settings()[0])
+    runs = in_the_way(place(config, machine), all_held(runs_dir), read_settings()[0])
     return [summarise(run) for run in runs]
+
+
+def _look_for_runs(screen: ConfigureScreen, runs_dir: Path) -> None:
+    """Finds in a thread which live runs have which devices."""
+    from trainers.experiments.holders import all_held
+
+    # The program and its event loop may have ended meanwhile; runs on a disk that fails are not known.
+    with contextlib.suppress(RuntimeError, OSError):
+        screen.call_later(screen.take_held, all_held(runs_dir), read_settings()[0])
 
 
 def _question(holders: Sequence[RunInfo]) -> Choice:

@@ -51,7 +51,7 @@ class FoldLine(Static, can_focus=True):
     BINDING_GROUP_TITLE = "Advanced"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,space", "fold", "Show or fold rare fields", id="advanced.fold", show=False),
+        Binding("enter,space", "fold", "Show or fold", id="advanced.fold", show=False),
     ]
 
     DEFAULT_CSS = """
