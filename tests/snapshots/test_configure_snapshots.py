@@ -112,11 +112,11 @@ async def save_wrong(pilot: Pilot[Any]) -> None:
 
 
 async def delete_preset(pilot: Pilot[Any]) -> None:
-    await press(pilot, ["end", "up", "delete"])
+    await press(pilot, ["home", "delete"])
 
 
 async def rename_preset(pilot: Pilot[Any]) -> None:
-    await press(pilot, ["end", "up", "r"])
+    await press(pilot, ["home", "r"])
 
 
 async def little_memory(pilot: Pilot[Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
+from rich.cells import cell_len
 from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -27,6 +28,9 @@ HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · de
 
 BESIDE_HINT_CELLS = 2
 PADDING_CELLS = 2  # of an entry
+BESIDE_CELLS = 46  # of a line, where descriptions stand beside names
+LEAST_WORDS_CELLS = 20  # of a description there
+MARK_CELLS = 3  # after the longest name: the mark of the one that is loaded, and a space
 Change: TypeAlias = Literal["rename", "duplicate", "delete"]
 
 
@@ -84,6 +88,7 @@ class PresetList(OptionList):
         self._loaded: str | None = None
         self._open = ""  # key of the entry that shows its whole text
         self._is_roomy = False  # whether all do
+        self._room = 0  # cells of a line where descriptions stand beside the names; 0: beneath
         self.show(presets, loaded)
 
     def show(self, presets: Iterable[Preset], loaded: str | None, cursor: str = "") -> None:
@@ -133,10 +138,12 @@ class PresetList(OptionList):
 
     def _open_all_that_fit(self) -> None:
         width = self.size.width - PADDING_CELLS
-        entries = [_entry(preset, preset.name == self._loaded) for preset in self._presets.values()]
+        before = self._is_roomy, self._room
+        self._room = width if width >= BESIDE_CELLS else 0
+        entries = [self._entry(key) for key in self._presets]
         lines = len(self.options) - len(entries) + sum(entry.get_height({}, width) for entry in entries)
-        if (is_roomy := lines <= self.size.height) != self._is_roomy:
-            self._is_roomy = is_roomy
+        self._is_roomy = lines <= self.size.height
+        if before != (self._is_roomy, self._room):
             for key in self._presets:
                 self.replace_option_prompt(key, self._prompt(key, at_cursor=key == self._open))
 
@@ -144,9 +151,22 @@ class PresetList(OptionList):
         return Option(self._prompt(key, at_cursor=key == self._open), id=key)
 
     def _prompt(self, key: str, *, at_cursor: bool) -> VisualType:
-        preset = self._presets[key]
-        entry = _entry(preset, preset.name == self._loaded, at_cursor=at_cursor)
+        entry = self._entry(key, at_cursor=at_cursor)
         return entry if at_cursor or self._is_roomy else _Lines(entry)
+
+    def _entry(self, key: str, *, at_cursor: bool = False) -> Content:
+        preset = self._presets[key]
+        name_cells = max(cell_len(sanitize(one.name)) for one in self._presets.values()) + MARK_CELLS
+        entry = _entry(preset, preset.name == self._loaded, at_cursor=at_cursor)
+        if self._room - name_cells < LEAST_WORDS_CELLS:
+            return entry
+        name, words = entry.split("\n")
+        if not (at_cursor or self._is_roomy):
+            # The line is cut where it ends.
+            return Content.assemble(name.pad_right(name_cells - name.cell_length), words)
+        lines = words.wrap(self._room - name_cells)
+        beside = Content("\n" + " " * name_cells).join(line.rstrip() for line in lines)
+        return Content.assemble(name.pad_right(name_cells - name.cell_length), beside)
 
     @on(OptionList.OptionHighlighted)
     def _open_the_cursor_s(self, event: OptionList.OptionHighlighted) -> None:
@@ -170,7 +190,7 @@ def _entry(preset: Preset, loaded: bool, *, at_cursor: bool = False) -> Content:
     name, summary = sanitize(preset.name), sanitize(preset.summary)
     if preset.error is not None:
         return Content.assemble(("✗ ", "$text-error"), (name, "bold"), "\n", (f"cannot be used; {summary}", style))
-    return Content.assemble((name, "bold"), "  ✓ loaded" if loaded else "", "\n", (summary, style))
+    return Content.assemble((name, "bold"), " ✓" if loaded else "", "\n", (summary, style))
 
 
 def _heading(words: str) -> Option:
