@@ -136,8 +136,8 @@ class OptionField(Widget):
                 box.suggester = PathSuggester({"": COMPLETED[self.option.text]})
             yield box
         else:
-            box = NumberInput if self.option.kind in ("int", "float") else Input
-            yield box(self._text, validate_on=())
+            kind = NumberInput if self.option.kind in ("int", "float") else Input
+            yield kind(self._text, validate_on=())
 
     def _path_box(self) -> Input:
         box = Input(self._text, select_on_focus=False, classes="path", validate_on=())
