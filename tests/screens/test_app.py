@@ -228,7 +228,7 @@ async def test_q_is_a_letter_in_a_text_field(tmp_path: Path, machine: Machine) -
     app = make_app(tmp_path, machine)
     async with app.run_test() as pilot:
         await ready(pilot)
-        box = next(box for box in app.screen.query(Input) if box.display)
+        box = next(box for box in app.screen.query("#field-name Input").results(Input) if box.display)
         box.focus()
         await until(pilot, lambda: box.has_focus)
         await pilot.press("q", "question_mark")

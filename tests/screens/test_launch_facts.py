@@ -27,7 +27,7 @@ def test_whole_facts_are_left_out(room: int, shown: str) -> None:
     assert _whole_facts(Content(LINE), room).plain == shown
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("size", [(64, 24), (120, 40)])
 async def test_the_focused_button_opens_facts_that_are_left_out(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
         facts = screen(pilot).query_one(FactLines)
