@@ -10,7 +10,7 @@ import pytest
 from tests import histories as h
 from tests.screens.run_app import LARGE, RunApp, settled, until
 from tests.screens.test_compare_screen import CompareApp, make_runs
-from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
+from trainers.contract.metrics import LOSS, RATE
 from tuiapp.library.chart_view import ChartView, change_view, read_view, view_path
 from tuiapp.widgets.chart_panel import ChartPanel
 
@@ -38,34 +38,6 @@ async def test_what_was_chosen_is_there_the_next_time(tmp_path: Path) -> None:
     async with compared.run_test(size=LARGE):
         options = compared.compare_screen.chart.options
         assert (options.axis, options.smoothing, options.log) == ("time", 0.8, True)
-
-
-async def test_the_second_chart_has_the_metric_of_the_last_time() -> None:
-    first = RunApp(h.running())
-    async with first.run_test(size=(160, 40)) as pilot:
-        await settled(pilot, first)
-        first.run_screen.query_one("#second", ChartPanel).focus()
-        await pilot.press("m", "up", "enter")
-        await until(pilot, lambda: bool(read_view()[0].second))
-    kept = read_view()[0]
-    assert kept == ChartView(second=kept.second)
-    again = RunApp(h.running())
-    async with again.run_test(size=(160, 40)) as pilot:
-        await settled(pilot, again)
-        second = again.run_screen.query_one("#second", ChartPanel)
-        assert second.region.area > 0
-        assert second.options.metric == kept.second != TEST_ACCURACY
-
-
-async def test_the_charts_differ_where_the_first_shows_the_accuracy() -> None:
-    change_view({"metric": TEST_ACCURACY, "second": TEST_ACCURACY})
-    app = RunApp(h.running())
-    async with app.run_test(size=(160, 40)) as pilot:
-        await settled(pilot, app)
-        assert [app.run_screen.query_one(f"#{name}", ChartPanel).options.metric for name in ("loss", "second")] == [
-            TEST_ACCURACY,
-            LOSS,
-        ]
 
 
 async def test_a_change_right_before_the_end_is_kept_and_of_another_screen_too() -> None:

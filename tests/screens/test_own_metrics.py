@@ -12,11 +12,11 @@ from textual.widgets import Static
 from tests import histories as h
 from tests import own_metrics as own
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
-from tests.screens.test_run_charts import drawn, legend, listed
+from tests.screens.test_run_charts import drawn, listed
 from tests.screens.test_run_screen import text_of
 from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.events import AnyEvent, Facts, RunEnded
-from trainers.state.known_metrics import first_choice, second_choice
+from trainers.state.known_metrics import first_choice, of_interest, second_choice
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.pickers import MetricList
@@ -109,9 +109,9 @@ async def test_the_chart_starts_on_a_metric_that_there_is_until_the_user_chooses
     app = RunApp(own.running(names=("lr", "train/ppl", "reward")))
     async with app.run_test(size=(200, 60)) as pilot:
         one = await chart_of(pilot, app)
-        assert (one.options.metric, legend(one).split("  ")[0]) == ("train/ppl", "train/ppl")
+        assert one.options.metric == "train/ppl"
         assert str(one.border_title) == "1 train/ppl"
-        assert app.run_screen.query_one("#second", ChartPanel).options.metric == "eval/f1"
+        assert app.run_screen.query_one("#chart-2", ChartPanel).options.metric == "eval/f1"
         await pilot.press("m")
         await until(pilot, lambda: isinstance(app.screen, MetricList))
         assert "loss" not in listed(app)
@@ -137,6 +137,19 @@ async def test_the_chart_starts_on_a_metric_that_there_is_until_the_user_chooses
 )
 def test_what_is_shown_first(names: tuple[str, ...], first: str, second: str) -> None:
     assert (first_choice(names), second_choice(names, first)) == (first, second)
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "charts"),
+    [
+        (("loss", "eval_loss", "lr"), ["eval_loss"], ["loss", "lr"]),
+        (("train/loss", "val/loss", "train/f1", "val/f1"), ["val/f1"], ["train/loss", "train/f1"]),
+        (("loss", "reward", "test/accuracy", "kl"), [], ["loss", "test/accuracy", "kl", "reward"]),
+        (("loss", "lr", "step_time", "weight_decay"), ["lr"], ["loss", "lr", "step_time"]),
+    ],
+)
+def test_what_charts_are_of(names: tuple[str, ...], wanted: list[str], charts: list[str]) -> None:
+    assert of_interest(names, names[0], wanted, {"weight_decay"}) == charts
 
 
 async def shows_what_is_known(pilot: Pilot[None], app: RunApp) -> None:

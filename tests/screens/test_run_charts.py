@@ -19,6 +19,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.known_metrics import metric
 from tuiapp.screens.chart_sources import RunSource
+from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.run_reader import RunReader
 from tuiapp.terminal.ascii_filter import AsciiFilter
@@ -83,7 +84,6 @@ async def test_m_lists_all_metrics_that_were_reported() -> None:
             await until(pilot, lambda: app.screen is app.run_screen)
             assert one.options.metric == name
             assert str(one.border_title) == f"1 {metric(name).label}"
-            assert legend(one).startswith(metric(name).label)
 
 
 async def test_a_metric_of_any_name_is_listed_drawn_and_read_out() -> None:
@@ -94,13 +94,13 @@ async def test_a_metric_of_any_name_is_listed_drawn_and_read_out() -> None:
         one = await drawn(pilot, app)
         await choose(pilot, app, "m", "end")
         assert one.options.metric == "train/ppl"
-        assert (str(one.border_title), legend(one).split("  ")[0]) == ("1 train/ppl", "train/ppl")
+        assert str(one.border_title) == "1 train/ppl"
         await pilot.press("v")
         assert "rank 0 12.50" in legend(one)
         await pilot.press("v")
         await choose(pilot, app, "m", *["up"] * 5)
         assert one.options.metric == "[b]reward\x1b[31m"
-        assert legend(one).split("  ")[0] == "[b]reward"
+        assert str(one.border_title) == "1 [b]reward"
 
 
 async def test_many_metrics_are_searched() -> None:
@@ -123,33 +123,73 @@ async def test_many_metrics_are_searched() -> None:
         assert isinstance(app.screen, MetricList)
 
 
-async def test_the_second_chart_comes_goes_and_shows_another_metric() -> None:
-    app = RunApp(h.running())
-    async with app.run_test(size=LARGE) as pilot:
-        one = await drawn(pilot, app)
-        other = chart(app, "second")
-        assert other.region.area == 0
-        await choose(pilot, app, "M", "home", "down", "down")
-        await until(pilot, lambda: other.region.area > 0 and other.drawings > 0)
-        assert (one.options.metric, other.options.metric) == ("loss", RATE)
-        assert not one.region.overlaps(other.region)
-        await choose(pilot, app, "M", "down")
-        assert other.options.metric == STEP_TIME
-        await choose(pilot, app, "m", "down")
-        assert one.options.metric == RATE
-        await choose(pilot, app, "M", "home")
-        await until(pilot, lambda: other.region.area == 0)
+def shown(app: RunApp) -> list[str]:
+    """The metrics of the charts on the screen."""
+    return [panel.options.metric for panel in app.run_screen.charts.panels if panel.region.area]
 
 
 @pytest.mark.parametrize(
-    ("size", "there"),
-    [((200, 60), True), ((160, 40), True), ((159, 60), False), ((200, 29), False), (LARGE, False), (SMALL, False)],
+    ("size", "count"), [((200, 60), 4), ((160, 40), 2), (LARGE, 2), ((100, 30), 1), ((200, 29), 1), (SMALL, 1)]
 )
-async def test_where_there_is_much_room_it_is_there_by_itself(size: tuple[int, int], there: bool) -> None:
+async def test_as_many_charts_as_there_is_room_for(size: tuple[int, int], count: int) -> None:
     app = RunApp(h.running())
     async with app.run_test(size=size) as pilot:
         await drawn(pilot, app)
-        assert (chart(app, "second").region.area > 0) is there
+        await until(pilot, lambda: len(shown(app)) == count)
+        assert shown(app) == ["loss", TEST_ACCURACY, RATE, "lr"][:count]
+
+
+async def test_one_chart_or_several() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await drawn(pilot, app)
+        await until(pilot, lambda: len(shown(app)) == 2)
+        await pilot.press("M")
+        await until(pilot, lambda: shown(app) == ["loss"])
+        await pilot.press("M")
+        await until(pilot, lambda: len(shown(app)) == 2)
+        await pilot.resize_terminal(*SMALL)
+        await until(pilot, lambda: app.run_screen.single)
+        assert not chart(app).region.overlaps(chart(app, "chart-2").region)
+
+
+async def test_a_metric_that_is_pinned_has_a_chart_in_the_next_run_too() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await drawn(pilot, app)
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, MetricList))
+        await pilot.press("down", "down", "f2")
+        assert "step time  (step_time)  · pinned" in listed(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: shown(app) == ["loss", STEP_TIME])
+        assert str(chart(app, "chart-2").border_title) == "step time · pinned"
+        await pilot.press("G")
+        await until(pilot, lambda: isinstance(app.screen, MetricsGrid))
+        await pilot.press("right", "p", "escape")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        assert app.run_screen.charts.pinned == (STEP_TIME, TEST_ACCURACY)
+    again = RunApp(h.running())
+    async with again.run_test(size=(200, 60)) as pilot:
+        await drawn(pilot, again)
+        await until(pilot, lambda: shown(again)[:3] == ["loss", STEP_TIME, TEST_ACCURACY])
+        again.run_screen.charts.toggle_pin(STEP_TIME)
+        await until(pilot, lambda: shown(again)[:3] == ["loss", TEST_ACCURACY, RATE])
+
+
+async def test_a_metric_chosen_for_another_chart_is_pinned_there() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await drawn(pilot, app)
+        chart(app, "chart-2").focus()
+        await choose(pilot, app, "m", "home")
+        # It is shown already.
+        assert shown(app) == ["loss", TEST_ACCURACY]
+        await choose(pilot, app, "m", "home", "down")
+        await until(pilot, lambda: shown(app) == ["loss", RATE])
+        assert chart(app, "chart-2").has_focus
+        await choose(pilot, app, "m", "down")
+        await until(pilot, lambda: shown(app) == ["loss", STEP_TIME])
 
 
 async def test_time_axis() -> None:
@@ -180,7 +220,7 @@ async def test_zoom_and_pan() -> None:
         assert one.options.window is None
         await pilot.press("plus", "plus", "0")
         assert one.drawn.x_range == (1.0, 290.0)
-        assert chart(app, "second").options.window is None
+        assert chart(app, "chart-2").options.window is None
 
 
 async def test_0_shows_the_whole_run_then_all_values_and_goes_back() -> None:
@@ -189,12 +229,12 @@ async def test_0_shows_the_whole_run_then_all_values_and_goes_back() -> None:
         one = await drawn(pilot, app)
         top = one.drawn.y_range[1]
         assert top < 0.2
-        assert "at first (0: all)" in legend(one)
+        assert str(one.border_subtitle) == "starts at 2.400, above the chart · 0 shows all"
         await pilot.press("plus", "0")
         assert (one.options.window, one.drawn.y_range[1]) == (None, top)
         await pilot.press("0")
         assert one.drawn.y_range[1] > 1.5
-        assert "all values (0: back)" in legend(one)
+        assert str(one.border_subtitle) == "all values · 0 leaves out the first · y: logarithmic shows more"
         await pilot.press("0")
         assert one.drawn.y_range[1] == top
 
@@ -234,7 +274,7 @@ async def test_the_mouse_reads_zooms_and_chooses_a_rank() -> None:
         assert one.cursor is None
         plot.post_message(Plot.Scrolled(40, 1))
         await until(
-            pilot, lambda: one.options.window is not None and chart(app, "second").options.window == one.options.window
+            pilot, lambda: one.options.window is not None and chart(app, "chart-2").options.window == one.options.window
         )
         table = app.run_screen.query_one(RankTable)
         await pilot.click(table.query_one("#rows"), offset=(3, 2))

@@ -46,9 +46,9 @@ def test_a_late_rise_is_seen_and_what_is_left_out_is_named() -> None:
     chart = build_chart(overfitted(), ChartOptions(smoothing=0.6), **SIZE)
     assert chart.y_range == pytest.approx((0, 0.26), abs=0.03)
     assert arrows(chart) == (2, 0), "of the loss and of the test loss"
-    (words,) = clipped_words(chart, ChartOptions())
+    words, _ = clipped_words(chart, ChartOptions())
     assert words.startswith("↑ ")
-    assert words.endswith(" at first (0: all)")
+    assert words.endswith(", above the chart")
 
 
 @pytest.mark.parametrize("wanted", [{"full_y_range": True}, {"log": True}, {"window": (300.0, 300.0)}])
@@ -66,7 +66,7 @@ def test_a_rise_from_below_has_an_arrow_down() -> None:
     )
     assert chart.y_range[0] > 0.9
     assert arrows(chart) == (0, 1)
-    assert clipped_words(chart, ChartOptions(TEST_ACCURACY)) == ["↓ 10.0 % at first (0: all)"]
+    assert clipped_words(chart, ChartOptions(TEST_ACCURACY)) == ["starts at 10.0 %, below the chart", "0 shows all"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -24,6 +24,7 @@ from trainers.contract.metrics import (
     TEST_SECONDS,
     accuracy_percent,
     group_of,
+    held_out_of,
     loss_of,
 )
 from trainers.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
@@ -153,3 +154,25 @@ def second_choice(names: Iterable[str], first: str) -> str:
     others = (name for name in found if name not in KNOWN)
     usual = LOSS if first == TEST_ACCURACY else TEST_ACCURACY
     return usual if usual in found else next(held_out, None) or next(others, None) or usual
+
+
+ASIDE = (GRADIENT_NORM, RATE, LEARNING_RATE, UTILIZATION, STEP_TIME, DATA_WAIT, SYNC_WAIT)
+"""Known metrics that say how a run goes, not what it learns: offered last, and of the known ones no others."""
+
+ENOUGH = 4
+"""Charts of a run."""
+
+
+def of_interest(names: Collection[str], first: str, wanted: Iterable[str], constant: Collection[str] = ()) -> list[str]:
+    """Returns the metrics that charts are of: the first, those wanted, evaluations, others, and how the run goes.
+
+    A training metric's chart has its evaluation, too, which needs none of its own. What is `constant` needs none
+    either; how the run goes only fills up `ENOUGH` charts.
+    """
+    within = {beside: name for name in names if (beside := held_out_of(name, names))}
+    own = ordered(name for name in names if name not in KNOWN or name == TEST_ACCURACY)
+    evaluated = [name for name in own if metric(name).held_out or name in within.values()]
+    rest = [name for name in (*evaluated, *own) if name not in constant]
+    shown = list(dict.fromkeys(within.get(name, name) for name in (first, *wanted, *rest)))
+    aside = [name for name in ASIDE if name in names and name not in constant and name not in shown]
+    return [*shown, *aside[: max(0, ENOUGH - len(shown))]]

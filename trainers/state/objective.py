@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -84,11 +84,15 @@ def guess(infos: Sequence[RunInfo]) -> Objective | None:
     for info in infos[:GUESSED_FROM]:
         for name in objective_names([info]):
             counts[name] = counts.get(name, 0) + 1
-    if not counts:
-        return None
+    return suggested(counts)
 
-    def worth(name: str) -> tuple[bool, bool, int]:
-        return metric(name).rises, "/" in name, counts[name]
+
+def suggested(counts: Mapping[str, int]) -> Objective | None:
+    """Returns what metrics suggest, given with how many runs have each."""
+
+    def worth(name: str) -> tuple[bool, bool, bool, int]:
+        shown = metric(name)
+        return shown.rises, shown.held_out, "/" in name, counts[name]
 
     name = max((one for one in counts if metric(one).rises or one.endswith("loss")), key=worth, default="")
     return Objective(name, metric(name).rises) if name else None
@@ -98,3 +102,9 @@ def objective_of(infos: Sequence[RunInfo], name: str, *, rises: bool) -> Objecti
     """Returns the chosen objective; the guess if no run has a value of it, or none is chosen."""
     chosen = Objective(name, rises)
     return chosen if name and any(chosen.value(info) is not None for info in infos) else guess(infos)
+
+
+def chosen_of(names: Iterable[str], name: str, *, rises: bool) -> Objective | None:
+    """Returns the chosen objective of one run that reports these metrics; what they suggest if it lacks that."""
+    counts = dict.fromkeys(names, 1)
+    return Objective(name, rises) if name in counts else suggested(counts)

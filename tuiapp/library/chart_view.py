@@ -24,8 +24,8 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str = ""
     """As in the journal; "" until the user chooses one. A run without it shows another."""
-    second: str = ""
-    """The same of the Run screen's second chart."""
+    pinned: tuple[str, ...] = ()
+    """Metrics that the Run screen has charts of, after the first, in runs that report them."""
     axis: Literal["step", "time"] = "step"
     smoothing: float = 0.6
     log: bool = False

@@ -16,7 +16,7 @@ LEAST_WIDTH, LEAST_HEIGHT = 100, 30
 """From this size on there is room for more than one panel."""
 
 WIDE = 160
-"""From this width on there is room for a second chart, and for the log beside a failure."""
+"""From this width on there is room for the log beside a failure."""
 
 CONTAINERS = "#charts, #left, #right, #upper, #lower"
 
@@ -44,7 +44,6 @@ class Arrangement:
     chosen: str
     """The panel shown alone; "" for all."""
     single: bool
-    second: bool
     wide: bool
 
 
@@ -69,6 +68,6 @@ def arrange(screen: Screen[Any], wanted: Arrangement) -> None:
         # A traceback needs the whole width; a key shows the log.
         crowded = name == "log" and failed and not shown and not wanted.wide
         screen.query_one(f"#{name}", Widget).display = visible and not crowded
-    screen.query_one("#second").display = wanted.second and screen.query_one("#loss").display
+    widgets = [screen.query_one(f"#{name}", Widget) for name in PANELS]
     for container in screen.query(CONTAINERS):
-        container.display = any(panel.display for panel in container.query(".panel"))
+        container.display = any(widget.display and container in widget.ancestors for widget in widgets)

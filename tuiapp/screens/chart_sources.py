@@ -67,6 +67,12 @@ class RunSource:
         values = [last for rank in ranks if (last := curves[rank, name].last) is not None]
         return metric(name).format(sum(values) / len(values)) if values else ""
 
+    def is_constant(self, name: str) -> bool:
+        """Whether it had the same value whenever it was reported, more than once."""
+        series = self._reader.state.curves.first(name)
+        low, high = series.bounds or (0.0, 1.0)
+        return low == high and series.last_step > series.first_step
+
     def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
         """Names the ranks or, with a cursor, their values there."""
         return legend(chart, options.metric, cursor, dark=dark, width=width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from functools import partial
 
 from textual.content import Content
@@ -10,29 +10,39 @@ from textual.reactive import var
 from textual.widget import Widget
 
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
-from trainers.state.known_metrics import UTILIZATION, first_choice, metric, second_choice
+from trainers.state.known_metrics import UTILIZATION, first_choice, metric, of_interest
+from trainers.state.objective import chosen_of
 from trainers.state.run_state import RunState
-from tuiapp.screens.arrangement import LEAST_HEIGHT, WIDE
+from tuiapp.library.chart_view import MOST_NAMES
+from tuiapp.screens.arrangement import WIDE
 from tuiapp.screens.chart_memory import ChartMemory
-from tuiapp.screens.pickers import NOTHING, MetricList
+from tuiapp.screens.chart_sources import RunSource
+from tuiapp.screens.pickers import MetricList, Pins
 from tuiapp.view.chart import ChartOptions
+from tuiapp.view.grid import grid_size
 from tuiapp.widgets.chart_board import ChartBoard
-from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
+from tuiapp.widgets.chart_panel import ChartPanel
 
-KEPT = ("metric", "second")
-"""The metrics that `ChartView` keeps, of the first panel and of the second."""
+MOST = 6
+"""Charts of a run at once."""
+
+LEAST = (40, 13)
+"""Cells across and down of a chart of a run, with its border."""
 
 
 class ChosenCharts(ChartBoard):
-    """Shows the metrics of most interest until the user chooses others."""
+    """Shows the metric of most interest until the user chooses another."""
+
+    pins: Pins | None = None
+    """Has the metrics that the user pinned, where they can be."""
 
     def __init__(self, *children: Widget, id: str | None = None) -> None:
         super().__init__(*children, id=id)
         self._memory = ChartMemory(self)
-        self._chosen: set[ChartPanel] = set()
-        """Panels whose metric the user chose."""
+        self._is_chosen = False
+        """The user chose the metric of the first chart."""
         self._offered = 0
-        """Number of metrics when the others were given one."""
+        """Number of metrics when it was given one."""
 
     def on_mount(self) -> None:
         self._memory.begin()
@@ -44,27 +54,25 @@ class ChosenCharts(ChartBoard):
     def on_unmount(self) -> None:
         self._memory.close()
 
-    def update(self, expected: Collection[str] = ()) -> None:
-        """Draws what is new in the sources. `expected` are metrics that a run will report."""
+    def update(self) -> None:
+        """Draws what is new in the sources."""
         names = [name for name in self.main.source.names() if name != UTILIZATION]
         if len(names) > self._offered:
             self._offered = len(names)
-            for place, panel in enumerate(self.panels):
-                if panel not in self._chosen:
-                    panel.change(metric=self._choose(place, names, expected))
+            self.offer(names)
         super().update()
 
-    def _choose(self, place: int, names: Collection[str], expected: Collection[str]) -> str:
-        kept, first = getattr(self._memory.view, KEPT[place]), self.main.options.metric
-        if not place:
-            return kept if kept in names else first_choice(names)
-        return kept if kept in names and kept != first else second_choice([*expected, *names], first)
+    def offer(self, names: Sequence[str]) -> None:
+        """Shows the metric of most interest, now that there are others."""
+        if not self._is_chosen:
+            kept = self._memory.view.metric
+            self.main.change(metric=kept if kept in names else first_choice(names))
 
     def choose(self, panel: ChartPanel, name: str) -> None:
         """Shows a metric that the user chose."""
-        self._chosen.add(panel)
+        self._is_chosen = True
         panel.change(metric=name)
-        self._memory.keep(**{KEPT[self.panels.index(panel)]: name})
+        self._memory.keep(metric=name)
 
     def do(self, what: str) -> None:
         """Does what a key asks for; "metric" lists the metrics."""
@@ -84,58 +92,133 @@ class ChosenCharts(ChartBoard):
                 self.choose(panel, name)
 
         names = panel.source.names() or [LOSS]
-        self.app.push_screen(MetricList(names, panel.options.metric, title="Metric"), show)
+        self.app.push_screen(MetricList(names, panel.options.metric, title="Metric", pins=self.pins), show)
 
 
 class RunCharts(ChosenCharts):
-    """The Run screen's two charts; the second one is shown where there is much room, or as the user wants."""
+    """The Run screen's charts, as many as there is room for: the first, those pinned, the objective, and others."""
 
-    asked: var[bool | None] = var(None, init=False)
-    """Whether the user wants the second chart; None for where there is room."""
+    several: var[bool | None] = var(None, init=False)
+    """Whether the user wants more than one chart; None for where there is room."""
 
-    def __init__(self, source: ChartSource) -> None:
-        self._first = ChartPanel(source, id="loss", classes="panel -empty")
-        self._second = ChartPanel(source, ChartOptions(TEST_ACCURACY), id="second", classes="panel -empty")
-        super().__init__(self._first, self._second, id="charts")
+    def __init__(self, source: RunSource) -> None:
+        self._source = source
+        self.pins = self
+        self._expected: list[str] = []
+        first = ChartPanel(source, id="loss", classes="panel -empty")
+        super().__init__(first, self._new(1, TEST_ACCURACY), id="charts")
+        self._names: Sequence[str] = ()
+        """What there are charts of when there is room, the first one left out."""
+        self._laid_out: object = None
+        self._live = True
+        self._chosen_at = 0
+        """The run's step when they were chosen."""
+
+    def _new(self, place: int, name: str) -> ChartPanel:
+        panel = ChartPanel(self._source, ChartOptions(name), id=f"chart-{place + 1}", classes="panel -empty")
+        panel.display = False
+        return panel
 
     def on_mount(self) -> None:
-        for key, panel in (("1", self._first), ("M", self._second)):
-            self.watch(panel, "options", partial(self._entitle, key, panel))
+        for panel in self.panels:
+            self.watch(panel, "options", partial(self._entitle, panel))
 
-    def _entitle(self, key: str, panel: ChartPanel) -> None:
-        title = f"{key} {metric(panel.options.metric).label}"
+    def on_resize(self) -> None:
+        self._lay_out()
+
+    def add(self, panel: ChartPanel) -> None:
+        super().add(panel)
+        self.watch(panel, "options", partial(self._entitle, panel))
+
+    def _entitle(self, panel: ChartPanel) -> None:
+        name = panel.options.metric
+        key = "1 " if panel is self.main else ""
+        title = f"{key}{metric(name).label}{' · pinned' if name in self.pinned and not key else ''}"
         if str(panel.border_title) != title:
             panel.border_title = Content(title)
 
     @property
-    def wants_second(self) -> bool:
-        if self.asked is not None:
-            return self.asked
-        size = self.screen.size
-        return size.width >= WIDE and size.height >= LEAST_HEIGHT
+    def pinned(self) -> Sequence[str]:
+        """Metrics that have a chart in every run that reports them, as far as there is room."""
+        return self._memory.view.pinned
+
+    def toggle_pin(self, name: str) -> None:
+        """Pins a metric, or no longer."""
+        self._pin([one for one in self.pinned if one != name] if name in self.pinned else [*self.pinned, name])
+
+    def _pin(self, names: Sequence[str]) -> None:
+        self._memory.keep(pinned=tuple(names)[-MOST_NAMES:])
+        self._choose_others()
+        for panel in self.panels:
+            self._entitle(panel)
 
     def show(self, state: RunState) -> None:
         """Draws what is new in a run."""
         last = state.last_checkpoint
         subtitle = f"checkpoint: step {last.step:,}{' · best' if last.best else ''}" if last else ""
-        for panel in self.panels:
-            if str(panel.border_subtitle or "") != subtitle:
-                panel.border_subtitle = Content(subtitle)
+        self.main.note = subtitle
         # A trainer with epochs evaluates after them.
-        self.update([TEST_ACCURACY] if state.steps_per_epoch else [])
+        self._expected = [TEST_ACCURACY] if state.steps_per_epoch else []
+        if self._live != state.is_live or state.step > 2 * self._chosen_at:
+            # What is constant is known better now.
+            self._live, self._chosen_at, self._offered = state.is_live, state.step, 0
+        self.update()
+
+    def offer(self, names: Sequence[str]) -> None:
+        """Shows the metrics of most interest, now that there are others."""
+        super().offer(names)
+        self._choose_others()
+
+    def _choose_others(self) -> None:
+        names, view = self._source.names(), self._memory.view
+        reported = dict.fromkeys([*names, *self._expected])
+        objective = chosen_of(reported, view.objective, rises=view.rises)
+        wanted = [*(name for name in self.pinned if name in reported), *([objective.name] if objective else [])]
+        constant = {name for name in names if self._source.is_constant(name)}
+        first = self.main.options.metric
+        self._names = of_interest(reported, first, wanted, constant)[1:]
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Shows as many charts as there is room for."""
+        size = self.size
+        if not (size.width and self._names):
+            return
+        columns, rows = grid_size(min(MOST, 1 + len(self._names)), size.width, size.height, LEAST)
+        if self.several is False:
+            columns = rows = 1
+        elif self.several and columns * rows == 1:
+            columns, rows = (2, 1) if size.width >= WIDE else (1, 2)
+        names = self._names[: columns * rows - 1]
+        if self._laid_out == (laid_out := (columns, rows, *names)):
+            return
+        self._laid_out = laid_out
+        self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
+        for place, name in enumerate(names, start=1):
+            if place == len(self.panels):
+                self.add(self._new(place, name))
+            self.panels[place].change(metric=name)
+        for place, panel in enumerate(self.panels[1:]):
+            panel.display = place < len(names)
+
+    def choose(self, panel: ChartPanel, name: str) -> None:
+        """Shows a metric that the user chose; in another chart than the first it is pinned."""
+        if panel is self.main:
+            super().choose(panel, name)
+            self._choose_others()
+            return
+        former = panel.options.metric
+        before = [one for one in self.pinned if one != name]
+        place = before.index(former) if former in before else len(before)
+        self._pin([*before[:place], name, *before[place + (former in before) :]])
+        shown = next((one for one in self.panels[1:] if one.display and one.options.metric == name), None)
+        if shown is not None:
+            shown.focus()
 
     def do(self, what: str) -> None:
-        """Does what a key asks for; "second" lists the metrics of the second chart."""
-        if what != "second":
+        """Does what a key asks for; "several" shows one chart, or several."""
+        if what != "several":
             super().do(what)
             return
-        panel = self._second
-
-        def show(name: str | None) -> None:
-            if name is not None:
-                self.asked = name != NOTHING
-                self.choose(panel, name or panel.options.metric)
-
-        names, drawn = panel.source.names() or [LOSS], panel.options.metric if self.wants_second else ""
-        asked = MetricList(names, drawn, title="Metric of the second chart", nothing="no second chart")
-        self.app.push_screen(asked, show)
+        self.several = sum(panel.display for panel in self.panels) == 1
+        self._lay_out()

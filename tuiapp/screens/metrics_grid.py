@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from trainers.state.known_metrics import grouped, metric
 from trainers.state.text import plural
-from tuiapp.screens.pickers import MAX_NAME
+from tuiapp.screens.pickers import MAX_NAME, Pins
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.view.chart import ChartOptions
 from tuiapp.view.grid import MOST, Pages
@@ -53,6 +53,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         Binding("home", "first", "First chart", id="grid.first", show=False),
         Binding("end", "last", "Last chart", id="grid.last", show=False),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="grid.filter"),
+        Binding("p", "pin", "Pin", tooltip="A chart of it in every run", id="grid.pin"),
         Binding("y", "chart('log')", "Log y", id="grid.log"),
         Binding("t", "chart('axis')", "Axis", id="grid.axis"),
         Binding(
@@ -77,14 +78,16 @@ class MetricsGrid(CoveredScreenFix[None]):
         options: ChartOptions,
         pages: Pages,
         *,
+        pins: Pins | None = None,
         show_devices: Callable[[], None] | None = None,
     ) -> None:
         """`options` are those of all charts to begin with; `pages` keeps the selection for the next time.
 
+        `pins` has the metrics that the screen beneath has charts of.
         `show_devices` shows those of the run's nodes on the screen beneath; without it F3 shows this machine's.
         """
         super().__init__()
-        self._show_devices = show_devices
+        self._show_devices, self._pins = show_devices, pins
         self._source, self._pages = source, pages
         self._options = replace(options, window=None, full_y_range=False)
         self._charts = [GridChart(source) for _ in range(MOST)]
@@ -150,6 +153,7 @@ class MetricsGrid(CoveredScreenFix[None]):
             if name is not None:
                 chart.panel.change(metric=name)
             chart.selected = name == pages.selected and not self.large
+            chart.pinned = self._pins is not None and name in self._pins.pinned
         instead = self.query_one("#instead", Static)
         instead.display, board.display = not names, bool(names)
         if not names:
@@ -202,7 +206,14 @@ class MetricsGrid(CoveredScreenFix[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While charts are small, the keys that move the cursor select, and those that read values and zoom are off."""
+        if action == "pin":
+            return self._pins is not None
         return self.large or parameters[0] not in LARGE_ONLY if action == "chart" else True
+
+    def action_pin(self) -> None:
+        if self._pins and self._pages.names:
+            self._pins.toggle_pin(self._pages.selected)
+            self._arrange()
 
     def action_chart(self, what: str) -> None:
         if self.large or what not in MOVES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -30,20 +30,34 @@ NOTHING = ""
 """Returned for no metric."""
 
 
+class Pins(Protocol):
+    """The metrics that the user wants charts of, in every run that reports them."""
+
+    @property
+    def pinned(self) -> Sequence[str]: ...
+
+    def toggle_pin(self, name: str) -> None:
+        """Pins a metric, or no longer."""
+
+
 class MetricList(Picker[str | None]):
     """Returns the chosen name, or None on escape; a label `nothing` adds a choice that returns `NOTHING`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
+        Binding("f2", "pin", "Pin", tooltip="A chart of it in every run", id="metrics.pin"),
         *moving_keys("metrics", "metric"),
     ]
 
-    def __init__(self, names: Sequence[str], drawn: str, *, title: str, nothing: str = "") -> None:
+    def __init__(
+        self, names: Sequence[str], drawn: str, *, title: str, nothing: str = "", pins: Pins | None = None
+    ) -> None:
+        """With `pins` F2 pins the metric under the cursor."""
         words = f"Search {len(names):,} metrics"
         search = Input(placeholder=words, id="search", max_length=MAX_NAME) if len(names) > MANY else None
         super().__init__(title, search)
         # In order already: they are searched at each key.
-        self._names, self._drawn, self._nothing = ordered(names), drawn, nothing
+        self._names, self._drawn, self._nothing, self._pins = ordered(names), drawn, nothing, pins
         self._places = {name: place for place, name in enumerate(self._names)}
 
     @on(OptionList.OptionSelected)
@@ -51,6 +65,10 @@ class MetricList(Picker[str | None]):
         event.stop()
         place = int(event.option_id or 0)
         self.dismiss(self._names[place] if place >= 0 else NOTHING)
+
+    def on_mount(self) -> None:
+        if self._pins:
+            self.query_one("#dialog").border_subtitle = "F2 pins a chart of it"
 
     def found(self, search: str) -> tuple[Sequence[Option], int | None]:
         options = [Option(Content(self._nothing), id="-1")] if self._nothing and not search else []
@@ -72,7 +90,19 @@ class MetricList(Picker[str | None]):
         label, own = metric(name).label, sanitize(name, MAX_NAME)
         mark = "✓ " if name == self._drawn else "  "
         # Not fainter than the label: unreadable on the cursor's background in some themes.
-        return Content(f"{mark}{label}" if label == own else f"{mark}{label}  ({own})")
+        pinned = "  · pinned" if self._pins and name in self._pins.pinned else ""
+        return Content(f"{mark}{label}{pinned}" if label == own else f"{mark}{label}  ({own}){pinned}")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Pins where there are charts to pin to."""
+        return self._pins is not None if action == "pin" else True
+
+    def action_pin(self) -> None:
+        box = self.query_one(OptionList)
+        option = box.highlighted_option
+        if self._pins and option and option.id and (place := int(option.id)) >= 0:
+            self._pins.toggle_pin(self._names[place])
+            box.replace_option_prompt(option.id, self._line(self._names[place]))
 
 
 class FieldList(Picker[str | None]):

@@ -89,7 +89,7 @@ REPLAY_KEYS: list[BindingType] = [
 CHART_KEYS: list[BindingType] = [
     Binding("m", "chart('metric')", "Metric", tooltip="Choose the metric", id="run.metric"),
     Binding("G", "grid", "Grid", tooltip="All metrics in a grid", id="run.grid"),
-    Binding("M", "chart('second')", "Second chart", id="run.second-chart", show=False),
+    Binding("M", "chart('several')", "One chart or several", id="run.several-charts", show=False),
     Binding("y", "chart('log')", "Log y", id="run.log-y", show=False),
     Binding("t", "chart('axis')", "By time or step", id="run.by-time-or-step", show=False),
     Binding(
@@ -226,7 +226,6 @@ class RunScreen(RefusingScreen[None]):
     async def on_mount(self) -> None:
         for number, name in enumerate(PANELS, start=1):
             self.query_one(f"#{name}").border_title = Content(f"{number} {name}")
-        self.watch(self.charts, "asked", self.arrange_panels, init=False)
         self.arrange_panels()
         self.query_one(ReplayBar).display = self._reader.replay is not None
         self._reader.start()
@@ -306,9 +305,8 @@ class RunScreen(RefusingScreen[None]):
     def arrange_panels(self) -> None:
         if not self.query(PanelTabs):
             return
-        wide, second = self.size.width >= WIDE, self.charts.wants_second
         names = tuple(name for name, panel in PANELS.items() if panel.exists(self.state))
-        arranged = Arrangement(names, self.state.fault, self.chosen, self.single, second, wide)
+        arranged = Arrangement(names, self.state.fault, self.chosen, self.single, self.size.width >= WIDE)
         # Setting a screen's classes restyles all its widgets.
         if arranged != self._arranged:
             self._arranged = arranged
@@ -367,7 +365,9 @@ class RunScreen(RefusingScreen[None]):
         from tuiapp.screens.metrics_grid import MetricsGrid
 
         show_devices = partial(self.show_panel, "devices") if self.state.nodes else None
-        self._grid = MetricsGrid(self._source, self.charts.main.options, self._pages, show_devices=show_devices)
+        self._grid = MetricsGrid(
+            self._source, self.charts.main.options, self._pages, pins=self.charts, show_devices=show_devices
+        )
         self.app.clear_notifications()
         self.app.push_screen(self._grid)
 

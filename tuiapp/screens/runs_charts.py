@@ -145,7 +145,7 @@ class RunsCharts(ChosenCharts):
             self._drawn_at = time.monotonic()
             self.update()
 
-    def update(self, expected: object = ()) -> None:
+    def update(self) -> None:
         """Draws what is new."""
         self._seen = self._feed.version
         if self._source.names() != self._names:

@@ -36,6 +36,9 @@ BAND = -1  # colour of curves that are not of one rank
 START = 0.05  # share of a curve's first values that may leave a linear axis of values
 LEAST_GAIN = 2.0  # how many times shorter the axis must be without them
 
+FLAT = 0.05  # share of a linear axis in which most values are
+LEAST_RATIO = 30.0  # of the greatest value to the least
+
 
 @dataclass(frozen=True, slots=True)
 class ChartOptions:
@@ -84,6 +87,7 @@ class Chart:
     y_range: tuple[float, float] = (0.0, 1.0)
     clipped: tuple[float | None, float | None] = (None, None)
     """The least and the greatest of the first values that are below and above `y_range`; None for none."""
+    is_flat: bool = False  # on its linear axis most values are one line, and a logarithmic one would tell them apart
     x_ticks: Ticks = field(default_factory=list)
     y_ticks: Ticks = field(default_factory=list)
     extent: tuple[float, float] = (0.0, 1.0)  # from the first to the last value, visible or not
@@ -371,6 +375,9 @@ def _set_axes(chart: Chart, options: ChartOptions, columns: int, rows: int) -> N
             if chart.y_range[1] - chart.y_range[0] >= LEAST_GAIN * (high - low):
                 chart.y_range = low, high
                 chart.clipped = least if least < low else None, most if most > high else None
+        if not options.log and least > 0 and most / least >= LEAST_RATIO:
+            low, high = np.quantile(values, (0.1, 0.9))
+            chart.is_flat = bool(high - low < FLAT * (chart.y_range[1] - chart.y_range[0]))
     unit = metric(options.metric).unit
     if unit == "share" and not chart.log and values.size and values.max() <= 1:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))

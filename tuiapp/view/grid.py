@@ -12,9 +12,14 @@ LEAST_WIDTH, LEAST_HEIGHT = 38, 10  # cells of a chart with its title and axes
 SHAPE = 3.3  # preferred width of a chart over its height, in cells
 
 
-def grid_size(count: int, width: int, height: int) -> tuple[int, int]:
-    """Returns the columns and rows for `count` charts in `width` by `height` cells, or for as many as fit."""
-    across, down = (max(1, min(MOST_ACROSS, room)) for room in (width // LEAST_WIDTH, height // LEAST_HEIGHT))
+def grid_size(
+    count: int, width: int, height: int, least: tuple[int, int] = (LEAST_WIDTH, LEAST_HEIGHT)
+) -> tuple[int, int]:
+    """Returns the columns and rows for `count` charts in `width` by `height` cells, or for as many as fit.
+
+    `least` are the cells across and down of a chart.
+    """
+    across, down = (max(1, min(MOST_ACROSS, room)) for room in (width // least[0], height // least[1]))
     sizes = [(c, r) for c in range(1, across + 1) for r in range(1, down + 1) if c * r <= MOST]
     wanted = min(max(1, count), max(c * r for c, r in sizes))
     enough = [(c, r) for c, r in sizes if c * r >= wanted]

@@ -16,6 +16,9 @@ from trainers.state.series import SMOOTHINGS
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.plot import Plot
 
+MOST_SHARE = 0.03
+"""Of a core, for drawing the charts: with hundreds of ranks they are drawn less often."""
+
 TICK_S = 1.0
 """Interval at which charts are drawn that had news but were not due yet."""
 
@@ -40,10 +43,20 @@ class ChartBoard(Container):
 
     def on_mount(self) -> None:
         for panel in self.panels:
-            self.watch(panel, "options", partial(self._follow, panel), init=False)
-            self.watch(panel, "cursor", self._draw_due, init=False)
+            self._observe(panel)
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.redraw())
         self.set_interval(TICK_S, self._draw_due)
+
+    def _observe(self, panel: ChartPanel) -> None:
+        self.watch(panel, "options", partial(self._follow, panel), init=False)
+        self.watch(panel, "cursor", self._draw_due, init=False)
+
+    def add(self, panel: ChartPanel) -> None:
+        """Adds a panel as the last one; what all have in common it has, too."""
+        panel.change(**{name: getattr(self.main.options, name) for name in self._shared})
+        self._observe(panel)
+        self.panels.append(panel)
+        self.mount(panel)
 
     @cached_property
     def panels(self) -> list[ChartPanel]:
@@ -76,6 +89,9 @@ class ChartBoard(Container):
         if self._waits:
             return
         until = time.monotonic() + DRAW_BUDGET_S
+        shown = sum(panel.display for panel in self.panels)
+        for panel in self.panels:
+            panel.most_share = MOST_SHARE / max(1, shown)
         due = [panel for panel in self.panels if panel.is_due]
         for place, panel in enumerate(due, start=1):
             panel.draw()

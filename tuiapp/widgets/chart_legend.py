@@ -30,8 +30,8 @@ def _color(index: int, dark: bool) -> str:
 
 
 def _names(chart: Chart, name: str, *, dark: bool) -> Content:
-    """Returns the metric, the lines with their ranks, and what the marks mean."""
-    parts = [Content.styled(metric(name).label, "bold")]
+    """Returns the lines with their ranks, and what the marks mean."""
+    parts = []
     if chart.gaps:
         parts.append(Content.styled("not finite ✕", "bold $text-warning"))
     if chart.band is not None:
@@ -89,9 +89,18 @@ def sight_words(chart: Chart, options: ChartOptions) -> str:
 def clipped_words(chart: Chart, options: ChartOptions) -> list[str]:
     """Returns what the first values that are not on the axis reach, or that all are on it, with the key."""
     if options.full_y_range:
-        return ["all values (0: back)"]
-    ends = zip("↓↑", chart.clipped, strict=True)
-    return [f"{arrow} {metric(options.metric).format(end)} at first (0: all)" for arrow, end in ends if end is not None]
+        return ["all values · 0 leaves out the first"]
+    ends = [
+        f"starts at {metric(options.metric).format(end)}, {where} the chart"
+        for where, end in zip(("below", "above"), chart.clipped, strict=True)
+        if end is not None
+    ]
+    return [*ends, "0 shows all"] if ends else []
+
+
+def flat_words(chart: Chart) -> list[str]:
+    """Returns the key that shows what a linear axis does not."""
+    return ["y: logarithmic shows more"] if chart.is_flat else []
 
 
 def smoothing_words(options: ChartOptions) -> str:

@@ -18,16 +18,15 @@ from textual.reactive import var
 from textual.widgets import Static
 
 from trainers.state.curves import Axis
+from trainers.state.known_metrics import metric
+from trainers.state.text import join_words
 from tuiapp.view.axes import panned, zoomed
 from tuiapp.view.chart import Chart, ChartOptions
-from tuiapp.widgets.chart_legend import clipped_words, line_of, sight_words, smoothing_words
+from tuiapp.widgets.chart_legend import clipped_words, flat_words, line_of, sight_words, smoothing_words
 from tuiapp.widgets.plot import BOTTOM_CELLS, LEFT_CELLS, Plot
 
 REDRAW_S = 1.0
 """Between two drawings while the curves grow by less than a point."""
-
-MOST_SHARE = 0.03
-"""Of a core, for drawing a chart: with hundreds of ranks it is drawn less often."""
 
 PAN = 0.2
 """Fraction of the visible range that a key pans by."""
@@ -97,6 +96,9 @@ class ChartPanel(Vertical, can_focus=True):
     cursor: var[int | None] = var(None, init=False)
     """The column of dots whose values are shown, which freezes the curves; None for no cursor."""
 
+    note: var[str] = var("", init=False)
+    """Said in its frame while there is nothing to say of its axes."""
+
     drawn: var[Chart] = var(Chart, init=False, always_update=True)
 
     def __init__(
@@ -119,6 +121,8 @@ class ChartPanel(Vertical, can_focus=True):
         """The source has something new: it is drawn soon."""
         self.is_stale = True
         """The drawing is not what was asked for: it is replaced at once."""
+        self.most_share = 1.0
+        """Of a core, for drawing it: with hundreds of ranks it is drawn less often."""
         self.drawings = 0
         self._says_settings = says_settings
         self._width = 0
@@ -167,7 +171,7 @@ class ChartPanel(Vertical, can_focus=True):
         if self.is_stale or self._room != self._fitted:
             return True
         since = time.monotonic() - self._drawn_at
-        if not self.has_news or self.cursor is not None or since < self._took_s / MOST_SHARE:
+        if not self.has_news or self.cursor is not None or since < self._took_s / self.most_share:
             return False
         step = self.source.step
         grown = (step - self._drawn_step) * 2 * self.plot.columns >= step
@@ -215,13 +219,33 @@ class ChartPanel(Vertical, can_focus=True):
         width, dark = self.content_size.width, self.app.current_theme.dark
         left = self.source.legend(self.drawn, self.options, self.cursor, dark=dark, width=width)
         settings = self._settings() if self._says_settings else []
+        if self._says_settings and not self._is_framed and self.cursor is None:
+            left = Content.assemble((metric(self.options.metric).label, "bold"), "  ", left)
+        self._show_note()
         line.update(line_of(left, settings, width), layout=False)
+
+    @property
+    def _is_framed(self) -> bool:
+        """Whether a frame has its title and a note."""
+        return bool(self.styles.border_top[0])
+
+    def _show_note(self) -> None:
+        """Says in the frame what the axis of values leaves out or hides."""
+        words = join_words(self._axis_words()) or self.note
+        if self._says_settings and words != str(self.border_subtitle or ""):
+            self.border_subtitle = Content(words)
+
+    def watch_note(self) -> None:
+        self._show_note()
+
+    def _axis_words(self) -> list[str]:
+        return [*clipped_words(self.drawn, self.options), *flat_words(self.drawn)]
 
     def _settings(self) -> list[str]:
         if self.cursor is not None:
             return ["paused", "v: resume"]
         chart, options = self.drawn, self.options
-        words = [sight_words(chart, options), *clipped_words(chart, options)]
+        words = [sight_words(chart, options), *([] if self._is_framed else self._axis_words())]
         words += ["logarithmic" if options.log else "linear", f"by {options.axis}", smoothing_words(options)]
         return [one for one in words if one]
 

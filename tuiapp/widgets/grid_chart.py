@@ -31,6 +31,7 @@ class GridChart(Vertical):
 
     large: var[bool] = var(False, init=False, toggle_class="-large")
     selected: var[bool] = var(False, init=False, toggle_class="-selected")
+    pinned: var[bool] = var(False, init=False)
 
     @dataclass
     class Selected(Message):
@@ -59,11 +60,15 @@ class GridChart(Vertical):
     def watch_selected(self) -> None:
         self._show_title()
 
+    def watch_pinned(self) -> None:
+        self._show_title()
+
     def _show_title(self) -> None:
         name = self.panel.options.metric
         latest = self.panel.source.latest(name)
         room = max(1, self.size.width - 3 - len(latest))
-        title = Content(f"{'▸' if self.selected else ' '} {metric(name).label}").truncate(room, ellipsis=True, pad=True)
+        label = f"{metric(name).label}{' · pinned' if self.pinned else ''}"
+        title = Content(f"{'▸' if self.selected else ' '} {label}").truncate(room, ellipsis=True, pad=True)
         title = Content.assemble(title, " ", latest)
         if not title.is_same(self._title):
             self._title = title
