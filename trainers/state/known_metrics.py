@@ -176,3 +176,16 @@ def of_interest(names: Collection[str], first: str, wanted: Iterable[str], const
     shown = list(dict.fromkeys(within.get(name, name) for name in (first, *wanted, *rest)))
     aside = [name for name in ASIDE if name in names and name not in constant and name not in shown]
     return [*shown, *aside[: max(0, ENOUGH - len(shown))]]
+
+
+def by_importance(names: Iterable[str], objective: str) -> list[str]:
+    """Returns the metrics in their order, but the objective first, then evaluations, and how the run goes last."""
+
+    def place(name: str) -> int:
+        if name == objective:
+            return 0
+        if name in KNOWN:
+            return {TEST_ACCURACY: 1, TEST_LOSS: 1, LOSS: 2}.get(name, 4)
+        return 1 if metric(name).held_out else 2 if name.endswith(LOSS) else 3
+
+    return sorted(names, key=place)

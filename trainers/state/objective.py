@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trainers.state.known_metrics import metric
+from trainers.contract.metrics import ACCURACIES, split
+from trainers.state.known_metrics import format_accuracy, metric
 from trainers.state.results import result_value, result_values
 from trainers.state.summary import RunInfo
 from trainers.state.text import sanitize
@@ -28,6 +29,16 @@ class Objective:
     def __str__(self) -> str:
         name = sanitize(self.name, 40) if "/" in self.name else metric(self.name).label
         return f"{'highest' if self.rises else 'lowest'} {name}"
+
+    @property
+    def label(self) -> str:
+        """The metric in words: "test accuracy"."""
+        return sanitize(" ".join(part for part in split(self.name) if part), 40)
+
+    def format(self, value: float | None) -> str:
+        """Formats a value of the metric, an accuracy in per cent."""
+        is_accuracy = split(self.name)[1] in ACCURACIES
+        return format_accuracy(value) if is_accuracy else metric(self.name).format(value)
 
     @property
     def turned(self) -> Objective:

@@ -72,6 +72,14 @@ class Series:
         """The least and the greatest value; None without a finite one."""
         return (float(self._table[LOW].min()), float(self._table[HIGH].max())) if self._table[COUNT].any() else None
 
+    def best(self, *, rises: bool) -> tuple[float, int] | None:
+        """The greatest value, or the least, and its first step, to the resolution; None without a finite one."""
+        if self.bounds is None:
+            return None
+        row = self._table[HIGH] if rises else self._table[LOW]
+        place = int(row.argmax() if rises else row.argmin())
+        return float(row[place]), int(self.middles()[place])
+
     def add(self, at: ArrayLike, given: ArrayLike, lows: Floats | None = None, highs: Floats | None = None) -> None:
         """Adds values at ascending steps, with the extremes of windows of steps; what is not finite leaves a gap."""
         steps, values = np.asarray(at, np.int64), np.asarray(given, np.float64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from trainers.state.curves import AXES, Axis
+from trainers.state.curves import ALL, AXES, Axis
 from trainers.state.known_metrics import UTILIZATION, metric
 from trainers.state.text import MISSING, plural
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
@@ -18,6 +18,7 @@ from tuiapp.widgets.colors import BAND_COLOR
 from tuiapp.widgets.run_header import state_words
 
 if TYPE_CHECKING:
+    from trainers.state.series import Series
     from tuiapp.feeds.compare_feed import Compared, CompareFeed
     from tuiapp.screens.run_reader import RunReader
 
@@ -30,6 +31,7 @@ class RunSource:
     """The curves of a run's ranks. A replay that goes back replaces the reader's state."""
 
     axes: Sequence[Axis] = ("step", "time")
+    names_curves = False
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -67,11 +69,9 @@ class RunSource:
         values = [last for rank in ranks if (last := curves[rank, name].last) is not None]
         return metric(name).format(sum(values) / len(values)) if values else ""
 
-    def is_constant(self, name: str) -> bool:
-        """Whether it had the same value whenever it was reported, more than once."""
-        series = self._reader.state.curves.first(name)
-        low, high = series.bounds or (0.0, 1.0)
-        return low == high and series.last_step > series.first_step
+    def constant(self, name: str) -> float | None:
+        """Returns the value that the metric had whenever it was reported, more than once; None if it varies."""
+        return _constant([self._reader.state.curves.first(name)])
 
     def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
         """Names the ranks or, with a cursor, their values there."""
@@ -89,6 +89,7 @@ class ComparisonSource:
 
     axes: Sequence[Axis] = AXES
     step = 0
+    names_curves = True
 
     def __init__(self, feed: CompareFeed) -> None:
         self.feed = feed
@@ -128,6 +129,11 @@ class ComparisonSource:
             runs = [(letter_of(run.place), run.place, run.curves) for run in self._shown]
             live = any(run.info.is_live for run in self._shown)
             return build_comparison(runs, options, columns=columns, rows=rows, live=live)
+
+    def constant(self, name: str) -> float | None:
+        """Returns the value that the metric had in all these runs; None if it varies."""
+        with self.feed.lock:
+            return _constant([series for run in self._shown if len(series := run.curves[ALL, name])])
 
     def latest(self, name: str) -> str:
         """Returns nothing: each run has a last value of its own."""
@@ -176,6 +182,15 @@ class ComparisonSource:
         if options.axis == "epoch":
             return f"none of these runs has reported {label} by epoch: t chooses another axis"
         return f"none of these runs has reported {label}: m chooses another metric"
+
+
+def _constant(series: Sequence[Series]) -> float | None:
+    """Returns the one value of all of these; None if there are several, or none that was reported twice."""
+    bounds = [one.bounds for one in series]
+    if not any(one.last_step > one.first_step for one in series) or None in bounds:
+        return None
+    values = {value for pair in bounds if pair for value in pair}
+    return values.pop() if len(values) == 1 else None
 
 
 def _shortened(texts: list[str], room: int) -> list[str]:

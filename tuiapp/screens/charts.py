@@ -11,10 +11,10 @@ from textual.widget import Widget
 
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from trainers.state.known_metrics import UTILIZATION, first_choice, metric, of_interest
-from trainers.state.objective import chosen_of
+from trainers.state.objective import Objective, chosen_of
 from trainers.state.run_state import RunState
 from tuiapp.library.chart_view import MOST_NAMES
-from tuiapp.screens.arrangement import WIDE
+from tuiapp.screens.arrangement import LEAST_WIDTH
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.pickers import MetricList, Pins
@@ -104,6 +104,8 @@ class RunCharts(ChosenCharts):
     def __init__(self, source: RunSource) -> None:
         self._source = source
         self.pins = self
+        self.objective: Objective | None = None
+        """What the run is best by."""
         self._expected: list[str] = []
         first = ChartPanel(source, id="loss", classes="panel -empty")
         super().__init__(first, self._new(1, TEST_ACCURACY), id="charts")
@@ -172,9 +174,11 @@ class RunCharts(ChosenCharts):
     def _choose_others(self) -> None:
         names, view = self._source.names(), self._memory.view
         reported = dict.fromkeys([*names, *self._expected])
-        objective = chosen_of(reported, view.objective, rises=view.rises)
-        wanted = [*(name for name in self.pinned if name in reported), *([objective.name] if objective else [])]
-        constant = {name for name in names if self._source.is_constant(name)}
+        self.objective = chosen_of(reported, view.objective, rises=view.rises)
+        wanted = [name for name in self.pinned if name in reported]
+        if self.objective is not None:
+            wanted.append(self.objective.name)
+        constant = {name for name in names if self._source.constant(name) is not None}
         first = self.main.options.metric
         self._names = of_interest(reported, first, wanted, constant)[1:]
         self._lay_out()
@@ -185,10 +189,10 @@ class RunCharts(ChosenCharts):
         if not (size.width and self._names):
             return
         columns, rows = grid_size(min(MOST, 1 + len(self._names)), size.width, size.height, LEAST)
-        if self.several is False:
+        if self.several is False or (self.several is None and self.screen.size.width < LEAST_WIDTH):
             columns = rows = 1
         elif self.several and columns * rows == 1:
-            columns, rows = (2, 1) if size.width >= WIDE else (1, 2)
+            columns, rows = 1, 2
         names = self._names[: columns * rows - 1]
         if self._laid_out == (laid_out := (columns, rows, *names)):
             return

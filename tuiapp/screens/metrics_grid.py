@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -14,7 +15,8 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Input, Static
 
-from trainers.state.known_metrics import grouped, metric
+from trainers.state.known_metrics import by_importance, grouped, metric
+from trainers.state.objective import Objective, suggested
 from trainers.state.text import plural
 from tuiapp.screens.pickers import MAX_NAME, Pins
 from tuiapp.terminal.covered_screen import CoveredScreenFix
@@ -31,6 +33,9 @@ PAGE_CELLS = 14
 """Kept free in the heading for "page 10 of 12"."""
 
 MOVES = {"left": -1, "right": 1, "far_left": -FAR_CELLS, "far_right": FAR_CELLS}
+
+LOOK_S = 2.0
+"""Between two looks whether what was constant has varied."""
 
 LARGE_ONLY = ("cursor", "in", "out")
 """Keys of a chart that do nothing while charts are small."""
@@ -78,16 +83,18 @@ class MetricsGrid(CoveredScreenFix[None]):
         options: ChartOptions,
         pages: Pages,
         *,
+        objective: Objective | None = None,
         pins: Pins | None = None,
         show_devices: Callable[[], None] | None = None,
     ) -> None:
         """`options` are those of all charts to begin with; `pages` keeps the selection for the next time.
 
+        The chart of the `objective` is the first; by default of what the metrics suggest.
         `pins` has the metrics that the screen beneath has charts of.
         `show_devices` shows those of the run's nodes on the screen beneath; without it F3 shows this machine's.
         """
         super().__init__()
-        self._show_devices, self._pins = show_devices, pins
+        self._show_devices, self._pins, self._objective = show_devices, pins, objective
         self._source, self._pages = source, pages
         self._options = replace(options, window=None, full_y_range=False)
         self._charts = [GridChart(source) for _ in range(MOST)]
@@ -95,13 +102,18 @@ class MetricsGrid(CoveredScreenFix[None]):
         """All metrics when the charts were laid out."""
         self._groups: dict[str, list[str]] = {"": []}
         """Those that match the filter."""
+        self._constants: dict[str, float] = {}
+        """Values of those among them that never varied: a line has these, no chart."""
+        self._looked_at = 0.0
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
         hint = "match all words: train loss …"
         yield Input(placeholder=hint, id="filter", max_length=MAX_NAME, compact=True)
+        yield Static(id="legends", markup=False)
         yield Static(id="instead", markup=False)
         yield ChartBoard(*self._charts, shared=("axis", "smoothing", "log", "full_y_range"), id="charts")
+        yield Static(id="constants", markup=False)
         yield SteadyFooter("chart('axis')", "chart('log')")
 
     def on_mount(self) -> None:
@@ -130,18 +142,34 @@ class MetricsGrid(CoveredScreenFix[None]):
     def update(self) -> None:
         """Draws what is new."""
         if self.is_mounted:
-            if self._source.names() != self._names:
+            if self._source.names() != self._names or self._some_vary():
                 self._arrange()
             self.board.update()
+
+    def _some_vary(self) -> bool:
+        """Looks now and then whether what was constant has varied."""
+        if time.monotonic() - self._looked_at < LOOK_S:
+            return False
+        self._looked_at = time.monotonic()
+        return any(self._source.constant(name) != value for name, value in self._constants.items())
 
     def _arrange(self) -> None:
         """Lays out the charts of the page on which the selected one is."""
         if not self.is_mounted:
             return
-        pages, others = self._pages, 2 + self.query_one("#filter").display
+        pages = self._pages
         self._names = self._source.names()
         self._groups = grouped(self._names, self._filter)
-        names = [name for group in self._groups.values() for name in group]
+        found = [name for group in self._groups.values() for name in group]
+        values = {name: value for name in found if (value := self._source.constant(name)) is not None}
+        self._constants = values if len(values) < len(found) else {}
+        objective = self._objective or suggested(dict.fromkeys(self._names, 1))
+        varied = [name for name in found if name not in self._constants]
+        names = by_importance(varied, objective.name if objective else "")
+        self._show_constants()
+        legends = self.query_one("#legends")
+        legends.display = self._source.names_curves and bool(names)
+        others = 2 + sum(self.query_one(f"#{one}").display for one in ("filter", "legends", "constants"))
         pages.show(names, self.size.width, self.size.height - others)
         shown = [pages.selected] if self.large and names else pages.visible
         board = self.board
@@ -160,6 +188,14 @@ class MetricsGrid(CoveredScreenFix[None]):
             filtered = "No metric matches all these words. Escape shows all."
             instead.update(filtered if self._filter else "waiting for the first metric…")
         self.update_heading()
+        self.refresh_bindings()
+
+    def _show_constants(self) -> None:
+        """Shows what never varied, with its value."""
+        line = self.query_one("#constants", Static)
+        line.display = bool(self._constants)
+        parts = [f"{metric(name).label} {metric(name).format(value)}" for name, value in self._constants.items()]
+        line.update(Content.assemble(("constant  ", "bold"), " · ".join(parts)))
 
     @property
     def _filter(self) -> str:
@@ -182,7 +218,9 @@ class MetricsGrid(CoveredScreenFix[None]):
             label = f"{mine or 'metrics'} {len(groups[mine])}"
             parts[1:] = [Content.styled(label, "bold"), Content.styled(plural(len(groups), "group"), MUTED)]
         left = Content("  ").join(parts).truncate(room, ellipsis=True)
-        place = f"{pages.place + 1} of {len(pages.names)}" if self.large else f"page {pages.page + 1} of {pages.count}"
+        place = f"{pages.place + 1} of {len(pages.names)}" if self.large else ""
+        if not self.large and pages.count > 1:
+            place = f"page {pages.page + 1} of {pages.count}"
         chart, options = self.panel.drawn, self.panel.options
         clipped = clipped_words(chart, options) if self.large or options.full_y_range else []
         settings = [
@@ -194,6 +232,9 @@ class MetricsGrid(CoveredScreenFix[None]):
             smoothing_words(options),
         ]
         self.query_one("#heading", Static).update(line_of(left, [s for s in settings if s], width), layout=False)
+        if (legends := self.query_one("#legends", Static)).display:
+            dark = self.app.current_theme.dark
+            legends.update(self._source.legend(chart, options, None, dark=dark, width=width), layout=False)
 
     def watch_large(self) -> None:
         self._show_whole()
@@ -208,6 +249,8 @@ class MetricsGrid(CoveredScreenFix[None]):
         """While charts are small, the keys that move the cursor select, and those that read values and zoom are off."""
         if action == "pin":
             return self._pins is not None
+        if action == "turn":
+            return self._pages.count > 1 or self.large
         return self.large or parameters[0] not in LARGE_ONLY if action == "chart" else True
 
     def action_pin(self) -> None:

@@ -277,12 +277,14 @@ class RunScreen(RefusingScreen[None]):
             if (offered := (state.is_live, state.status == "queued", not state.no_resume)) != self._offered:
                 self._offered = offered
                 self.refresh_bindings()
-            self.query_one(RunHeader).show(state, now)
         if "ranks" in topics:
             self.query_one(RankTable).show(state, now)
         for topic, view in VIEWS:
             if topic in topics:
                 self.query_one(view).show(state)
+        if "run" in topics:
+            # The charts know what it is best by.
+            self.query_one(RunHeader).show(state, now, self.charts.objective)
         if topics & {"alerts", "predictions"}:
             self.arrange_panels()
 
@@ -366,7 +368,12 @@ class RunScreen(RefusingScreen[None]):
 
         show_devices = partial(self.show_panel, "devices") if self.state.nodes else None
         self._grid = MetricsGrid(
-            self._source, self.charts.main.options, self._pages, pins=self.charts, show_devices=show_devices
+            self._source,
+            self.charts.main.options,
+            self._pages,
+            objective=self.charts.objective,
+            pins=self.charts,
+            show_devices=show_devices,
         )
         self.app.clear_notifications()
         self.app.push_screen(self._grid)

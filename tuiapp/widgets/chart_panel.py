@@ -28,6 +28,8 @@ from tuiapp.widgets.plot import BOTTOM_CELLS, LEFT_CELLS, Plot
 REDRAW_S = 1.0
 """Between two drawings while the curves grow by less than a point."""
 
+PAUSED = ["paused", "v: resume"]
+
 PAN = 0.2
 """Fraction of the visible range that a key pans by."""
 
@@ -41,6 +43,11 @@ class ChartSource(Protocol):
     @property
     def axes(self) -> Sequence[Axis]:
         """The lower axes to choose from."""
+        ...
+
+    @property
+    def names_curves(self) -> bool:
+        """Whether the legends of all charts are the same: the curves' names."""
         ...
 
     @property
@@ -63,6 +70,10 @@ class ChartSource(Protocol):
 
     def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
         """Draws curves of `columns` values, two per cell, for an axis of values that is `rows` cells high."""
+        ...
+
+    def constant(self, name: str) -> float | None:
+        """Returns the value that a metric had whenever it was reported, more than once; None if it varies."""
         ...
 
     def latest(self, name: str) -> str:
@@ -230,8 +241,8 @@ class ChartPanel(Vertical, can_focus=True):
         return bool(self.styles.border_top[0])
 
     def _show_note(self) -> None:
-        """Says in the frame what the axis of values leaves out or hides."""
-        words = join_words(self._axis_words()) or self.note
+        """Says in the frame that the curves stand still, or what the axis of values leaves out or hides."""
+        words = join_words(PAUSED if self.cursor is not None else self._axis_words()) or self.note
         if self._says_settings and words != str(self.border_subtitle or ""):
             self.border_subtitle = Content(words)
 
@@ -243,11 +254,13 @@ class ChartPanel(Vertical, can_focus=True):
 
     def _settings(self) -> list[str]:
         if self.cursor is not None:
-            return ["paused", "v: resume"]
+            return [] if self._is_framed else PAUSED
         chart, options = self.drawn, self.options
         words = [sight_words(chart, options), *([] if self._is_framed else self._axis_words())]
-        words += ["logarithmic" if options.log else "linear", f"by {options.axis}", smoothing_words(options)]
-        return [one for one in words if one]
+        usual = [smoothing_words(options)]
+        (words if options.log else usual).append("logarithmic" if options.log else "linear")
+        (words if options.axis != "step" else usual).append(f"by {options.axis}")
+        return [one for one in (*words, *usual) if one]
 
     def _up_to_date(self) -> Chart:
         """Returns the chart that the options ask for: its axis may have changed while it waits for its turn."""

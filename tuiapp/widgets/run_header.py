@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.widget import Widget
 
 from trainers.state.condition import run_words
-from trainers.state.known_metrics import format_accuracy
 from trainers.state.messages import describe_queued
+from trainers.state.objective import Objective
 from trainers.state.run_state import RunState, names
 from trainers.state.signs import SIGNS, Severity
 from trainers.state.text import (
@@ -41,11 +41,13 @@ class RunHeader(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._state = RunState()
+        self._objective: Objective | None = None
         self._now = 0.0
         self._shown: Content | None = None
 
-    def show(self, state: RunState, now: float) -> None:
-        self._state, self._now = state, now
+    def show(self, state: RunState, now: float, objective: Objective | None = None) -> None:
+        """Shows a run, and what it has come to by its `objective`."""
+        self._state, self._now, self._objective = state, now, objective
         content = self._build(self.content_size.width)
         if self._shown is None or not content.is_same(self._shown):
             self.refresh()
@@ -109,16 +111,28 @@ class RunHeader(Widget):
         return join_words([f"epoch {state.epoch:>{len(epochs)}}/{epochs}" if state.epochs else "", step])
 
     def _speeds(self) -> list[str]:
-        """Returns speed and accuracy, the longest words first."""
+        """Returns speed and what it has come to, the longest words first."""
         state = self._state
         if state.reading is not None:
             return [""]
         rate = state.examples_per_second
         pace = _pace(state.step_s if state.is_live and state.is_moving else None)
-        accuracy = state.test_accuracy
-        learns = f"{state.evaluated_on} accuracy {format_accuracy(accuracy)}" if accuracy is not None else ""
         long, short = (f"{format_rate(rate)} {unit}" if rate is not None else pace for unit in ("examples/s", "ex/s"))
-        return [join_words([long, learns]), join_words([short, learns]), short]
+        ways = [(long, 3), (short, 3), (short, 2), (short, 1), ("", 1)]
+        return [*(join_words([speed, self._best(detail)]) for speed, detail in ways), short]
+
+    def _best(self, detail: int) -> str:
+        """Returns the best value, with more `detail` where it was, and the last one."""
+        state, objective = self._state, self._objective
+        series = state.curves.first(objective.name) if objective else None
+        if objective is None or series is None or (best := series.best(rises=objective.rises)) is None:
+            return ""
+        value, step = best
+        at_end = state.steps_per_epoch and step % state.steps_per_epoch == 0
+        where = f"epoch {state.epoch_of(step)}" if at_end else f"step {step:,}"
+        words = f"best {objective.label} {objective.format(value)}"
+        now = f" (now {objective.format(series.last)})" if series.last != value else ""
+        return words + (f" at {where}" if detail > 1 else "") + (now if detail > 2 else "")
 
     def _progress(self, width: int, style: str) -> Content:
         state = self._state
@@ -130,7 +144,7 @@ class RunHeader(Widget):
                 f"{'waiting' if state.status == 'queued' else 'elapsed'} {format_duration(elapsed)}"
                 if elapsed is not None
                 else "",
-                f"left {format_duration(left)}" if left is not None else "",
+                f"ETA {format_duration(left)}" if left is not None else "",
             ]
         )
         room = max(0, width - len(times) - 1)
