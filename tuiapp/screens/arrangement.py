@@ -18,6 +18,8 @@ LEAST_WIDTH, LEAST_HEIGHT = 100, 30
 WIDE = 160
 """From this width on there is room for the log beside a failure."""
 
+LEAST_FLAT = 6
+
 CONTAINERS = "#charts, #left, #right, #upper, #lower"
 
 
@@ -29,11 +31,26 @@ class Panel(NamedTuple):
 
 
 PANELS = {
-    **dict.fromkeys(("loss", "devices", "ranks", "sharding", "log"), Panel()),
+    **dict.fromkeys(("loss", "devices", "ranks"), Panel()),
+    "sharding": Panel(
+        lambda state: bool(state.arrays) or (state.is_live and not state.is_script), "No sharding was reported."
+    ),
+    "log": Panel(),
     "failure": Panel(lambda state: bool(state.fault), "No failure or hang.", "Failure or hang"),
     "predictions": Panel(lambda state: state.predictions is not None, "No predictions were reported.", only_alone=True),
 }
 """By name, which is the id of the widget and its title, in the order of their keys; `compose` places them."""
+
+
+MOST_FLAT = 8
+"""Processes: of more the devices have a column of their own."""
+
+
+def flat_height(state: RunState) -> int:
+    """Returns the lines that devices and sharding need where a process is a line: without GPUs; 0 with GPUs."""
+    without = str(state.config.get("platform")) == "cpu" or (state.host is not None and not state.gpus)
+    count = len(state.ranks) or state.world_size
+    return max(LEAST_FLAT, count + 4) if without and not state.nodes and count <= MOST_FLAT else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +61,8 @@ class Arrangement:
     chosen: str
     """The panel shown alone; "" for all."""
     single: bool
+    flat: int
+    """Lines for devices and sharding side by side beneath the charts; 0 for a column of theirs."""
     wide: bool
 
 
@@ -59,7 +78,9 @@ def arrange(screen: Screen[Any], wanted: Arrangement) -> None:
     tabs.names = tuple(titles[name] for name in names)
     tabs.active = names.index(shown) if shown in names else 0
     tabs.display = single
-    for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single)):
+    flat = wanted.flat if not shown else 0
+    screen.query_one("#right").styles.height = flat or None
+    for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single), ("-flat", bool(flat))):
         screen.set_class(is_set, name, update=False)
     # Only of what depends on those classes: restyling the whole screen would take three times as long.
     screen.app.stylesheet.update_nodes(screen.query(f"#alert, .panel, {CONTAINERS}"))

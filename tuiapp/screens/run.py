@@ -25,7 +25,15 @@ from trainers.state.summary import read_config
 from trainers.state.text import join_words, sanitize
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, PANELS, WIDE, Arrangement, arrange
+from tuiapp.screens.arrangement import (
+    LEAST_HEIGHT,
+    LEAST_WIDTH,
+    PANELS,
+    WIDE,
+    Arrangement,
+    arrange,
+    flat_height,
+)
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.refusals import RefusingScreen
@@ -285,7 +293,7 @@ class RunScreen(RefusingScreen[None]):
         if "run" in topics:
             # The charts know what it is best by.
             self.query_one(RunHeader).show(state, now, self.charts.objective)
-        if topics & {"alerts", "predictions"}:
+        if topics & {"alerts", "predictions", "devices", "sharding"}:
             self.arrange_panels()
 
     def _notice_attempt(self) -> None:
@@ -308,7 +316,8 @@ class RunScreen(RefusingScreen[None]):
         if not self.query(PanelTabs):
             return
         names = tuple(name for name, panel in PANELS.items() if panel.exists(self.state))
-        arranged = Arrangement(names, self.state.fault, self.chosen, self.single, self.size.width >= WIDE)
+        flat, wide = flat_height(self.state), self.size.width >= WIDE
+        arranged = Arrangement(names, self.state.fault, self.chosen, self.single, flat, wide)
         # Setting a screen's classes restyles all its widgets.
         if arranged != self._arranged:
             self._arranged = arranged

@@ -19,9 +19,9 @@ from textual.widgets import Static
 
 from trainers.state.curves import Axis
 from trainers.state.known_metrics import metric
-from trainers.state.text import join_words
 from tuiapp.view.axes import panned, zoomed
 from tuiapp.view.chart import Chart, ChartOptions
+from tuiapp.view.devices.drawing import join_fitting
 from tuiapp.widgets.chart_legend import clipped_words, flat_words, line_of, sight_words, smoothing_words
 from tuiapp.widgets.plot import BOTTOM_CELLS, LEFT_CELLS, Plot
 
@@ -242,7 +242,8 @@ class ChartPanel(Vertical, can_focus=True):
 
     def _show_note(self) -> None:
         """Says in the frame that the curves stand still, or what the axis of values leaves out or hides."""
-        words = join_words(PAUSED if self.cursor is not None else self._axis_words()) or self.note
+        words = PAUSED if self.cursor is not None else self._axis_words()
+        words = join_fitting(words, self.content_size.width - 2) if words else self.note
         if self._says_settings and words != str(self.border_subtitle or ""):
             self.border_subtitle = Content(words)
 

@@ -18,9 +18,9 @@ from trainers.state.run_state import RunState
 from trainers.state.signs import SYMBOLS
 from trainers.state.text import format_clock
 from tuiapp.view.devices.drawing import Line, Span, line
-from tuiapp.view.devices.host import host_line, host_rows
+from tuiapp.view.devices.host import full_rows, host_line, host_rows
 from tuiapp.view.devices.large import efficiency_line
-from tuiapp.view.devices.processes import process_rows, rank_processes
+from tuiapp.view.devices.processes import process_rows
 from tuiapp.view.devices.view import GpuView, gpu_views, one_row_each, two_a_row, two_rows_each
 from tuiapp.widgets.colors import styled
 from tuiapp.widgets.node_scroll import NodeScroll
@@ -146,13 +146,13 @@ class DevicePanel(TextPanel, NodeScroll):
         if views:
             lines += _fitting(views, width, room)
         else:
-            processes = len(rank_processes(state))
-            lines += process_rows(state, width, details=2 * processes + 4 <= room)
+            lines += process_rows(state, width, details=False)
         if derived := efficiency_line(state, width):
             lines.append(derived)
         if state.host and len(lines) < room:
-            rows = host_rows(state.host, width, room - len(lines))
-            lines += rows if not views or room - len(lines) > len(rows) + 3 else [host_line(state.host, width)]
+            rows = host_rows(state.host, width, room - len(lines)) if views else []
+            roomy = views and room - len(lines) > len(rows) + 3
+            lines += rows if roomy else [host_line(state.host, width), *full_rows(state.host, width)]
         return lines
 
     def _all(self, state: RunState, views: list[GpuView], width: int, height: int, node: int = 0) -> list[Line]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from rich.cells import cell_len
 from textual.content import Content
 
@@ -13,6 +15,12 @@ from tuiapp.view.devices.view import letter_span
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.colors import MUTED, styled, text_on
 from tuiapp.widgets.text_panel import TextPanel
+
+HELD = {"parameter": "parameters", "optimizer": "optimizer"}
+"""Kinds of what devices hold, by the first word of an array's name."""
+
+INPUTS = ("batch", "labels")
+"""Arrays that each step has anew, split as the first one."""
 
 MOST_LETTERS = 16
 """That anyone can tell apart; the parts of more devices are shown by node."""
@@ -28,11 +36,13 @@ class ShardingMap(TextPanel):
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         dark = self.app.current_theme.dark
+        if not self.screen.has_class("-one"):
+            return self.brief_lines(state, width, dark=dark)
         lines = self.picture_lines(state, width, dark=dark)
         devices = state.devices()
         room = self.size.height - len(devices) - 2
-        # Where the panel is large and they have room.
-        if self.screen.has_class("-one") and 0 < len(lines) <= room:
+        # Where they have room.
+        if 0 < len(lines) <= room:
             taller = (self.picture_lines(state, width, dark=dark, height=height) for height in HEIGHTS)
             lines = next((drawn for drawn in taller if len(drawn) <= room), lines)
             totals = _totals(state, devices, width)
@@ -40,8 +50,39 @@ class ShardingMap(TextPanel):
         return lines
 
     @staticmethod
-    def picture_lines(state: RunState, width: int, *, dark: bool, height: int = 1) -> list[Content]:
-        """Returns the lines for a dark or light theme, with `height` lines for each row of parts."""
+    def brief_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
+        """Returns what is split and what is replicated in a line each, and the pictures of what is sharded."""
+        arrays = list(state.arrays.values())
+        lines = [Content(fit(_split_words(array), width)) for array in arrays if array.name in INPUTS[:1]]
+        sharded: set[str] = set()
+        held: dict[str, dict[str, ArrayState]] = {}
+        for array in arrays:
+            if array.name in INPUTS:
+                continue
+            if array.layout in ("single", "replicated"):
+                kind = array.name.split()[0]
+                held.setdefault(_how(array), {}).setdefault(HELD.get(kind, array.name), array)
+            else:
+                sharded.add(array.name)
+        for how, kinds in held.items():
+            one = next(iter(kinds.values()))
+            lines.append(Content(fit(f"{' and '.join(kinds)} {how}", width)))
+            lines.append(Content.styled(fit(f"{one.name.split()[-1]}: {_size(one)}", width), MUTED))
+        if sharded:
+            pictures = ShardingMap.picture_lines(state, width, dark=dark, among=sharded)
+            lines = [*lines, Content(""), *pictures] if lines else pictures
+        elif lines:
+            lines.append(Content.styled("4 shows a picture", MUTED))
+        return lines
+
+    @staticmethod
+    def picture_lines(
+        state: RunState, width: int, *, dark: bool, height: int = 1, among: Container[str] | None = None
+    ) -> list[Content]:
+        """Returns the lines for a dark or light theme, with `height` lines for each row of parts.
+
+        `among` are the names of the arrays; by default all.
+        """
         devices = state.devices()
         picture = _Picture(_lettered(devices), width, dark=dark, height=height)
         of_nodes = None
@@ -49,7 +90,8 @@ class ShardingMap(TextPanel):
             names = {(number, f"n{number}"): f"n{number}" for number in state.nodes}
             of_nodes = _Picture(names, width, dark=dark, height=height)
         # Sharded arrays first: they show the parallelism; replicated arrays all look alike.
-        arrays = sorted(state.arrays.values(), key=lambda array: array.layout == "replicated")
+        shown = [array for array in state.arrays.values() if among is None or array.name in among]
+        arrays = sorted(shown, key=lambda array: array.layout == "replicated")
         lines: list[Content] = []
         for array in arrays:
             lines += _describe(array, width)
@@ -57,6 +99,21 @@ class ShardingMap(TextPanel):
             lines += of_nodes.draw(whole, len(array.devices)) if of_nodes and whole else picture.draw(array)
             lines.append(Content(""))
         return lines[:-1]
+
+
+def _split_words(array: ArrayState) -> str:
+    """Returns how an input is split: "batch 48 = 2 × 24"."""
+    blocks = list(array.blocks())
+    if len(blocks) < 2 or len(array.split_dimensions()) != 1:
+        return f"{array.name} {_how(array)}"
+    (dimension,) = array.split_dimensions()
+    sizes = [block[dimension][1] - block[dimension][0] for block in blocks]
+    if set(sizes) == {1} and len(array.shape) > dimension + 1:
+        # A leading axis of devices.
+        sizes = [array.shape[dimension + 1]] * len(blocks)
+    each = str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
+    copies = f", each on {_copies(array)} devices" if array.layout == "split and replicated" else ""
+    return f"{array.name} {sum(sizes)} = {len(sizes)} × {each}{copies}"
 
 
 def _totals(state: RunState, devices: list[Device], width: int) -> list[Line]:
@@ -92,14 +149,17 @@ def _describe(array: ArrayState, width: int) -> list[Content]:
     size = _size(array)
     gap = width - title.cell_length - len(size)
     first = Content.assemble(title, " " * gap, size) if gap > 0 else title.truncate(width, ellipsis=True)
-    how = {
+    second = _fitting([_how(array), "" if gap > 0 else size], array, width)
+    return [first, Content.styled(second, MUTED).truncate(width, ellipsis=True)]
+
+
+def _how(array: ArrayState) -> str:
+    return {
         "single": "on one device",
         "replicated": f"replicated ×{len(array.devices)}",
         "split": f"split in {len(array.blocks())}",
         "split and replicated": f"split in {len(array.blocks())}, each part on {_copies(array)} devices",
     }[array.layout]
-    second = _fitting([how, "" if gap > 0 else size], array, width)
-    return [first, Content.styled(second, MUTED).truncate(width, ellipsis=True)]
 
 
 def _fitting(words: list[str], array: ArrayState, width: int) -> str:

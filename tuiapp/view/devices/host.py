@@ -48,6 +48,21 @@ def host_line(host: HostSample, width: int) -> Line:
     return line("  ", Span(join_fitting(words, width - 2), "muted"))
 
 
+def full_rows(host: HostSample, width: int) -> list[Line]:
+    """Returns the rows of what is nearly full: the disk of the runs, /dev/shm."""
+    free, total, room = host.disk_free_bytes, host.disk_total_bytes, bar_room(width)
+    used, most = host.shm_used_bytes, host.shm_total_bytes
+    found = [
+        ("/dev/shm", _part(used, most), share(used, most)),
+        ("runs disk", _part(total - free, total) if total else None, f"{format_bytes(free)} free"),
+    ]
+    return [
+        pad(_row(label, part, note, room, fills=True), width)
+        for label, part, note in found
+        if part is not None and part >= NEARLY_FULL
+    ]
+
+
 def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
     """Describes the host in at most `most` rows with bars, the most important first."""
     note = note_cells(width)
