@@ -170,7 +170,7 @@ async def test_the_column_by_which_ranks_are_sorted_is_always_shown() -> None:
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot, app)
         await press(pilot, "3")
-        for title in ("behind", "skew", "heard", "loss"):
+        for title in ("behind", "skew", "last report", "loss"):
             await press(pilot, "k")
             assert any(f"{title}▾" in line for line in lines(app))
 

@@ -35,7 +35,7 @@ def test_each_is_compared_with_the_others() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sort", "first"), [("rank", 0), ("behind", 3), ("skew", 1), ("heard", 3)])
+@pytest.mark.parametrize(("sort", "first"), [("rank", 0), ("behind", 3), ("skew", 1), ("last report", 3)])
 def test_the_worst_comes_first(sort: SortKey, first: int) -> None:
     assert rank_rows(run(), h.START + 13.5, sort)[0].rank.rank == first
 

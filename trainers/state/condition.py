@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from trainers.contract.events import StopRequested
 from trainers.state.messages import describe_failure, describe_result
 from trainers.state.rank_state import RankState
@@ -135,7 +137,7 @@ def _why_failed(state: RunState) -> str:
     first = state.first_failure
     if first is not None:
         others = len({failure.rank for failure in state.failures}) - 1
-        return describe_failure(first) + (f" · then {plural(others, 'more rank')}" if others else "")
+        return describe_failure(first) + (f" · {plural(others, 'more rank')} failed after it" if others else "")
     return sanitize(state.ended.reason, 300) if state.ended and state.ended.reason else "the run failed"
 
 
@@ -150,6 +152,7 @@ def _summary(state: RunState) -> Condition:
             f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
             describe_result(summary) if (summary.test_loss, summary.test_accuracy) != (None, None) else "",
             format_duration(summary.seconds),
+            *(_script_words(state) if state.is_script else []),
             f"{plural(troubles, 'alert')} in the log" if (troubles := _troubles(state)) else "",
         ]
     )
@@ -158,6 +161,17 @@ def _summary(state: RunState) -> Condition:
     reason = sanitize(state.ended.reason, 120)
     words = join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words])
     return Condition(words, "info", SIGNS["stopped"].symbol)
+
+
+MOST_FACTS = 6
+"""Of what a script sums up, and of its configuration, in the summary."""
+
+
+def _script_words(state: RunState) -> list[str]:
+    """Returns what a script sums up and what it was given, as it says itself."""
+    facts = (state.facts.summary, state.facts.config)
+    items = [item for one in facts for item in islice(one.items(), MOST_FACTS)]
+    return [f"{sanitize(key, 30)} {sanitize(str(value), 30)}" for key, value in items]
 
 
 def _troubles(state: RunState) -> int:

@@ -145,6 +145,7 @@ class Curves:
         self.gaps = Gaps()  # steps missing from the journal
         self.earlier = Earlier()  # what earlier attempts count for
         self.steps_per_epoch = 0  # 0 when not known
+        self.from_zero = False  # its first step was 0
         self.evaluated = 0  # last step of an evaluation; 0 for none
         self.utilization: dict[str, SampledCurve] = {}  # of each GPU, by the step that the run had reached
         self._by_rank = by_rank
@@ -212,6 +213,7 @@ class Curves:
         if (resumed := self.attempts.add(event)) is not None:
             self._go_back(resumed)
         self.gaps.add(event)
+        self.from_zero |= event.first_step == 0
         own = self._of(event.rank)
         if event.values.keys() <= own.names:
             own.add(event)
@@ -254,6 +256,7 @@ class Curves:
         self.timeline, self.gaps = digest.timeline, digest.gaps
         for (rank, name), series in digest.curves.items():
             if len(series) and self._knows(self._of(rank), name):
+                self.from_zero |= series.first_step == 0
                 self._of(rank).merge(name, series)
                 if name in (TEST_LOSS, TEST_ACCURACY):
                     self.evaluated = max(self.evaluated, series.last_step)

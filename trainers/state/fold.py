@@ -165,7 +165,7 @@ def apply(state: RunState, event: object) -> None:
             while state.checkpoints and state.checkpoints[-1].step >= event.step:
                 state.checkpoints.pop()
             state.checkpoints.append(event)
-            _log(state, event, describe_checkpoint(event), stream="checkpoint")
+            _log(state, event, describe_checkpoint(event), stream="checkpoint", step=event.step)
             state.changed |= {"run", "curves"}
         case ev.RankFailed():
             if len(state.failures) < MAX_RANKS:
@@ -192,9 +192,11 @@ def _load(state: RunState, digest: Digest) -> None:
     state.changed |= {"run", "curves", "ranks"}
 
 
-def _log(state: RunState, event: ev.Event, text: str, *, rank: int | None = None, stream: Stream = "event") -> None:
+def _log(
+    state: RunState, event: ev.Event, text: str, *, rank: int | None = None, stream: Stream = "event", step: int = 0
+) -> None:
     node = (event.node if rank is None else state.node_of(rank)) if state.nodes else None
-    state.log.append(LogEntry(event.time, rank, stream, sanitize(text), node))
+    state.log.append(LogEntry(event.time, rank, stream, sanitize(text), node, step))
     state.log_count += 1
     state.changed.add("log")
 
@@ -275,5 +277,6 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
         for name in evaluation_of(event.values)[1:]:
             if name:
                 shown, value = metric(name), event.values[name][-1]
-                words.append(f"{shown.label} {shown.format(value) if value is not None else 'not finite'}")
-        _log(state, event, "  ".join([*words, f"step {event.last_step:,}"]), stream="milestone")
+                words.append(f"{shown.label} {shown.format(value) if value is not None else 'NaN'}")
+        words.append(f"step {event.last_step:,}")
+        _log(state, event, "  ".join(words), stream="milestone", step=event.last_step)

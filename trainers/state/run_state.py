@@ -49,6 +49,7 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
     stream: Stream
     text: str
     node: int | None = None  # None on one machine
+    step: int = 0  # of an evaluation or a checkpoint
 
 
 def names(config: Mapping[str, object]) -> list[str]:
@@ -276,8 +277,13 @@ class RunState:
         return -(-self.total_steps // self.steps_per_epoch) if self.steps_per_epoch else 0
 
     @property
+    def steps_done(self) -> int:
+        """How many steps it has taken: steps 0 to 399 are 400."""
+        return self.step + self.curves.from_zero
+
+    @property
     def progress(self) -> float | None:
-        return min(1.0, self.step / self.total_steps) if self.total_steps else None
+        return min(1.0, self.steps_done / self.total_steps) if self.total_steps else None
 
     @property
     def examples_per_second(self) -> float | None:

@@ -34,6 +34,8 @@ class SummaryMeter:
         self._figures = dict(before.metrics) if before else {}
         self._rank_of: dict[str, int] = {}
         """Metric → the first rank that reported it."""
+        self._from_zero = False
+        """Its first step was 0: steps 0 to 399 are 400."""
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._losses: dict[str, dict[int, float | None]] = {}
         """Metric that may be the loss → rank → last value."""
@@ -54,6 +56,7 @@ class SummaryMeter:
             return
         self._before = None
         if event.is_training:
+            self._from_zero |= event.first_step == 0
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         self._evaluations.add(event)
         if not self._plan.facts:
@@ -84,7 +87,7 @@ class SummaryMeter:
         rate = (self._steps + earlier.timed_steps) * batch / took if took and batch else None
         last, best = self._evaluations.last, extremes([self._evaluations.best, earlier.evaluated])
         return Summary(
-            steps=self.step,
+            steps=self.step + self._from_zero,
             epochs=self._epochs,
             examples_per_second=rate,
             loss=mean(self._losses.get(loss_of(self._losses), {}).values()),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from textual.screen import Screen
 from textual.widget import Widget
 
+from trainers.contract.metrics import STEP_TIME
 from trainers.state.run_state import Fault, RunState
 from tuiapp.widgets.panel_tabs import PanelTabs
 
@@ -50,7 +51,10 @@ def flat_height(state: RunState) -> int:
     """Returns the lines that devices and sharding need where a process is a line: without GPUs; 0 with GPUs."""
     without = str(state.config.get("platform")) == "cpu" or (state.host is not None and not state.gpus)
     count = len(state.ranks) or state.world_size
-    return max(LEAST_FLAT, count + 4) if without and not state.nodes and count <= MOST_FLAT else 0
+    least = LEAST_FLAT if PANELS["sharding"].exists(state) else 0
+    # A line each, how efficient they are, the host, and a frame.
+    lines = count + (STEP_TIME in state.curves.names) + 3
+    return max(least, lines) if without and not state.nodes and count <= MOST_FLAT else 0
 
 
 @dataclass(frozen=True, slots=True)

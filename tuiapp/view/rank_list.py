@@ -26,9 +26,9 @@ from tuiapp.view.devices.drawing import Line, Span, axis, beside, cores, graph, 
 from tuiapp.view.devices.view import device_places, letter_span
 from tuiapp.view.table import Column, given, in_order
 
-SortKey: TypeAlias = Literal["rank", "behind", "skew", "heard", "loss"]
+SortKey: TypeAlias = Literal["rank", "behind", "skew", "last report", "loss"]
 
-SORT_KEYS: tuple[SortKey, ...] = ("rank", "behind", "skew", "heard", "loss")
+SORT_KEYS: tuple[SortKey, ...] = ("rank", "behind", "skew", "last report", "loss")
 """In the order of the sort key; all but the first have the worst on top."""
 
 
@@ -142,7 +142,7 @@ def _badness(row: RankRow) -> tuple[int, float, int, int]:
 
 def _loss(row: RankRow) -> str:
     rank = row.rank
-    return format_metric(rank.loss) if rank.loss is not None or not rank.loss_name else "not fin"
+    return format_metric(rank.loss) if rank.loss is not None or not rank.loss_name else "NaN"
 
 
 def _skew(skew: float) -> str:
@@ -182,7 +182,7 @@ _COLUMNS: tuple[Column[RankRow], ...] = (
         falls=True,
     ),
     Column("worst", 8, lambda row: f"rank {row.rank.rank}" if row.node is not None else "", left=True),
-    Column("heard", 6, lambda row: format_duration(row.silent_s), key=lambda row: row.silent_s, falls=True),
+    Column("last report", 11, lambda row: format_duration(row.silent_s), key=lambda row: row.silent_s, falls=True),
     Column("state", 15, lambda row: str(row.condition), left=True, most=24),
     Column("network/s", 13, lambda row: row.network, left=True),
     Column("cores", 6, lambda row: given(row.cpu_percent, cores), known=_is_sampled),
@@ -197,12 +197,25 @@ def _ranked(*titles: str) -> list[Column[RankRow]]:
 
 
 RANK_COLUMNS = _ranked(
-    *("rank", "state", "step", "loss", "behind", "device", "skew", "ex/s", "step time", "heard", "pid", "cores"),
+    *("rank", "state", "step", "loss", "behind", "device", "skew", "ex/s", "step time", "last report", "pid", "cores"),
     *("memory", "threads"),
 )
 
 NODE_COLUMNS = _ranked(
-    *("node", "state", "step", "skew", "worst", "network/s", "behind", "host", "step time", "loss", "ex/s", "heard"),
+    *(
+        "node",
+        "state",
+        "step",
+        "skew",
+        "worst",
+        "network/s",
+        "behind",
+        "host",
+        "step time",
+        "loss",
+        "ex/s",
+        "last report",
+    ),
     *("cores", "memory"),
 )
 """Where ranks are grouped by node."""

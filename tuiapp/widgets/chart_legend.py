@@ -33,7 +33,7 @@ def _names(chart: Chart, name: str, *, dark: bool) -> Content:
     """Returns the lines with their ranks, and what the marks mean."""
     parts = []
     if chart.gaps:
-        parts.append(Content.styled("not finite ✕", "bold $text-warning"))
+        parts.append(Content.styled("NaN ✕", "bold $text-warning"))
     if chart.band is not None:
         curve = chart.curves[0]
         lines = "GPUs" if name == UTILIZATION else "ranks"

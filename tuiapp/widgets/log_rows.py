@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeAlias
 
+from msgspec import structs
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from rich.style import Style
@@ -61,6 +62,7 @@ class LogRows(ScrollView, can_focus=True):
     def add(self, entries: list[LogEntry]) -> None:
         width = max(20, self._width - PREFIX_CELLS)
         for entry in entries:
+            entry = self._joined(entry)
             text = entry.text
             if len(text) <= width and text.isascii():
                 self._rows.append((entry, text))
@@ -76,6 +78,21 @@ class LogRows(ScrollView, can_focus=True):
         elif surplus > 0:
             self.scroll_to(y=max(0, self.scroll_y - surplus), animate=False, immediate=True, force=True)
         self.refresh()
+
+    def _joined(self, entry: LogEntry) -> LogEntry:
+        """Returns an entry, or for the checkpoint of an evaluation's step both in one, in place of the last one."""
+        last = self._rows[-1][0] if self._rows else None
+        if (
+            last is None
+            or entry.stream != "checkpoint"
+            or last.stream != "milestone"
+            or not 0 < last.step == entry.step
+        ):
+            return entry
+        while self._rows and self._rows[-1][0] is last:
+            self._rows.pop()
+        _, _, how = entry.text.partition(" · ")
+        return structs.replace(last, text=f"{last.text}   ↓ saved · {how}", step=0)
 
     def texts(self) -> list[str]:
         return [text for _, text in self._rows]

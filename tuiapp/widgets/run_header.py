@@ -106,7 +106,8 @@ class RunHeader(Widget):
         if not state.step and not state.total_steps:
             return ""
         total = f"{state.total_steps:,}"
-        step = f"step {state.step:>{len(total)},}/{total}" if state.total_steps else f"step {state.step:,}"
+        done = f"step {state.step:,}" if state.is_live else plural(state.steps_done, "step")
+        step = f"step {state.steps_done:>{len(total)},}/{total}" if state.total_steps else done
         epochs = str(state.epochs)
         return join_words([f"epoch {state.epoch:>{len(epochs)}}/{epochs}" if state.epochs else "", step])
 
