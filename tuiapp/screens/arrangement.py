@@ -83,11 +83,13 @@ def arrange(screen: Screen[Any], wanted: Arrangement) -> None:
     tabs.active = names.index(shown) if shown in names else 0
     tabs.display = single
     flat = wanted.flat if not shown else 0
+    # Notices are elsewhere than the matrix.
+    screen.set_class(shown == "predictions", "-predictions", update=False)
     screen.query_one("#right").styles.height = flat or None
     for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single), ("-flat", bool(flat))):
         screen.set_class(is_set, name, update=False)
     # Only of what depends on those classes: restyling the whole screen would take three times as long.
-    screen.app.stylesheet.update_nodes(screen.query(f"#alert, .panel, {CONTAINERS}"))
+    screen.app.stylesheet.update_nodes(screen.query(f"#alert, ToastRack, .panel, {CONTAINERS}"))
     for name, panel in PANELS.items():
         visible = name in names and (name == shown if shown else not panel.only_alone)
         # A traceback needs the whole width; a key shows the log.

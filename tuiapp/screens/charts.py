@@ -160,7 +160,10 @@ class RunCharts(ChosenCharts):
         subtitle = f"checkpoint: step {last.step:,}{' · best' if last.best else ''}" if last else ""
         self.main.note = subtitle
         # A trainer with epochs evaluates after them.
-        self._expected = [TEST_ACCURACY] if state.steps_per_epoch else []
+        expected = [TEST_ACCURACY] if state.steps_per_epoch else []
+        if expected != self._expected:
+            self._expected = expected
+            self._choose_others()
         if self._live != state.is_live or state.step > 2 * self._chosen_at:
             # What is constant is known better now.
             self._live, self._chosen_at, self._offered = state.is_live, state.step, 0

@@ -39,10 +39,12 @@ class PredictionsPanel(TextPanel):
                 lines.append(Content(f"  {pair.label:>{longest}} → {pair.predicted}  {count}"))
         if found.worst:
             lines += [Content(""), Content.styled("examples of the test set with the highest loss", MUTED)]
-        for one in found.worst:
-            label, predicted = class_name(found, one.label), class_name(found, one.predicted)
-            words = "right" if one.label == one.predicted else f"predicted {predicted}"
-            lines.append(Content(f"  example {one.number:<8} loss {one.loss:<8.3g} {label}, {words}"))
+            rows = [(class_name(found, one.label), class_name(found, one.predicted)) for one in found.worst]
+            longest = max(len("true"), *(cell_len(label) for label, _ in rows))
+            lines.append(Content.styled(f"  {'example':>8}  {'loss':>8}  {'true'.ljust(longest)}  predicted", MUTED))
+            for one, (label, predicted) in zip(found.worst, rows, strict=True):
+                pad = " " * (longest - cell_len(label))
+                lines.append(Content(f"  {one.number:>8}  {one.loss:>8.3g}  {label}{pad}  {predicted}"))
         return lines
 
 
@@ -53,12 +55,14 @@ def _table(found: Predictions, classes: list[ClassAccuracy], width: int) -> list
     cell = 1 + max(len(str(count)) for row in found.counts for count in row)
     room = width - first - 10 - 9 - BAR - 3
     shows_matrix = is_matrix(found) and cell * len(classes) <= room
-    heading = f"{'class':{first}}  examples  accuracy  {' ' * BAR}"
+    heading = f"{'true' if shows_matrix else 'class':{first}}  examples  accuracy  {' ' * BAR}"
+    lines = []
     if shows_matrix:
-        heading += "  predicted: " if room - cell * len(classes) >= 12 else "  "
+        heading += "  "
         shift = cell_len(heading)
         heading += "".join(str(label)[-cell + 1 :].rjust(cell) for label in range(len(classes)))
-    lines = [Content.styled(heading, MUTED)]
+        lines.append(Content.styled(" " * (shift + cell - 1) + "predicted", MUTED))
+    lines.append(Content.styled(heading, MUTED))
     for label, (name, one) in enumerate(zip(names, classes, strict=True)):
         pad = " " * (first - cell_len(name))
         start = f"{name}{pad}  {one.examples:>8,}  {format_percent(one.accuracy, 1):>8}  "

@@ -10,7 +10,7 @@ from trainers.state.text import format_metric, format_percent
 from tuiapp.view.devices.drawing import Line, Span, flops, join_fitting, line, stacked
 from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix, parts_of
 from tuiapp.view.devices.host import gauges, graphs_across, host_blocks, host_graphs
-from tuiapp.view.devices.processes import ProcessKey, ProcessRow, process_table
+from tuiapp.view.devices.processes import ProcessKey, ProcessRow, process_table, spilled
 from tuiapp.view.devices.view import GpuView, one_row_each
 
 
@@ -72,7 +72,7 @@ def large_view(
         ]
     )
     own = sum(bool(row.role or row.gpus) for row in processes)
-    least = min(len(processes), own + OTHERS)
+    least = min(len(processes), own + OTHERS) + spilled(processes, width)
     full = gauges(sample, width) if sample else []
     across = graphs_across(width, 4 if views else 2)
     blocks = len(host_blocks(sample, history)) if sample else 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.state.rank_state import RankState
 from trainers.state.run_state import RunState
 from trainers.state.text import fit, format_bytes, plural, sanitize, sparkline
-from tuiapp.view.devices.drawing import Line, Span, bar_row, cores, join_fitting, line, pad, rate
+from tuiapp.view.devices.drawing import Line, Role, Span, bar_row, cores, join_fitting, line, pad, rate
 from tuiapp.view.devices.view import LABEL_CELLS, GpuView, device_places, letter_span
 from tuiapp.view.table import GAP, Column, fitting, given, in_order, told
 
@@ -230,21 +231,52 @@ def sort_keys(rows: Sequence[ProcessRow]) -> list[ProcessKey]:
     return [key for key in PROCESS_KEYS if key not in absent]
 
 
-def process_table(rows: Sequence[ProcessRow], width: int, most: int, sort: ProcessKey) -> list[Line]:
-    """Returns a heading and at most `most` processes, the last line counting the rest."""
+INDENT = 9
+"""Cells to the left of a command beneath its process."""
+
+
+def spilled(rows: Sequence[ProcessRow], width: int) -> int:
+    """Returns the lines beneath those of the run's own processes that have their commands."""
+    _, _, room = _layout(rows, width, None)
+    return sum(len(_beneath(row, width, room)) for row in rows)
+
+
+def _layout(
+    rows: Sequence[ProcessRow], width: int, sort: ProcessKey | None
+) -> tuple[Sequence[Column[ProcessRow]], str, int]:
+    """Returns the columns, their heading, and the cells of a command."""
     shown = fitting(told(_COLUMNS, rows), width - 2 - LEAST_COMMAND_CELLS)
+    heading = GAP.join(one.align(f"{one.title} ▾" if one.title == sort else one.title) for one in shown)
+    return shown, heading, width - len(heading) - 4
+
+
+def _beneath(row: ProcessRow, width: int, room: int) -> list[str]:
+    """Returns the command of one of the run's own processes that needs more than its column."""
+    if len(row.command) <= room or not (row.role or row.gpus):
+        return []
+    return wrap(row.command, max(LEAST_COMMAND_CELLS, width - INDENT), break_on_hyphens=False)
+
+
+def process_table(rows: Sequence[ProcessRow], width: int, most: int, sort: ProcessKey) -> list[Line]:
+    """Returns a heading and at most `most` lines of processes, the last one counting those left out.
+
+    The commands of the run's own are whole.
+    """
+    shown, heading, room = _layout(rows, width, sort)
     if not shown:
         return []
-    heading = GAP.join(one.align(f"{one.title} ▾" if one.title == sort else one.title) for one in shown)
-    room = width - len(heading) - 4
     lines = [line(Span(f"  {heading}  {'command':<{room - len(SORTS)}}{SORTS}", "muted"))]
-    cut = rows if len(rows) <= most else rows[: max(1, most - 1)]
+    listed = max(1, most - spilled(rows, width))
+    cut = rows if len(rows) <= listed else rows[: max(1, listed - 1)]
     for row in cut:
         mark = Span("!", "warning") if row.shares else letter_span(row.place)
         cells = GAP.join(one.draw(row) for one in shown)
+        beneath = _beneath(row, width, room)
+        first = "" if beneath else row.command
+        role: Role = "bold" if row.role else "warning" if row.shares else ""
         # The pid leaves room for a second letter.
-        text = f" {cells}  {row.command}"[len(mark.text) - 1 :]
-        lines.append(pad(line(mark, Span(text, "bold" if row.role else "warning" if row.shares else "")), width))
+        lines.append(pad(line(mark, Span(f" {cells}  {first}"[len(mark.text) - 1 :], role)), width))
+        lines += [pad(line(Span(" " * INDENT + part, role)), width) for part in beneath]
     if len(cut) < len(rows):
         lines.append(line(Span(f"  and {len(rows) - len(cut)} more", "muted")))
     return lines
