@@ -18,7 +18,8 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_compare_screen import CompareApp, read
 from tests.screens.test_run_screen import text_of
 from tests.shown import is_drawn
-from trainers.contract.events import AnyEvent, encode
+from trainers.contract.events import AnyEvent, Metrics, encode
+from tuiapp.screens import metrics_grid
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.widgets.grid_chart import GridChart
@@ -80,15 +81,15 @@ async def test_arrows_and_pages_reach_every_metric_and_escape_leads_back() -> No
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot, app)
         await opened(pilot, app)
-        assert selected(app) == "reward"
+        assert selected(app) == "eval/f1"
         assert "page 1 of 3" in heading(app)
-        assert shown(app) == ["reward", "eval/bleu", "eval/f1", "eval/loss"]
+        assert shown(app) == ["eval/f1", "eval/bleu", "eval/loss", "train/loss"]
         assert "metrics 1  eval 3  grad 2  train 3" in heading(app)
         await pilot.press("right", "down")
-        assert selected(app) == "eval/loss"
+        assert selected(app) == "train/loss"
         await pilot.press("right")
         await drawn(pilot, app)
-        assert shown(app)[0] == selected(app) == "grad/clipped"
+        assert shown(app)[0] == selected(app) == "reward"
         await pilot.press("pageup", "pageup", "pagedown", "pagedown", "pagedown")
         await drawn(pilot, app)
         assert shown(app) == ["train/tokens"]
@@ -106,16 +107,16 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         await opened(pilot, app)
-        await pilot.press(*["right"] * 6, "v", "plus")
+        await pilot.press(*["right"] * 3, "v", "plus")
         assert all(one.panel.options.window is None and one.panel.cursor is None for one in grid(app).visible_charts)
         await pilot.press("enter")
         await drawn(pilot, app)
         assert shown(app) == ["train/loss"]
-        assert "7 of 9" in heading(app)
+        assert "4 of 9" in heading(app)
         one = grid(app).visible_charts[0]
         assert one.size.height == 38
         legend = one.query_one("#legend", Static)
-        assert str(legend.render()) == "train/loss  rank  0 ━  1 ━  eval ◆"
+        assert str(legend.render()) == "rank  0 ━  1 ━  eval ◆"
         await pilot.press("plus")
         await drawn(pilot, app)
         assert "showing 50 %" in heading(app)
@@ -124,12 +125,11 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
         assert str(legend.render()).startswith("step 11")
         await pilot.press("v", "pagedown")
         await drawn(pilot, app)
-        assert shown(app) == ["train/ppl"]
-        assert str(legend.render()).startswith("train/ppl")
+        assert shown(app) == ["reward"]
         await pilot.press("escape")
         await drawn(pilot, app)
-        assert len(shown(app)) == 9 - 6
-        assert selected(app) == "train/ppl"
+        assert len(shown(app)) == 6
+        assert selected(app) == "reward"
 
 
 async def test_the_filter_narrows_and_escape_takes_it_back() -> None:
@@ -180,15 +180,33 @@ async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards(
         for one in grid(app).visible_charts:
             assert one.panel.drawn.extent[1] == 40
         app.feed.events = [own.logged(60, [*own.TRAIN, "a/first"])]
-        await until(pilot, lambda: shown(app)[:2] == ["reward", "a/first"])
+        await until(pilot, lambda: shown(app)[3:] == ["train/loss", "reward", "a/first"])
         await drawn(pilot, app)
-        assert grid(app).visible_charts[0].panel.drawn.extent[1] == 60
+        assert grid(app).visible_charts[3].panel.drawn.extent[1] == 60
         app.feed.events = [own.ended(step=60)]
         await until(pilot, lambda: "COMPLETED" in heading(app))
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.run_screen)
-        await until(pilot, lambda: "step 60" in str(app.run_screen.query_one(RunHeader).render()))
+        await until(pilot, lambda: "60 steps" in str(app.run_screen.query_one(RunHeader).render()))
         assert "COMPLETED" in str(app.run_screen.query_one(RunHeader).render())
+
+
+async def test_what_never_varied_is_a_line_until_it_varies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_grid, "LOOK_S", 0.0)
+    app = RunApp([own.started(), *(own.logged(step, ["train/loss"]) for step in (1, 2)), decay(1), decay(2)], now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        assert shown(app) == ["train/loss"]
+        assert "page" not in heading(app)
+        line = grid(app).query_one("#constants", Static)
+        assert str(line.render()) == "constant  decay 0.0100"
+        app.feed.events = [decay(3, 0.02)]
+        await until(pilot, lambda: shown(app) == ["train/loss", "decay"] and not line.display)
+
+
+def decay(step: int, value: float = 0.01) -> Metrics:
+    return Metrics(rank=0, first_step=step, values={"decay": [value]}, **h.at(2.0 + step / 2))
 
 
 async def test_a_click_selects_and_a_second_one_enlarges() -> None:
@@ -212,7 +230,7 @@ async def test_a_resize_lays_it_out_anew() -> None:
         await pilot.resize_terminal(*SMALL)
         await until(pilot, lambda: len(shown(app)) == 4)
         await drawn(pilot, app)
-        assert selected(app) == "reward"
+        assert selected(app) == "eval/f1"
         for one in grid(app).visible_charts:
             assert app.screen.region.contains_region(one.region)
 
@@ -252,7 +270,9 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
         await opened(pilot, app)
         assert "Compare 3 runs" in heading(app)
         assert len(shown(app)) == 8
-        assert [curve.label for curve in grid(app).visible_charts[0].panel.drawn.curves] == ["c"]
+        assert "page" not in heading(app) or "page 1 of 2" in heading(app)
+        assert "c ━" in str(grid(app).query_one("#legends", Static).render())
+        assert [curve.label for curve in grid(app).visible_charts[shown(app).index("loss")].panel.drawn.curves] == ["c"]
         await pilot.press("slash", *"ppl", "enter", "enter", "t", "t")
         await drawn(pilot, app)
         one = grid(app).visible_charts[0]

@@ -81,12 +81,12 @@ async def test_the_ranks_have_the_columns_that_some_rank_has_data_for() -> None:
     app = RunApp(own.running(2), now=62.0)
     async with app.run_test(size=(200, 60)) as pilot:
         await settled(pilot, app)
-        assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "heard", "state"]
+        assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "last", "report", "state"]
         assert "● running" in text_of(app.run_screen.query_one(RankTable))
-        assert "not fin" not in text_of(app.run_screen.query_one(RankTable))
+        assert "NaN" not in text_of(app.run_screen.query_one(RankTable))
         app.feed.events = [own.logged(121, ["loss"], rank=1)]
         await settled(pilot, app)
-        assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "heard", "state"]
+        assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "last", "report", "state"]
 
 
 async def test_a_script_that_logs_once_a_minute_is_not_silent() -> None:

@@ -67,9 +67,16 @@ def test_strangers_on_the_run_s_gpus_have_a_sign() -> None:
 
 
 def test_those_that_do_not_fit_are_counted() -> None:
-    lines = [plain(one) for one in process_table(rows_of(h.running(2)), 76, 3, "rank")]
+    lines = [plain(one) for one in process_table(rows_of(h.running(2)), 150, 3, "rank")]
     assert len(lines) == 4
     assert "and 4 more" in lines[-1]
+
+
+def test_commands_of_the_run_are_whole_beneath_their_processes() -> None:
+    rows = rows_of(h.running(2))
+    lines = [plain(one) for one in process_table(rows, 76, 30, "rank")]
+    assert lines[1].startswith("a ")
+    assert lines[2].strip() == next(row.command for row in rows if row.role == "rank 0")
 
 
 def test_one_process_of_all_devices_is_one_row() -> None:

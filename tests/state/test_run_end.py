@@ -20,7 +20,7 @@ def test_the_named_rank_is_the_first_cause() -> None:
     found = headline(state)
     assert found is not None
     assert found.text.startswith("rank 1 failed at step 72: RuntimeError: CUDA error")
-    assert found.text.endswith("then 1 more rank")
+    assert found.text.endswith("1 more rank failed after it")
     told = [rank_condition(state, rank, 0, h.START + 7).text for rank in state.ranks.values()]
     assert told == ["exit 1", "failed first: exit 1"]
 

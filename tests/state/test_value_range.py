@@ -47,7 +47,7 @@ def test_a_late_rise_is_seen_and_what_is_left_out_is_named() -> None:
     assert chart.y_range == pytest.approx((0, 0.26), abs=0.03)
     assert arrows(chart) == (2, 0), "of the loss and of the test loss"
     words, _ = clipped_words(chart, ChartOptions())
-    assert words.startswith("↑ ")
+    assert words.startswith("starts at ")
     assert words.endswith(", above the chart")
 
 

@@ -26,7 +26,7 @@ from tuiapp.widgets.chart_panel import ChartPanel
 MOST = 6
 """Charts of a run at once."""
 
-LEAST = (40, 13)
+LEAST = (37, 13)
 """Cells across and down of a chart of a run, with its border."""
 
 
