@@ -47,7 +47,7 @@ async def test_the_header_shows_steps_and_speed_and_nothing_that_is_not_known(si
         assert header(app).startswith("● RUNNING  ")
         assert "step 120" in header(app)
         assert "2.0 steps/s" in header(app)
-        for unknown in ("%", "epoch", "left", "120/", "examples", "accuracy", "─", "━", "–"):
+        for unknown in ("%", "epoch", "ETA", "120/", "examples", "accuracy", "─", "━", "–"):
             assert unknown not in header(app)
         app.feed.events = [own.ended()]
         await settled(pilot, app)
@@ -74,7 +74,7 @@ async def test_a_total_gives_the_time_left_without_step_times() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         assert "50 %" in header(app)
-        assert "left 50s" in header(app)
+        assert "ETA 50s" in header(app)
 
 
 async def test_the_ranks_have_the_columns_that_some_rank_has_data_for() -> None:
@@ -154,7 +154,7 @@ def test_what_charts_are_of(names: tuple[str, ...], wanted: list[str], charts: l
 
 async def shows_what_is_known(pilot: Pilot[None], app: RunApp) -> None:
     await until(pilot, lambda: isinstance(app.run_screen.state.ended, RunEnded))
-    await until(pilot, lambda: "step 120" in header(app))
+    await until(pilot, lambda: "120 steps" in header(app))
     assert "%" not in header(app)
     assert "epoch" not in header(app)
     await until(pilot, lambda: app.run_screen.query_one("#loss", ChartPanel).options.metric == "train/loss")

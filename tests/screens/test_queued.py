@@ -59,7 +59,7 @@ async def test_it_waits_again_once_it_was_requeued(tmp_path: Path, whole: bool) 
         lines = screen_lines(app)
         assert re.match(r" ◌ QUEUED +Slurm job 12 is queued · BeginTime", lines[0])
         assert "waiting " in lines[2]
-        assert not any(" left " in line or "examples/s" in line for line in lines[:3])
+        assert not any(" ETA " in line or "examples/s" in line for line in lines[:3])
         assert "Save" not in lines[-1]
         assert any("nothing to sample before it starts" in line for line in lines)
         assert sum("◌ queued" in line for line in lines) == 2

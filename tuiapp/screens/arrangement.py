@@ -20,6 +20,10 @@ WIDE = 160
 """From this width on there is room for the log beside a failure."""
 
 LEAST_FLAT = 6
+"""Lines of sharding with its frame."""
+
+FLAT_HEIGHT = 36
+"""From this height on there is room for devices beneath the charts."""
 
 CONTAINERS = "#charts, #left, #right, #upper, #lower"
 

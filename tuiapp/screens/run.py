@@ -26,6 +26,7 @@ from trainers.state.text import join_words, sanitize
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.arrangement import (
+    FLAT_HEIGHT,
     LEAST_HEIGHT,
     LEAST_WIDTH,
     PANELS,
@@ -316,7 +317,8 @@ class RunScreen(RefusingScreen[None]):
         if not self.query(PanelTabs):
             return
         names = tuple(name for name, panel in PANELS.items() if panel.exists(self.state))
-        flat, wide = flat_height(self.state), self.size.width >= WIDE
+        flat = flat_height(self.state) if self.size.height >= FLAT_HEIGHT else 0
+        wide = self.size.width >= WIDE
         arranged = Arrangement(names, self.state.fault, self.chosen, self.single, flat, wide)
         # Setting a screen's classes restyles all its widgets.
         if arranged != self._arranged:
