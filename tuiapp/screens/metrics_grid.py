@@ -58,7 +58,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         Binding("home", "first", "First chart", id="grid.first", show=False),
         Binding("end", "last", "Last chart", id="grid.last", show=False),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="grid.filter"),
-        Binding("p", "pin", "Pin", tooltip="A chart of it in every run", id="grid.pin"),
+        Binding("p", "pin", "Pin", tooltip="A chart in all runs", id="grid.pin"),
         Binding("y", "chart('log')", "Log y", id="grid.log"),
         Binding("t", "chart('axis')", "Axis", id="grid.axis"),
         Binding(

@@ -45,7 +45,7 @@ class MetricList(Picker[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
-        Binding("f2", "pin", "Pin", tooltip="A chart of it in every run", id="metrics.pin"),
+        Binding("f2", "pin", "Pin", tooltip="A chart in all runs", id="metrics.pin"),
         *moving_keys("metrics", "metric"),
     ]
 

@@ -119,7 +119,7 @@ class RunHeader(Widget):
         rate = state.examples_per_second
         pace = _pace(state.step_s if state.is_live and state.is_moving else None)
         long, short = (f"{format_rate(rate)} {unit}" if rate is not None else pace for unit in ("examples/s", "ex/s"))
-        ways = [(long, 3), (short, 3), (short, 2), (short, 1), ("", 1)]
+        ways = [(long, 3), (short, 3), (short, 2), (short, 1), (short, 0)]
         return [*(join_words([speed, self._best(detail)]) for speed, detail in ways), short]
 
     def _best(self, detail: int) -> str:
@@ -131,7 +131,7 @@ class RunHeader(Widget):
         value, step = best
         at_end = state.steps_per_epoch and step % state.steps_per_epoch == 0
         where = f"epoch {state.epoch_of(step)}" if at_end else f"step {step:,}"
-        words = f"best {objective.label} {objective.format(value)}"
+        words = f"best {f'{objective.label} ' if detail else ''}{objective.format(value)}"
         now = f" (now {objective.format(series.last)})" if series.last != value else ""
         return words + (f" at {where}" if detail > 1 else "") + (now if detail > 2 else "")
 
