@@ -242,8 +242,8 @@ class ChartPanel(Vertical, can_focus=True):
 
     def _show_note(self) -> None:
         """Says in the frame that the curves stand still, or what the axis of values leaves out or hides."""
-        words = PAUSED if self.cursor is not None else self._axis_words()
-        words = join_fitting(words, self.content_size.width - 2) if words else self.note
+        notes = PAUSED if self.cursor is not None else self._axis_words()
+        words = join_fitting(notes, self.content_size.width - 2) if notes else self.note
         if self._says_settings and words != str(self.border_subtitle or ""):
             self.border_subtitle = Content(words)
 
