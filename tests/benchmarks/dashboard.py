@@ -31,9 +31,9 @@ PAST_STEPS = 4000
 
 KEYS = [
     ("y", b"logarithmic"),
-    ("y", b"linear"),
+    ("y", None),
     ("t", b"by time"),
-    ("t", b"by step"),
+    ("t", None),
     ("v", None),
     ("v", None),
     ("]", None),

@@ -241,8 +241,8 @@ class ChartPanel(Vertical, can_focus=True):
         return bool(self.styles.border_top[0])
 
     def _show_note(self) -> None:
-        """Says in the frame that the curves stand still, or what the axis of values leaves out or hides."""
-        notes = PAUSED if self.cursor is not None else self._axis_words()
+        """Says in the frame that the curves stand still, unusual settings, and what is hidden."""
+        notes = PAUSED if self.cursor is not None else [one for one in self._unusual() if one]
         words = join_fitting(notes, self.content_size.width - 2) if notes else self.note
         if self._says_settings and words != str(self.border_subtitle or ""):
             self.border_subtitle = Content(words)
@@ -250,18 +250,24 @@ class ChartPanel(Vertical, can_focus=True):
     def watch_note(self) -> None:
         self._show_note()
 
-    def _axis_words(self) -> list[str]:
-        return [*clipped_words(self.drawn, self.options), *flat_words(self.drawn)]
+    def _unusual(self) -> list[str]:
+        chart, options = self.drawn, self.options
+        return [
+            sight_words(chart, options),
+            "logarithmic" if options.log else "",
+            f"by {options.axis}" if options.axis != "step" else "",
+            *clipped_words(chart, options),
+            *flat_words(chart),
+        ]
 
     def _settings(self) -> list[str]:
         if self.cursor is not None:
             return [] if self._is_framed else PAUSED
-        chart, options = self.drawn, self.options
-        words = [sight_words(chart, options), *([] if self._is_framed else self._axis_words())]
+        options = self.options
         usual = [smoothing_words(options)]
-        (words if options.log else usual).append("logarithmic" if options.log else "linear")
-        (words if options.axis != "step" else usual).append(f"by {options.axis}")
-        return [one for one in (*words, *usual) if one]
+        usual += [] if options.log else ["linear"]
+        usual += [f"by {options.axis}"] if options.axis == "step" else []
+        return [one for one in (*([] if self._is_framed else self._unusual()), *usual) if one]
 
     def _up_to_date(self) -> Chart:
         """Returns the chart that the options ask for: its axis may have changed while it waits for its turn."""
