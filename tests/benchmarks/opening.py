@@ -39,9 +39,10 @@ def is_drawn(terminal: Terminal, steps: int, ranks: int) -> bool:
     # The table has room for seven places.
     rows = sum(f"{steps:,}"[:6] in line and "done" in line for line in lines)
     curve = [
-        place for line in lines for place, each in enumerate(line[:70]) if each == "◆" or "\u2800" < each <= "\u28ff"
+        place for line in lines for place, each in enumerate(line[:36]) if each == "◆" or "\u2800" < each <= "\u28ff"
     ]
-    spread = bool(curve) and max(curve) >= 66 and min(curve) <= 16
+    # Of the first of two charts.
+    spread = bool(curve) and max(curve) >= 33 and min(curve) <= 16
     all_steps = f"{steps:,}/{steps:,}"
     return "COMPLETED" in text and all_steps in text and rows >= min(ranks, 8) - 1 and spread and "completed" in text
 

@@ -104,7 +104,7 @@ def test_shown(tuiapp: Command, runs: list[RunDir]) -> None:
     assert heading.split()[:4] == ["RUN", "NAME", "TAGS", "STATE"]
     assert rows[0].split()[:5] == [FIRST, "baseline", "sweep,", "lr", "completed"]
     assert rows[1].split()[:4] == [SECOND, "–", "–", "failed"]
-    assert f"a  baseline · {FIRST} · sweep, lr\n" in tuiapp("compare", FIRST, SECOND).out
+    assert f"a  baseline · {FIRST} · sweep, lr · ★ highest test/accuracy\n" in tuiapp("compare", FIRST, SECOND).out
     assert tuiapp("stop", "baseline").err == f"tuiapp: baseline · {FIRST} is not running: completed.\n"
     assert tuiapp("rm", "-y", "baseline").err == f"deleted baseline · {FIRST}\n"
     assert not runs[0].path.exists()

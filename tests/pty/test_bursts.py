@@ -25,13 +25,13 @@ def test_the_focus_moved_200_times_is_painted_a_few_times(environment: dict[str,
         before = len(terminal.raw)
         # What follows the tabs is painted after them; a cursor that blinks leaves no silence to wait for.
         terminal.press("\t" * 200, "ctrl+s")
-        terminal.wait("Name")
+        terminal.wait("Save preset")
         painted = len(terminal.raw) - before
         print(f"\n200 tabs: {painted:,} bytes written")
         # The whole screen is 40 kB.
         assert painted < 400_000
         terminal.press("escape")
-        terminal.wait_gone("Name")
+        terminal.wait_gone("Save preset")
         terminal.press("\t" * 200, "ctrl+q")
         assert terminal.wait_exit() == 0
         assert terminal.restored()
@@ -77,11 +77,11 @@ def test_an_escape_in_a_paste_is_no_key(environment: dict[str, str]) -> None:
     with Terminal(TUIAPP, environment=environment) as terminal:
         terminal.wait(READY)
         terminal.press("ctrl+s")
-        terminal.wait("Name")
+        terminal.wait("Save preset")
         terminal.wait_for_silence()
         terminal.press("\x1b[200~one\x1b[201x\x1b\x1b]two\x1b[201~")
         terminal.wait(r"one\[201x\]two")
         terminal.press("escape")
-        terminal.wait_gone("Name")
+        terminal.wait_gone("Save preset")
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0

@@ -47,7 +47,7 @@ async def test_a_live_runs_screen_is_left_by_the_second_escape() -> None:
         await settled(pilot, app)
         await press(pilot, "escape")
         assert app.screen is app.run_screen
-        assert "Esc again leaves this screen" in notices(app)
+        assert "Esc again goes back" in notices(app)
         await press(pilot, "escape")
         assert app.screen is not app.run_screen
 

@@ -67,7 +67,7 @@ def test_strangers_on_the_run_s_gpus_have_a_sign() -> None:
 
 
 def test_those_that_do_not_fit_are_counted() -> None:
-    lines = [plain(one) for one in process_table(rows_of(h.running(2)), 150, 3, "rank")]
+    lines = [plain(one) for one in process_table(rows_of(h.running(2)), 180, 3, "rank")]
     assert len(lines) == 4
     assert "and 4 more" in lines[-1]
 

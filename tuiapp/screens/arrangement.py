@@ -47,18 +47,20 @@ PANELS = {
 """By name, which is the id of the widget and its title, in the order of their keys; `compose` places them."""
 
 
-MOST_FLAT = 8
-"""Processes: of more the devices have a column of their own."""
+MOST_FLAT = 0.2
+"""Of the screen's height, for devices beneath the charts: many processes have a column of their own."""
 
 
-def flat_height(state: RunState) -> int:
-    """Returns the lines that devices and sharding need where a process is a line: without GPUs; 0 with GPUs."""
+def flat_height(state: RunState, height: int) -> int:
+    """Returns the lines that devices and sharding need where a process is a line; 0 with GPUs, and without room."""
+    if height < FLAT_HEIGHT or state.nodes:
+        return 0
     without = str(state.config.get("platform")) == "cpu" or (state.host is not None and not state.gpus)
     count = len(state.ranks) or state.world_size
     least = LEAST_FLAT if PANELS["sharding"].exists(state) else 0
-    # A line each, how efficient they are, the host, and a frame.
-    lines = count + (STEP_TIME in state.curves.names) + 3
-    return max(least, lines) if without and not state.nodes and count <= MOST_FLAT else 0
+    # A line each, the host, a frame, and perhaps how efficient they are.
+    lines = count + 3 + (STEP_TIME in state.curves.names)
+    return max(least, lines) if without and count + 4 <= MOST_FLAT * height else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ def arrange(screen: Screen[Any], wanted: Arrangement) -> None:
         # A traceback needs the whole width; a key shows the log.
         crowded = name == "log" and failed and not shown and not wanted.wide
         screen.query_one(f"#{name}", Widget).display = visible and not crowded
+    # Without a panel beneath them they have its room.
+    devices, alone = screen.query_one("#devices").styles, not screen.query_one("#sharding").display
+    devices.height, devices.max_height = ("1fr", "100%") if alone else (None, None)
     widgets = [screen.query_one(f"#{name}", Widget) for name in PANELS]
     for container in screen.query(CONTAINERS):
         container.display = any(widget.display and container in widget.ancestors for widget in widgets)

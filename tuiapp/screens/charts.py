@@ -160,7 +160,7 @@ class RunCharts(ChosenCharts):
         subtitle = f"checkpoint: step {last.step:,}{' · best' if last.best else ''}" if last else ""
         self.main.note = subtitle
         # A trainer with epochs evaluates after them.
-        expected = [TEST_ACCURACY] if state.steps_per_epoch else []
+        expected = [TEST_ACCURACY] if state.steps_per_epoch and state.is_live else []
         if expected != self._expected:
             self._expected = expected
             self._choose_others()

@@ -26,7 +26,6 @@ from trainers.state.text import join_words, sanitize
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.arrangement import (
-    FLAT_HEIGHT,
     LEAST_HEIGHT,
     LEAST_WIDTH,
     PANELS,
@@ -317,7 +316,7 @@ class RunScreen(RefusingScreen[None]):
         if not self.query(PanelTabs):
             return
         names = tuple(name for name, panel in PANELS.items() if panel.exists(self.state))
-        flat = flat_height(self.state) if self.size.height >= FLAT_HEIGHT else 0
+        flat = flat_height(self.state, self.size.height)
         wide = self.size.width >= WIDE
         arranged = Arrangement(names, self.state.fault, self.chosen, self.single, flat, wide)
         # Setting a screen's classes restyles all its widgets.
