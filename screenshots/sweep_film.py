@@ -87,11 +87,11 @@ def _tell(terminal: Terminal, film: Film, into: Path) -> None:
     _fill(terminal, film, "Epochs", "12")
     film.show()
     terminal.press("ctrl+r")
-    terminal.wait("3 runs", PATIENCE_S)
+    terminal.wait(r"(learning_rate=[\d.e-]+ +[\d.e-]+ [\s\S]*){3}", PATIENCE_S)
     # All three in the charts.
-    for key in ("x", "down", "x", "down", "x"):
-        terminal.press(key)
-    terminal.wait("3 marked")
+    for place, keys in enumerate((("home", "x"), ("down", "x"), ("down", "x")), start=1):
+        terminal.press(*keys)
+        terminal.wait(f"{place} marked")
     film.follow(r"3 runs.*3 completed|(completed[\s\S]*){3}")
     film.show()
     # The best is on top.
