@@ -39,9 +39,9 @@ from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
-from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.export import export_to
 from tuiapp.library.listed_before import SETTLED_S
+from tuiapp.library.run_index import RunIndex
 
 ROUNDS = 5
 LIVE, LIVE_S = 20, 24.0

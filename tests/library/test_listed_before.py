@@ -22,9 +22,8 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import Waiting, write_waiting
 from trainers.state.summary import RunInfo, summarise
 from tuiapp import __version__
-from tuiapp.feeds import runs_feed
-from tuiapp.feeds.runs_feed import RunIndex
-from tuiapp.library import listed_before
+from tuiapp.library import listed_before, run_index
+from tuiapp.library.run_index import RunIndex
 
 COUNT = 4
 
@@ -32,7 +31,7 @@ COUNT = 4
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunDir]:
     """Runs that ended long ago, of which a list is kept; the newest first."""
-    monkeypatch.setattr(runs_feed, "MANY", COUNT)
+    monkeypatch.setattr(run_index, "MANY", COUNT)
     histories = [h.completed(), interrupted.failed(), interrupted.stopped(), h.completed()]
     made = [record(tmp_path / "runs", name(n), events) for n, events in enumerate(histories)]
     for run in made:

@@ -17,8 +17,8 @@ from trainers.contract.journal_ends import peek_journal
 from trainers.contract.metrics import TEST_ACCURACY
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import RunInfo, summarise
-from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.find import list_runs
+from tuiapp.library.run_index import RunIndex
 from tuiapp.view.run_list import state
 
 FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"

@@ -23,8 +23,8 @@ from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError, launch, resume
 from trainers.state.messages import describe_queued
 from trainers.state.summary import summarise
-from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.liveness import LivenessProbe
+from tuiapp.library.run_index import RunIndex
 
 IN_JOB = msgspec.structs.replace(MLP, launcher="slurm", nodes=2, network="lo", slurm="--exclusive -t 10")
 PATIENCE_S = 120.0

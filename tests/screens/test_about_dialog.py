@@ -18,8 +18,8 @@ from trainers.contract.about import About, Change, change_about, read_about
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import summarise
 from tuiapp.app import TuiApp
-from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.find import titled
+from tuiapp.library.run_index import RunIndex
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.quit import farewell

@@ -12,8 +12,8 @@ from tests import histories as h
 from tests.contract.recorded import record
 from trainers.contract.rundir import RunDir
 from trainers.state.summary import RunInfo, summarise
-from tuiapp.feeds import runs_feed
 from tuiapp.feeds.runs_feed import SHOW_S, Listing, RunsFeed
+from tuiapp.library import run_index
 
 
 def taken(feed: RunsFeed) -> Listing:
@@ -47,7 +47,7 @@ def test_a_list_fills_while_the_directory_is_read(tmp_path: Path, monkeypatch: p
         time.sleep(SHOW_S)
         return summarise(run)
 
-    monkeypatch.setattr(runs_feed, "summarise", slow)
+    monkeypatch.setattr(run_index, "summarise", slow)
     feed = RunsFeed(tmp_path, poll_s=60)
     feed.start()
     for count in (1, 2):

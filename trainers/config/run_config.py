@@ -98,8 +98,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     environment: Annotated[
-        str,
-        Option("Trainer", "Environment", "variables: A=1 B='x y'", text="line", only=_with_key("environment")),
+        str, Option("Trainer", "Environment", "variables: A=1 B='x y'", text="line", only=_with_key("environment"))
     ] = ""
     output_pattern: Annotated[
         str,

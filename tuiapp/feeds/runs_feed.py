@@ -3,104 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.contract.rundir import RunDir
-from trainers.experiments.queue import placed, start_keeper
-from trainers.state.summary import RunInfo, summarise
+from trainers.experiments.queue import start_keeper
+from trainers.state.summary import RunInfo
 from tuiapp.feeds.polling import PollingThread
-from tuiapp.library.find import find_runs, unreadable
-from tuiapp.library.listed_before import MISSING, Stamp, keep, may_be_kept, read_kept
-from tuiapp.library.listed_before import stamp as stamp_of
-from tuiapp.library.liveness import keep_searched, keep_watched
+from tuiapp.library.liveness import keep_searched
+from tuiapp.library.run_index import POLL_S, RunIndex
 
-POLL_S = 1.0
 SHOW_S = 0.2  # between two lists while the directory is read
-
-LIVE_SHARE = 0.04  # of a core, about, for reading live runs again
-MOST_AGE_S = 5.0  # of what is known of a live run, however many there are
-
-MANY = 50  # runs read that an earlier list did not have, from which on this one is kept
-
-
-class _Known(NamedTuple):
-    stamp: Stamp
-    info: RunInfo
-    may_be_kept: bool  # for later lists
-    read_at: float = 0.0
-    took_s: float = 0.0  # of processor time
-
-    def is_fresh(self, stamp: Stamp, pace: float) -> bool:
-        """Whether it was read less than so many times as long ago as that took, if that is long."""
-        rest_s = min(MOST_AGE_S, pace * self.took_s)
-        named = stamp[1] == self.stamp[1]  # what the user says of it is seen at once
-        return self.info.status == "running" and named and rest_s > POLL_S and time.monotonic() - self.read_at < rest_s
-
-
-class RunIndex:
-    """The runs of a directory, of which each scan reads those again that have changed.
-
-    The first one takes what an earlier list has kept. Live ones change all the time: the more there are, the less often
-    each is read.
-    """
-
-    def __init__(self, runs_dir: Path) -> None:
-        self._runs_dir = runs_dir
-        self._known: dict[RunDir, _Known] = {}
-        self._seen: dict[RunDir, _Known] = {}  # by the scan under way
-        self._kept: dict[RunDir, Stamp] | None = None  # None before the first scan
-        self.read = 0  # runs that the last scan had to read
-        self.problem = ""  # why the last scan could not list the directory
-
-    @property
-    def infos(self) -> list[RunInfo]:
-        """Newest first; during a scan those that it has not reached are as of the one before."""
-        rest = {run: found for run, found in self._known.items() if run not in self._seen}
-        return placed([known.info for known in (self._seen | rest).values()])
-
-    def read_all(self) -> list[RunInfo]:
-        """Scans to the end; returns `infos`."""
-        for _ in self.scan():
-            pass
-        return self.infos
-
-    def scan(self) -> Iterator[None]:
-        """Reads the runs that changed, newest first; yields after each."""
-        self._seen, self.read = {}, 0
-        before_it = self._known
-        if self._kept is None:
-            before_it = {run: _Known(*kept, True) for run, kept in read_kept(self._runs_dir).items()}
-            self._kept = {run: known.stamp for run, known in before_it.items()}
-        pace = sum(known.info.status == "running" for known in before_it.values()) / LIVE_SHARE
-        for run in find_runs(self._runs_dir):
-            stamp = stamp_of(run)
-            before = before_it.get(run)
-            # A live run may end without an event, and a new one has no journal: these are read each time.
-            due = before is None or before.stamp != stamp or before.info.is_live or stamp[0] == MISSING
-            if before is None or (due and not before.is_fresh(stamp, pace)):
-                # The stamp is taken first: the next scan sees what is written during the read.
-                began = time.thread_time()
-                info = summarise(run)
-                took_s = time.thread_time() - began
-                before = _Known(stamp, info, may_be_kept(stamp, info), time.monotonic(), took_s)
-                if before.info.status == "queued":
-                    keep_watched(run)
-                self.read += 1
-            self._seen[run] = before
-            yield
-        self._known = self._seen
-        self.problem = "" if self._seen else unreadable(self._runs_dir)
-        self._keep()
-
-    def _keep(self) -> None:
-        """Keeps what was read for later lists, if that is much."""
-        due = {run: known for run, known in self._known.items() if known.may_be_kept}
-        if self._kept is None or sum(self._kept.get(run) != known.stamp for run, known in due.items()) < MANY:
-            return
-        keep(self._runs_dir, [(known.stamp, known.info) for known in due.values()])
-        self._kept = {run: known.stamp for run, known in due.items()}
 
 
 class Listing(NamedTuple):

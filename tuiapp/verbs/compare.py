@@ -11,7 +11,7 @@ from trainers.config.options import suggest
 from trainers.config.run_config import to_toml_values
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import join_words, plural, sanitize
-from tuiapp.feeds.runs_feed import RunIndex
+from tuiapp.library.run_index import RunIndex
 from tuiapp.library.script_facts import with_facts
 from tuiapp.verbs.facts import UsageError, group_facts, list_facts
 from tuiapp.verbs.output import aligned, tell

@@ -36,9 +36,9 @@ from trainers.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.feeds.runs_feed import RunIndex
 from tuiapp.library.find import UnknownRunError, find_run
 from tuiapp.library.liveness import keep_watched
+from tuiapp.library.run_index import RunIndex
 from tuiapp.verbs.facts import (
     UsageError,
     checkpoint_facts,
