@@ -5,11 +5,40 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
+import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from trainers.contract.lock import BEATS_S, Liveness, LockNote, beat, signal_trouble, write_note
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from trainers.contract import lock as locks
+from trainers.contract.lock import (
+    BEATS_S,
+    ERRORS,
+    FLOCK,
+    MAX_NAME_CHARACTERS,
+    MAX_TROUBLE_CHARACTERS,
+    NOTE_BYTES,
+    OVER_AT,
+    TRAINING_AT,
+    Liveness,
+    LockNote,
+    beat,
+    is_beating,
+    is_held,
+    read_note,
+    signal_trouble,
+    take,
+    write_note,
+)
+from trainers.contract.process_identity import machine
 from trainers.contract.rundir import RunDir
+
+in_one_directory = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def test_who_has_a_run(tmp_path: Path) -> None:
@@ -79,4 +108,147 @@ def test_a_supervisor_of_another_machine_is_seen_by_its_beat_where_its_lock_is_n
     assert run.is_live()
     write_note(fd, LockNote(host="gpu-7"))
     assert not run.is_live()
+    os.close(fd)
+
+
+def test_a_lock_is_waited_for_as_long_as_said(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = take(path)
+    with ThreadPoolExecutor() as pool:
+        began = time.monotonic()
+        with pytest.raises(BlockingIOError):
+            pool.submit(take, path, 0.1).result(timeout=10)
+        assert 0.1 <= time.monotonic() - began < 5
+        waiting = pool.submit(take, path, 30.0)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.1)
+        os.close(held)
+        os.close(waiting.result(timeout=10))
+
+
+def test_what_will_never_be_locked_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("waited"))
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOLCK)):
+        take(tmp_path / "lock")
+    assert is_held(tmp_path / "lock") is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_look_at_a_lock_does_not_disturb_another(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert is_held(path) is None
+    fd = take(path)
+    assert is_held(path) is True
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    # As another view holds it for an instant.
+    assert is_held(path) is False
+    os.close(fd)
+    assert is_held(path) is False
+
+
+SECONDS = st.one_of(st.sampled_from([-BEATS_S, BEATS_S]), st.integers(-90, 90).map(float))
+
+
+@given(SECONDS, SECONDS)
+@example(BEATS_S, 0.0)
+@example(-BEATS_S, 0.0)
+@example(60.0, -59.0)
+@in_one_directory
+def test_a_beat_counts_by_either_clock_and_not_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_s: float, ahead_s: float
+) -> None:
+    path = tmp_path / "lock"
+    fd = take(path)
+    write_note(fd, LockNote(machine="another machine"))
+    now = 1.8e9
+    os.utime(fd, (now - age_s, now - age_s))
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: now)
+        patched.setattr(locks, "_ahead_s", lambda directory, minute: ahead_s)
+        assert is_beating(path) == (abs(age_s) < BEATS_S or abs(age_s + ahead_s) < BEATS_S)
+        write_note(fd, LockNote(machine=machine()))
+        # What beats here holds the lock, or is dead.
+        assert not is_beating(path)
+    os.close(fd)
+
+
+@pytest.mark.parametrize("wrong_s", [-1000.0, 1000.0])
+def test_the_clock_that_times_files_is_asked_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong_s: float
+) -> None:
+    path, clock = tmp_path / "lock", time.time
+    fd = take(path)
+    write_note(fd, LockNote(machine="another machine"))
+    minute = clock() // 60 * 60 + wrong_s // 60 * 60
+    asked = locks._ahead_s.cache_info().misses
+    for seconds in (0, 1, 59):
+        monkeypatch.setattr(time, "time", lambda seconds=seconds: minute + seconds)
+        is_beating(path)
+    assert locks._ahead_s.cache_info().misses == asked + 1
+    monkeypatch.setattr(time, "time", lambda: clock() + wrong_s)
+    assert locks._ahead_s(tmp_path, -1) == pytest.approx(-wrong_s, abs=20)
+    locks._ahead_s.cache_clear()
+    assert is_beating(path)
+    os.utime(fd, (clock() - 200, clock() - 200))
+    assert not is_beating(path)
+    os.close(fd)
+
+
+@given(st.text(), st.text())
+@example("h" * MAX_NAME_CHARACTERS + "h", "t" * MAX_TROUBLE_CHARACTERS + "t")
+@example("\x00" * MAX_NAME_CHARACTERS, "\x00" * MAX_TROUBLE_CHARACTERS)
+@in_one_directory
+def test_a_note_of_any_text_takes_the_same_room(tmp_path: Path, host: str, trouble: str) -> None:
+    path = tmp_path / "lock"
+    fd = take(path)
+    note = LockNote(attempt=7, supervisor="9" * 100, machine="m" * 100, host=host, over=True, trouble=trouble)
+    assert write_note(fd, note)
+    assert os.fstat(fd).st_size == NOTE_BYTES
+    read = read_note(path)
+    assert (read.attempt, read.over, read.machine) == (7, True, note.machine)
+    assert read.host == host[:MAX_NAME_CHARACTERS].encode("ascii", "replace").decode()
+    assert read.trouble == trouble[:MAX_TROUBLE_CHARACTERS].encode("ascii", "replace").decode()
+    os.close(fd)
+
+
+def test_a_note_that_does_not_fit_on_the_disk_is_known(tmp_path: Path) -> None:
+    fd = take(tmp_path / "lock")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (NOTE_BYTES // 2, hard))
+    try:
+        assert not write_note(fd, LockNote())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    os.close(fd)
+    assert not write_note(os.open(tmp_path / "lock", os.O_RDONLY), LockNote())
+    assert read_note(tmp_path / "lock") == LockNote()
+
+
+@given(st.one_of(st.sampled_from(sorted(errno.errorcode)), st.integers(1, ERRORS - 1)), st.booleans())
+@example(number=ERRORS - 1, over=False)
+@example(number=1, over=True)
+@in_one_directory
+def test_every_error_has_its_byte(tmp_path: Path, number: int, over: bool) -> None:
+    assert NOTE_BYTES <= TRAINING_AT < OVER_AT == TRAINING_AT + ERRORS
+    fd = take(tmp_path / "lock")
+    write_note(fd, LockNote())
+    signal_trouble(fd, number, over=over)
+    note = read_note(tmp_path / "lock")
+    assert (f": {os.strerror(number)}. " in note.trouble, note.over) == (True, over)
+    signal_trouble(fd, None)
+    assert read_note(tmp_path / "lock") == LockNote()
+    os.close(fd)
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 0), (TRAINING_AT, 0), (TRAINING_AT, 2), (OVER_AT + ERRORS, 1)])
+def test_locks_of_another_kind_tell_no_error(tmp_path: Path, start: int, length: int) -> None:
+    fd = take(tmp_path / "lock")
+    write_note(fd, LockNote(attempt=2))
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, length, 0))
+    assert read_note(tmp_path / "lock") == LockNote(attempt=2)
     os.close(fd)

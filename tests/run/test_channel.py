@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.run.channel import PING_S, Channel, Pong
+from trainers.run.channel import PING_S, SILENT_S, Channel, Pong
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -86,6 +86,73 @@ def test_whatever_happens_to_the_connection(steps: list[tuple[Any, ...]]) -> Non
             ends.read(1 - end)
         assert ends.came == [ends.sent[1], ends.sent[0]]
         assert [channel.kept_bytes for channel in ends.channels] == [0, 0]
+    finally:
+        for channel in ends.channels:
+            channel.detach()
+
+
+def test_a_channel_is_connected_until_either_side_ends_or_is_silent() -> None:
+    decoder = msgspec.json.Decoder(Text)
+    forgotten: list[int] = []
+    channel = Channel(decoder, forgotten.append)
+    assert (channel.connected, channel.fileno()) == (False, -1)
+
+    def attach() -> socket.socket:
+        ours, other = socket.socketpair()
+        fd = ours.fileno()
+        channel.attach(ours, 0)
+        assert (channel.connected, channel.fileno()) == (True, fd)
+        return other
+
+    def assert_ended() -> None:
+        assert (channel.connected, channel.fileno(), len(forgotten)) == (False, -1, ends)
+        assert channel.read() == []
+
+    ends = 1
+    with attach():
+        channel.detach()
+        assert_ended()
+        channel.detach()
+        assert_ended()
+    ends = 2
+    attach().close()
+    assert channel.read() == []
+    assert_ended()
+    ends = 3
+    with attach():
+        channel.advance(channel.last_seen + SILENT_S)
+        assert channel.connected
+        channel.advance(channel.last_seen + SILENT_S + 0.1)
+        assert_ended()
+    ends = 4
+    attach().close()
+    channel.advance(channel.last_seen + PING_S)
+    assert_ended()
+
+
+def test_whoever_only_reads_confirms_each_second_or_after_200_messages() -> None:
+    ends = Ends()
+    now = ends.channels[1].last_seen
+    ends.read(0)
+    ends.channels[1].advance(now + PING_S)
+    ends.read(0)
+
+    def sent_after(count: int, at: float) -> bool:
+        """Whether anything is sent for so many messages in one go."""
+        for _ in range(count):
+            ends.send(0, 0)
+        ends.read(1)
+        ends.channels[1].advance(at)
+        kept = ends.channels[0].kept_bytes
+        ends.read(0)
+        return ends.channels[0].kept_bytes < kept
+
+    try:
+        assert not sent_after(200, now + 1.9 * PING_S)
+        assert sent_after(1, now + 1.9 * PING_S)
+        assert not sent_after(200, now + 1.9 * PING_S)
+        assert sent_after(0, now + 2 * PING_S)
+        assert ends.channels[0].kept_bytes == 0
     finally:
         for channel in ends.channels:
             channel.detach()
