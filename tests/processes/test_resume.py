@@ -184,6 +184,7 @@ def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDi
         assert event.name in done.stderr
         # What it holds is the state after that very step, of both ranks.
         assert run.end().status == "completed"
+        run.wait_gone()  # its journal ends before its process does: until then it is a live run
         assert tuiapp(run.run, "checkpoint", "latest").returncode == 2
     same(run.run, straight)
 
