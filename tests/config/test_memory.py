@@ -18,6 +18,7 @@ from trainers.config.memory import (
     estimate_memory,
     free_memory,
     on_host,
+    parts_that_fit,
     shortages,
 )
 from trainers.config.run_config import RunConfig
@@ -104,6 +105,20 @@ def test_each_gpu_must_hold_its_share() -> None:
     on_nodes = msgspec.structs.replace(config, device_ids=(), devices=6, nodes=2, launcher="join")
     assert free_memory(on_nodes, machine) == free_memory(config, machine)
     assert free_memory(msgspec.structs.replace(on_nodes, devices=4), machine) == [("GPU 0", 8 << 30)]
+
+
+def test_what_does_not_fit_may_in_parts() -> None:
+    config = msgspec.structs.replace(CPU, model="resnet18", devices=1, global_batch_size=48)
+    whole, thirds = estimate_memory(config), estimate_memory(msgspec.structs.replace(config, accumulate=3))
+    assert thirds.activations == whole.activations // 3
+    machine = Machine(cpu_cores=2, memory_total_bytes=1 << 33, memory_available_bytes=thirds.total)
+    assert memory_warning(config, machine, whole).endswith("it may not fit; with accumulate = 3 it should")
+    halves = msgspec.structs.replace(config, accumulate=2)
+    assert memory_warning(halves, machine, estimate_memory(halves)).endswith("; with accumulate = 3 it should")
+    # Weights that do not fit are no smaller in parts; what takes a batch as a whole is not told to take parts.
+    tight = msgspec.structs.replace(machine, memory_available_bytes=whole.parameters)
+    assert memory_warning(config, tight, whole).endswith("it may not fit")
+    assert parts_that_fit(msgspec.structs.replace(config, backend="mxnet-gluon"), machine, whole) is None
 
 
 def test_a_node_must_hold_its_own_devices() -> None:

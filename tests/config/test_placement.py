@@ -122,6 +122,15 @@ def test_a_batch_that_does_not_divide() -> None:
     )
 
 
+def test_a_devices_part_that_makes_no_equal_parts() -> None:
+    assert refusal(RunConfig(devices=2, accumulate=5), 4) == (
+        "accumulate: 24 examples of each device make no 5 equal parts: use a divisor of 24."
+    )
+    message = "mxnet-gluon takes a batch as a whole: use 1, or another backend."
+    (problem,) = cross_check(RunConfig(backend="mxnet-gluon", devices=2, accumulate=2))
+    assert problem.message == message
+
+
 def test_tf32_where_auto_means_the_cpu() -> None:
     assert refusal(RunConfig(precision="tf32"), 0).startswith("precision: tf32 is a GPU format")
     assert place(RunConfig(precision="tf32"), machine(1)).precision == "tf32"

@@ -9,6 +9,8 @@ has a process, and the axis has the devices of all. Replaces
 
 JAX keeps pmap in maintenance, implemented over `jit` and `shard_map`; `jax-sharding` is the way that it recommends.
 
+With `accumulate` a device takes its part in parts, one after the other, and averages the sum of their gradients.
+
 BatchNorm normalizes with the statistics of the device's own part, as DDP does. Its running statistics are averaged
 over the devices before each evaluation: training does not read them.
 
@@ -31,6 +33,7 @@ from jax.sharding import PartitionSpec as P
 
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
+from trainers.frameworks.jax.accumulate import accumulate
 from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -117,7 +120,7 @@ def make_step(
     """One device's part of an update, without the leading axis of devices.
 
     Args:
-        config: Whether gradients are clipped.
+        config: In how many parts a device takes its batch, and whether gradients are clipped.
         state: This device's replica.
         x: All images, [N, H, W, C], or those of its part of the batch.
         y: Their labels, int32 [N].
@@ -133,17 +136,25 @@ def make_step(
     # Dropout draws differently at every step and on every device.
     dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), state.step), lax.axis_index("batch"))
 
-    def loss_of(params: object) -> tuple[Array, dict[str, object]]:
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": dropout})
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), updated
+    def gradients_of(batch_stats: Any, batch: Batch, number: int | Array) -> tuple[Any, Array, Any]:
+        x, y = batch
+        key = dropout if config.accumulate == 1 else jax.random.fold_in(dropout, number)
 
-    (loss, updated), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
+            variables = {"params": params, "batch_stats": batch_stats}
+            logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+            return losses.mean(), (losses, updated)
+
+        gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
+        return gradients, losses, updated.get("batch_stats", {})
+
+    gradients, losses, batch_stats = accumulate(gradients_of, state.batch_stats, (x, y), config.accumulate)
     gradients = lax.pmean(gradients, "batch")
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     state = state.with_rate(of_step(rates, state.step))
-    state = state.apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
-    return state, loss, norm
+    state = state.apply_gradients(grads=gradients, batch_stats=batch_stats)
+    return state, losses.mean(), norm
 
 
 def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:

@@ -7,15 +7,17 @@ and the mesh has the devices of all. Replaces
 
     python train.py
 
-BatchNorm normalizes with the statistics of the whole global batch: the program means the batch, wherever it is.
-DDP and pmap normalize each device's part separately.
+With `accumulate` a step takes its batch in parts, one after the other, each split over the devices.
+
+BatchNorm normalizes with the statistics of the whole global batch, or part: the program means the batch, wherever it
+is. DDP and pmap normalize each device's part separately.
 
 Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -26,6 +28,7 @@ from jax.sharding import PartitionSpec as P
 
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
+from trainers.frameworks.jax.accumulate import accumulate
 from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -115,7 +118,7 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
         x: Images, float32 [global batch, H, W, C].
         y: Labels, int32 [global batch].
         rate: The learning rate, float32 [].
-        config: How many devices share the batch, and whether gradients are clipped.
+        config: How many devices share the batch, in how many parts each takes it, and whether gradients are clipped.
 
     Returns:
         The state after it; each device's mean loss over its part of the batch, before it: float32 [devices]; and the
@@ -123,14 +126,22 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     """
     dropout = jax.random.fold_in(jax.random.key(state.seed), state.step)
 
-    def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
-        variables = {"params": params, "batch_stats": state.batch_stats}
-        logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": dropout})
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-        return losses.mean(), (losses, updated)
+    def gradients_of(batch_stats: Any, batch: Batch, number: int | Array) -> tuple[Any, Array, Any]:
+        x, y = batch
+        key = dropout if config.accumulate == 1 else jax.random.fold_in(dropout, number)
 
-    gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
-    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
+        def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
+            variables = {"params": params, "batch_stats": batch_stats}
+            logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+            return losses.mean(), (losses, updated)
+
+        gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
+        return gradients, losses, updated.get("batch_stats", {})
+
+    parts = config.accumulate, config.devices
+    gradients, losses, batch_stats = accumulate(gradients_of, state.batch_stats, (x, y), *parts)
+    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=batch_stats)
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     return state, losses.reshape(config.devices, -1).mean(axis=1), norm
 

@@ -8,7 +8,9 @@ process, and the mesh has the devices of all. Replaces
 
     KERAS_BACKEND=jax python train.py
 
-BatchNorm normalizes with the statistics of the whole global batch, as it does with `jax-sharding`.
+With `accumulate` a step takes its batch in parts, one after the other, each split over the devices.
+
+BatchNorm normalizes with the statistics of the whole global batch, or part, as it does with `jax-sharding`.
 
 Source: https://keras.io/guides/distributed_training_with_jax/
 """
@@ -26,6 +28,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from trainers.config.plan import Plan
+from trainers.frameworks.jax.accumulate import accumulate
 from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -124,7 +127,7 @@ class Training:
 
     def __init__(self, plan: Plan) -> None:
         config = plan.config
-        self.devices, self.clips = config.devices, bool(config.gradient_clip)
+        self.devices, self.parts, self.clips = config.devices, config.accumulate, bool(config.gradient_clip)
         self.model = keras_state.create_model(plan)
         self.optimizer = build_optimizer(config)
         self.optimizer.build(self.model.trainable_variables)
@@ -145,12 +148,19 @@ class Training:
             the gradients' norm, float32 [], if they are clipped.
         """
 
-        def loss_of(trainable: list[Array], non_trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
-            logits, non_trainable = self.model.stateless_call(trainable, non_trainable, x, training=True)
-            losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
-            return losses.mean(), (losses, non_trainable)
+        def gradients_of(non_trainable: list[Array], batch: Batch, number: int | Array) -> tuple[Any, Array, Any]:
+            x, y = batch
 
-        gradients, (losses, non_trainable) = jax.grad(loss_of, has_aux=True)(state.trainable, state.non_trainable)
+            def loss_of(trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
+                logits, updated = self.model.stateless_call(trainable, non_trainable, x, training=True)
+                losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+                return losses.mean(), (losses, updated)
+
+            gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.trainable)
+            return gradients, losses, updated
+
+        parts = self.parts, self.devices
+        gradients, losses, non_trainable = accumulate(gradients_of, state.non_trainable, (x, y), *parts)
         values = list(state.optimizer)
         values[self.rate_index] = rate
         trainable, values = self.optimizer.stateless_apply(values, gradients, state.trainable)

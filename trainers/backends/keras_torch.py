@@ -6,10 +6,12 @@ by all-reduce while the backward pass still runs. NCCL between GPUs, gloo betwee
 
     KERAS_BACKEND=torch torchrun --nproc-per-node=N train.py
 
-BatchNorm normalizes with the statistics of the rank's own slice; its running statistics are averaged over the ranks
-before each evaluation. Images are channels last, Keras' default, which on CPUs costs little: `net` takes 1.5 times as
-long as channels first, `convnet` 0.93 times. Keras gives each convolution images and weights in channels-last memory,
-as the tensor cores of GPUs prefer them, by two copies.
+With `accumulate` a rank takes its slice in parts, one after the other, and exchanges the sum of their gradients.
+
+BatchNorm normalizes with the statistics of the rank's own slice, or part of it; its running statistics are averaged
+over the ranks before each evaluation. Images are channels last, Keras' default, which on CPUs costs little: `net` takes
+1.5 times as long as channels first, `convnet` 0.93 times. Keras gives each convolution images and weights in
+channels-last memory, as the tensor cores of GPUs prefer them, by two copies.
 
 Source: https://keras.io/guides/distributed_training_with_torch/
 """
@@ -30,6 +32,7 @@ from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.torch.ranks import (
     TrainingSet,
     average_statistics,
+    backward,
     build_optimizer,
     connect,
     distribute,
@@ -109,11 +112,13 @@ class Replica:
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
-        loss = F.cross_entropy(self.ddp(x), y)
         self.optimizer.zero_grad()
-        loss.backward()
+        loss = backward(self.loss, x, y, self.config.accumulate, self.ddp)
         norm = update(self.config, self.model, self.optimizer, rate)
-        return loss.detach(), norm
+        return loss, norm
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(self.ddp(x), y)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device)

@@ -5,8 +5,10 @@ pass still runs, so all replicas make the same update. NCCL between GPUs, gloo b
 
     torchrun --nproc-per-node=N train.py
 
-BatchNorm normalizes with the statistics of the rank's own slice, or with `sync_batch_norm` with those of the global
-batch. Its running statistics are averaged over the ranks before each evaluation, in place of DDP's broadcast from
+With `accumulate` a rank takes its slice in parts, one after the other, and exchanges the sum of their gradients.
+
+BatchNorm normalizes with the statistics of the rank's own slice, or part of it, or with `sync_batch_norm` with those of
+all ranks. Its running statistics are averaged over the ranks before each evaluation, in place of DDP's broadcast from
 rank 0 at every step: training does not read them.
 
 Source: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
@@ -28,6 +30,7 @@ from trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,
     average_statistics,
+    backward,
     build_model,
     build_optimizer,
     connect,
@@ -88,7 +91,7 @@ class Replica:
     def train(self) -> None:
         plan, config, report = self.plan, self.config, self.report
         if config.compile:
-            x, y = self.training_set.first(plan.local_batch_size)
+            x, y = self.training_set.first(plan.local_batch_size // config.accumulate)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
         in_flight, waited = steps_in_flight(self.device), SyncWait(self.ddp, self.device, report)
         for work in training(plan, report, self.checkpoints, place=self.place, **in_flight):
@@ -116,10 +119,9 @@ class Replica:
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
-        loss = self.loss(x, y)
-        loss.backward()
+        loss = backward(self.loss, x, y, self.config.accumulate, self.ddp)
         norm = update(self.config, self.model, self.optimizer, rate)
-        return loss.detach(), norm
+        return loss, norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:

@@ -8,6 +8,8 @@ the outputs are gathered on the first GPU, where the gradients of all copies com
 PyTorch recommends DistributedDataParallel in its place: `torch-ddp`. On the CPU there is one device to split over, and
 DataParallel only calls the model.
 
+With `accumulate` each batch is taken in parts, one after the other, and the sum of their gradients makes the update.
+
 BatchNorm normalizes with the statistics of each GPU's own part. The running statistics are those of the first GPU's:
 the other copies are discarded after the step.
 
@@ -81,7 +83,7 @@ class Trainer:
 
     def train(self) -> None:
         if self.config.compile:
-            x, y = self.training_set.first(self.config.global_batch_size)
+            x, y = self.training_set.first(self.config.global_batch_size // self.config.accumulate)
             compile_ahead(self.report, self.model, self.device, lambda: self.losses(x, y).mean())
         in_flight = steps_in_flight(self.device)
         for work in training(self.plan, self.report, self.checkpoints, place=self.training_set.place, **in_flight):
@@ -101,10 +103,13 @@ class Trainer:
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns each device's mean loss before the update, float32 [devices], and the norm of clipped gradients."""
         self.optimizer.zero_grad()
-        losses = self.losses(x, y)
-        losses.mean().backward()
-        norm = update(self.config, self.model, self.optimizer, rate)
-        return mean_per_device(losses.detach(), len(self.devices)), norm
+        parts, devices = self.config.accumulate, len(self.devices)
+        means = torch.zeros(devices, device=self.device)
+        for part in zip(split(x, devices, parts), split(y, devices, parts), strict=True):
+            losses = self.losses(*part)
+            (losses.mean() / parts).backward()
+            means += mean_per_device(losses.detach(), devices) / parts
+        return means, update(self.config, self.model, self.optimizer, rate)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each example of a batch, on the first device."""
@@ -151,6 +156,13 @@ class Trainer:
         # The outputs are gathered before they meet the labels.
         report_array(self.report, "labels", y, 0, mesh)
         report_largest(self.report, self.model, self.optimizer, 0, mesh)
+
+
+def split(batch: Tensor, devices: int, parts: int) -> list[Tensor]:
+    """A batch in equal parts, each with as many of every device's examples; DataParallel gives each device its own."""
+    if parts == 1:
+        return [batch]
+    return [part.flatten(0, 1) for part in batch.unflatten(0, (devices, parts, -1)).unbind(1)]
 
 
 def mean_per_device(losses: Tensor, devices: int) -> Tensor:

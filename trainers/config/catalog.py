@@ -237,7 +237,7 @@ BACKENDS = {
             extras=("torch",),
             engine="torch",
             process_per_device=True,
-            keys=("sync_batch_norm", "compile"),
+            keys=("accumulate", "sync_batch_norm", "compile"),
             autocasts=True,
         ),
         Backend(
@@ -250,7 +250,7 @@ BACKENDS = {
             process_per_device=False,
             max_cpu_devices=1,
             max_nodes=1,
-            keys=("compile",),
+            keys=("accumulate", "compile"),
             autocasts=True,
             # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
             max_compiled_devices=1,
@@ -263,6 +263,7 @@ BACKENDS = {
             extras=("jax",),
             engine="jax",
             process_per_device=False,
+            keys=("accumulate",),
             takes_listener=False,
         ),
         Backend(
@@ -273,6 +274,7 @@ BACKENDS = {
             extras=("jax",),
             engine="jax",
             process_per_device=False,
+            keys=("accumulate",),
             takes_listener=False,
         ),
         Backend(
@@ -283,6 +285,7 @@ BACKENDS = {
             extras=("keras", "jax"),
             engine="jax",
             process_per_device=False,
+            keys=("accumulate",),
             takes_listener=False,
             keras_backend="jax",
         ),
@@ -294,6 +297,7 @@ BACKENDS = {
             extras=("keras", "torch"),
             engine="torch",
             process_per_device=True,
+            keys=("accumulate",),
             keras_backend="torch",
         ),
         Backend(

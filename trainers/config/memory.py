@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, model_size
@@ -84,7 +84,7 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
     weights = FLOAT32_BYTES * size.parameters
     # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision == "bfloat16" else FLOAT32_BYTES
-    examples = -(-config.global_batch_size // max(1, config.devices))
+    examples = -(-config.global_batch_size // (max(1, config.devices) * config.accumulate))
     return MemoryEstimate(
         parameters=weights,
         gradients=weights,
@@ -203,6 +203,18 @@ def _held_by(gpu: Gpu) -> str:
     known = [one for one in gpu.processes if one.pid is not None]
     named = [" ".join(filter(None, (one.user, one.name, f"(pid {one.pid})"))) for one in known]
     return f", used by {', '.join(named)}" if named else ", used by processes outside this container"
+
+
+def parts_that_fit(config: RunConfig, machine: Machine, estimate: MemoryEstimate) -> int | None:
+    """The least `accumulate` above its own with which a placed configuration that does not fit would; None if none."""
+    if "accumulate" not in BACKENDS[config.backend].keys:
+        return None
+    local = config.global_batch_size // max(1, config.devices)
+    activations = estimate.activations * config.accumulate
+    for parts in range(config.accumulate + 1, local + 1):
+        if local % parts == 0 and not shortages(config, machine, replace(estimate, activations=activations // parts)):
+            return parts
+    return None
 
 
 def on_host(config: RunConfig, estimate: MemoryEstimate) -> int:

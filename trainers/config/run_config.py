@@ -207,6 +207,20 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 48
 
+    accumulate: Annotated[
+        int,
+        Option(
+            "Devices",
+            "Accumulate",
+            "parts of a device's batch, in turn",
+            minimum=1,
+            maximum=1 << 20,
+            only=("backend", backends_with("accumulate")),
+            similar=("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum_steps", "grad_accum"),
+            is_rare=True,
+        ),
+    ] = 1
+
     optimizer: Annotated[
         str,
         Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS), aliases=("optim", "opt")),
@@ -495,6 +509,13 @@ def _check_training(config: RunConfig) -> list[Problem]:
                 also=("devices",),
             )
         )
+    local = config.global_batch_size // max(1, config.devices)
+    if config.accumulate > 1 and "accumulate" not in BACKENDS[config.backend].keys:
+        message = f"{config.backend} takes a batch as a whole: use 1, or another backend."
+        problems.append(Problem("accumulate", message, also=("backend",)))
+    elif not problems and config.devices and local % config.accumulate:
+        message = f"{local} examples of each device make no {config.accumulate} equal parts: use a divisor of {local}."
+        problems.append(Problem("accumulate", message, also=("global_batch_size", "devices")))
     return problems
 
 

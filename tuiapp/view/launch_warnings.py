@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainers.config.gpu_choice import is_idle
 from trainers.config.machine import Gpu, Machine
-from trainers.config.memory import MemoryEstimate, data_copies, shortages
+from trainers.config.memory import MemoryEstimate, data_copies, parts_that_fit, shortages
 from trainers.config.run_config import RunConfig
 from trainers.state.text import format_bytes, join_words, sanitize
 
@@ -23,7 +23,9 @@ def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate
             else "for all ranks"
         )
         wanted = f"about {format_bytes(least.wanted_bytes)} {whose}"
-        return f"{wanted}, but {format_bytes(least.free_bytes)} free on {least.where}: it may not fit"
+        parts = parts_that_fit(placed, machine, estimate)
+        remedy = f"; with accumulate = {parts} it should" if parts else ""
+        return f"{wanted}, but {format_bytes(least.free_bytes)} free on {least.where}: it may not fit{remedy}"
     data, free = estimate.data * data_copies(placed), machine.memory_available_bytes
     if free is not None and data > LARGE_PART * free:
         return f"the data take {format_bytes(data)} of {format_bytes(free)} free on this machine: it may not fit"

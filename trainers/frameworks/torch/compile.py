@@ -20,12 +20,13 @@ def uses_cuda_graphs(config: RunConfig) -> bool:
     """Whether the compiled passes are replayed as CUDA graphs: one launch in place of hundreds.
 
     That is what a small model's step waits for. A replay overwrites what the one before gave: of ours nothing outlives
-    its step, as the loss is computed outside of the model, and gradients are dropped before the next forward pass. Of a
-    user's own model nobody knows that. Graphs with collectives in them, as those of SyncBatchNorm, and their replay
-    beside the all-reduce of several GPUs, are not used.
+    its step, as the loss is computed outside of the model, and gradients are dropped before the next forward pass,
+    unless they are accumulated. Of a user's own model nobody knows that. Graphs with collectives in them, as those of
+    SyncBatchNorm, and their replay beside the all-reduce of several GPUs, are not used.
     """
     own = config.model.startswith(PY)
-    return config.platform == "cuda" and config.devices == 1 and not config.sync_batch_norm and not own
+    alone = config.devices == 1 and config.accumulate == 1 and not config.sync_batch_norm
+    return config.platform == "cuda" and alone and not own
 
 
 def compile_model(model: nn.Module, *, cuda_graphs: bool) -> nn.Module:

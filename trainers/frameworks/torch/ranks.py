@@ -185,6 +185,26 @@ def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer
     return norm
 
 
+def backward(
+    loss_of: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, parts: int, ddp: DistributedDataParallel
+) -> Tensor:
+    """Adds the gradients of a rank's batch, taken in equal `parts` one after the other, to those of its parameters.
+
+    `loss_of` gives the mean loss of images and labels. The ranks exchange gradients once, with the last part. Returns
+    the batch's mean loss, float32 [] on the device.
+    """
+    total = None
+    for number, part in enumerate(zip(x.chunk(parts), y.chunk(parts), strict=True), start=1):
+        with ddp.no_sync() if number < parts else nullcontext():
+            loss = loss_of(*part)
+            if parts > 1:
+                loss = loss / parts
+            loss.backward()
+        total = loss.detach() if total is None else total + loss.detach()
+    assert total is not None
+    return total
+
+
 def memory_format(config: RunConfig, device: torch.device) -> torch.memory_format:
     """Memory format of images and convolution weights: channels last where it is faster.
 
