@@ -121,7 +121,7 @@ def test_the_estimate_counts_what_jax_takes_beside_its_pool(nvml: FakeNvml) -> N
     config = place(large, inspect_machine())
     assert not shortages(config, inspect_machine(), estimate)
     nvml.say(several(1, memory_used=80 * GIB - estimate.total - GIB + 1))
-    assert "it may not fit" in memory_warning(config, inspect_machine(), estimate)
+    assert "free on GPU 0: try accumulate = 2" in memory_warning(config, inspect_machine(), estimate)
     torch = msgspec.structs.replace(config, backend="torch-ddp")
     assert not shortages(torch, inspect_machine(), estimate)
 

@@ -24,8 +24,8 @@ def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate
         )
         wanted = f"about {format_bytes(least.wanted_bytes)} {whose}"
         parts = parts_that_fit(placed, machine, estimate)
-        remedy = f"; with accumulate = {parts} it should" if parts else ""
-        return f"{wanted}, but {format_bytes(least.free_bytes)} free on {least.where}: it may not fit{remedy}"
+        advice = f"try accumulate = {parts}" if parts else "it may not fit"
+        return f"{wanted}, but {format_bytes(least.free_bytes)} free on {least.where}: {advice}"
     data, free = estimate.data * data_copies(placed), machine.memory_available_bytes
     if free is not None and data > LARGE_PART * free:
         return f"the data take {format_bytes(data)} of {format_bytes(free)} free on this machine: it may not fit"
