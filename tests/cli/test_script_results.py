@@ -57,11 +57,20 @@ def summed(events: list[AnyEvent]) -> Summary:
         (["val/loss", "test/accuracy"], "", ("test", "", "test/accuracy")),
         (["val_loss", "train_loss", "val_acc", "val_time"], "train_loss", ("val", "val_loss", "val_acc")),
         (["closs", "my_val_loss"], "", ("", "", "")),
+        (["Loss/train", "Loss/val", "Accuracy/val"], "Loss/train", ("val", "Loss/val", "Accuracy/val")),
+        (["loss/eval", "loss/train"], "loss/train", ("eval", "loss/eval", "")),
     ],
 )
 def test_the_rule(names: list[str], loss: str, evaluation: tuple[str, str, str]) -> None:
     assert (loss_of(names), evaluation_of(names)) == (loss, evaluation)
     assert held_out_of(loss, names) == evaluation[1]
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated"), [("train_f1", "val_f1"), ("f1", "eval_f1"), ("mAP/train", "mAP/test"), ("val_", "")]
+)
+def test_any_metric_has_its_evaluation_of_the_same_spelling(trained: str, evaluated: str) -> None:
+    assert held_out_of(trained, ["other/val", "val_other", trained, evaluated]) == evaluated
 
 
 @pytest.mark.parametrize(("reported", "shown"), [(0.975, "97.5 %"), (97.5, "97.5 %"), (1.0, "100.0 %")])

@@ -1,12 +1,13 @@
 """The metrics that every view knows by name, and how a batch of values is interpreted.
 
-Any other name is charted, compared and exported all the same. Names are grouped by slashes: `test/accuracy` is in
-`test`.
+Any other name is charted, compared and exported all the same. What it is measured on is its group, in any of the
+spellings in use: `val/f1`, `val_f1` and `F1/val` are in `val`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from operator import mul
 
 LOSS = "loss"
@@ -37,8 +38,9 @@ TEST_SECONDS = "test/seconds"
 
 HELD_OUT = ("test", "val", "valid", "validation", "eval")
 """Groups of metrics measured now and then, on data not trained on; the first that there is is the evaluation."""
-ACCURACIES = ("accuracy", "acc")
-"""What an accuracy is called in a group."""
+LOSSES = (LOSS, LOSS.capitalize())
+ACCURACIES = ("accuracy", "acc", "Accuracy")
+"""What a loss and an accuracy are called in a group."""
 
 MAX_STEP = 2**53
 """The largest that a float counts exactly: a larger step is damage."""
@@ -50,13 +52,17 @@ MAX_COUNT = 2**31
 """Of the steps that share an entry."""
 
 
-_UNDERSCORED = {f"{group}_{last}": (group, last) for group in ("train", *HELD_OUT) for last in (LOSS, *ACCURACIES)}
+_MEASURED_ON = ("train", *HELD_OUT)
 
 
+@lru_cache(16_384)
 def split(name: str) -> tuple[str, str]:
-    """A metric's group, "" for none, and the rest of its name: of `val/loss`, and of `val_loss`, val and loss."""
-    group, slash, rest = name.partition("/")
-    return (group, rest) if slash else _UNDERSCORED.get(name, ("", name))
+    """A metric's group, "" for none, and the rest of its name: of `val/f1`, `val_f1` and `f1/val`, val and f1."""
+    first, slash, rest = name.partition("/")
+    if not slash:
+        first, _, rest = name.partition("_")
+        return (first, rest) if first in _MEASURED_ON and rest else ("", name)
+    return (rest, first) if rest in _MEASURED_ON and first not in _MEASURED_ON else (first, rest)
 
 
 def group_of(name: str) -> str:
@@ -66,10 +72,8 @@ def group_of(name: str) -> str:
 
 def is_loss(name: str) -> bool:
     """Whether a metric may be the loss that is trained on: `loss`, or `…/loss` that is not of held-out data."""
-    if not name.endswith(LOSS):
-        return False
     group, rest = split(name)
-    return rest.rpartition("/")[2] == LOSS and group not in HELD_OUT
+    return rest.rpartition("/")[2] in LOSSES and group not in HELD_OUT
 
 
 def loss_of(names: Collection[str]) -> str:
@@ -77,8 +81,12 @@ def loss_of(names: Collection[str]) -> str:
     return LOSS if LOSS in names else next(filter(is_loss, names), "")
 
 
+def _spellings(group: str, last: str) -> Iterator[str]:
+    yield from (f"{group}/{last}", f"{group}_{last}", f"{last}/{group}")
+
+
 def _held_out(group: str, last: str, names: Collection[str]) -> str:
-    return next((name for name in (f"{group}/{last}", f"{group}_{last}") if name in names), "")
+    return next((name for name in _spellings(group, last) if name in names), "")
 
 
 def held_out_of(name: str, names: Collection[str]) -> str:
@@ -92,7 +100,9 @@ def held_out_of(name: str, names: Collection[str]) -> str:
     return next((one for held_out in HELD_OUT if (one := _held_out(held_out, last, names))), "")
 
 
-_EVALUATED = frozenset(f"{group}{mark}{last}" for group in HELD_OUT for mark in "/_" for last in (LOSS, *ACCURACIES))
+_EVALUATED = frozenset(
+    name for group in HELD_OUT for last in (*LOSSES, *ACCURACIES) for name in _spellings(group, last)
+)
 
 
 def evaluation_of(names: Collection[str]) -> tuple[str, str, str]:
@@ -100,8 +110,9 @@ def evaluation_of(names: Collection[str]) -> tuple[str, str, str]:
     if _EVALUATED.isdisjoint(names):
         return "", "", ""
     for group in HELD_OUT:
-        loss = _held_out(group, LOSS, names)
-        accuracy = next((name for last in ACCURACIES if (name := _held_out(group, last, names))), "")
+        loss, accuracy = (
+            next((name for last in of if (name := _held_out(group, last, names))), "") for of in (LOSSES, ACCURACIES)
+        )
         if loss or accuracy:
             return group, loss, accuracy
     return "", "", ""
