@@ -18,7 +18,7 @@ import numpy.typing as npt
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Predictions, Sharding
+from trainers.contract.events import Held, Predictions, Sharding
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import WORST
 from trainers.rank.reporter import Reporter
@@ -42,6 +42,7 @@ class Recorder:
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
         self.arrays: dict[str, Sharding] = {}
+        self.held: Held | None = None
         self.stop_at = 0
         self.save_at: int | None = None
 
@@ -81,7 +82,10 @@ class Recorder:
     def predictions(self, found: Predictions) -> None:
         self.found.append(found)
 
-    def send(self, event: Sharding) -> None:
+    def send(self, event: Sharding | Held) -> None:
+        if isinstance(event, Held):
+            self.held = event
+            return
         self.arrays[event.array] = msgspec.structs.replace(event, time=0.0, mono=0.0)
 
     def losses(self) -> list[list[float]]:

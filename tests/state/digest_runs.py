@@ -13,6 +13,7 @@ from trainers.contract.events import (
     CheckpointRequested,
     Event,
     FrameworkMemory,
+    Held,
     LogLine,
     Metrics,
     Phase,
@@ -115,6 +116,7 @@ def _between(dice: random.Random, rank: int, step: int, second: float) -> Event:
         lambda: StopRequested(by="command", **at),
         lambda: CheckpointRequested(by="command", **at),
         lambda: RankFailed(rank=rank, exit_code=1, error="no", **at),
+        lambda: Held(rank=rank, device="cpu", held={"parameters": dice.randint(1, 9)}, whole={"parameters": 9}, **at),
         lambda: Sharding(
             array=dice.choice(["batch", "labels"]), shape=[4], dtype=dice.choice(["int64", "float32"]),
             mesh={"batch": 1}, spec=[None], shards=[shard], **at,

@@ -55,6 +55,8 @@ class Backend:
     """Arithmetic it can train with."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables of its ranks; values that the user has set come first."""
+    splits_state: bool = False
+    """Whether parameters, gradients and optimizer state are split over the devices, not on each of them whole."""
     threads_per_device: bool = False
     """Whether its one process has OMP_NUM_THREADS threads for each CPU device, not for all of them together."""
     collectives: str = "nccl"
@@ -239,6 +241,18 @@ BACKENDS = {
             process_per_device=True,
             keys=("accumulate", "sync_batch_norm", "compile"),
             autocasts=True,
+        ),
+        Backend(
+            "torch-fsdp",
+            "trainers.backends.torch_fsdp",
+            "PyTorch FSDP2: one process per device, weights and optimizer state split over them, gathered by block",
+            packages=("torch",),
+            extras=("torch",),
+            engine="torch",
+            process_per_device=True,
+            keys=("sync_batch_norm", "compile"),
+            autocasts=True,
+            splits_state=True,
         ),
         Backend(
             "torch-dp",

@@ -82,6 +82,9 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
     """
     size, data = model_size(config.model, config.dataset), find_dataset(config.dataset)
     weights = FLOAT32_BYTES * size.parameters
+    if BACKENDS[config.backend].splits_state:
+        # What is gathered for as long as a block computes is not counted.
+        weights = -(-weights // max(1, config.devices))
     # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision == "bfloat16" else FLOAT32_BYTES
     examples = -(-config.global_batch_size // (max(1, config.devices) * config.accumulate))

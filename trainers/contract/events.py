@@ -559,6 +559,19 @@ class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
     shards: list[Shard]
 
 
+class Held(Event, frozen=True, kw_only=True, tag="held"):
+    """What a device holds of the training state between steps, where that is split over the devices."""
+
+    rank: int
+    device: str
+    held: dict[str, int]
+    """Kind, "parameters" or "optimizer" → bytes."""
+    whole: dict[str, int]
+    """The same of a replica: bytes of the whole arrays."""
+    exchanged: dict[str, dict[str, int]] = {}
+    """Part of the model → collective, and when in a step → bytes of the whole arrays."""
+
+
 AnyEvent: TypeAlias = (
     RunStarted
     | Node
@@ -567,6 +580,7 @@ AnyEvent: TypeAlias = (
     | RankStarted
     | Metrics
     | Sharding
+    | Held
     | Checkpoint
     | Predictions
     | DeviceSample

@@ -24,6 +24,7 @@ from trainers.contract.events import (
     Checkpoint,
     Event,
     FrameworkMemory,
+    Held,
     Phase,
     PhaseName,
     Predictions,
@@ -190,7 +191,7 @@ class Reporter:
         if self._rank == 0:
             self._backlog.append(found)
 
-    def send(self, event: Sharding | Checkpoint | Alert) -> None:
+    def send(self, event: Sharding | Held | Checkpoint | Alert) -> None:
         self._backlog.append(event)
 
     def vote(self, vote_round: int) -> None:

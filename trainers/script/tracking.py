@@ -225,9 +225,9 @@ class Run:
         """Reports how an array lies on the devices: a JAX array, or a PyTorch DTensor."""
         try:
             if not self.finished:
-                from trainers.script.layouts import layout
+                from trainers.rank.layouts import layout
 
-                self._client.backlog.extend(layout(name, array, self._client.rank))
+                self._client.backlog.append(layout(name, array, self._client.rank))
         except Exception as error:
             self._say_once(f"sharding of {name}: {type(error).__name__}: {error}")
 

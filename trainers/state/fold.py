@@ -122,6 +122,10 @@ def apply(state: RunState, event: object) -> None:
             if name in state.arrays or len(state.arrays) < MAX_ARRAYS:
                 state.arrays.setdefault(name, ArrayState(name)).add(event)
                 state.note_devices()
+        case ev.Held():
+            if _rank(state, event.rank):
+                state.held[event.rank, event.device] = event
+                state.changed.add("sharding")
         case ev.TelemetrySource():
             source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
             if problem and len(state.telemetry_problems) < MAX_SOURCES:
@@ -255,6 +259,7 @@ def _restart(state: RunState, step: int) -> None:
     state.stacks.clear()
     # It may have other devices; its ranks report the array layouts again.
     state.arrays.clear()
+    state.held.clear()
     state.gpus.clear()
     state.telemetry_problems.clear()
 

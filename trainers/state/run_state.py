@@ -100,6 +100,7 @@ class RunState:
     curves: Curves = field(default_factory=Curves)
     predictions: ev.Predictions | None = None  # of the last evaluation
     arrays: dict[str, ArrayState] = field(default_factory=dict)
+    held: dict[Device, ev.Held] = field(default_factory=dict)
     gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
     host: ev.HostSample | None = None  # of the supervisor's machine, node 0
     host_history: HostHistory = field(default_factory=HostHistory)  # of node 0

@@ -39,21 +39,32 @@ class ShardingMap(TextPanel):
         if not self.screen.has_class("-one"):
             return self.brief_lines(state, width, dark=dark)
         lines = self.picture_lines(state, width, dark=dark)
-        devices = state.devices()
-        room = self.size.height - len(devices) - 2
+        held = self.held_lines(state, width, dark=dark)
+        devices = [] if held else state.devices()
+        room = self.size.height - len(held) - len(devices) - 2
         # Where they have room.
         if 0 < len(lines) <= room:
             taller = (self.picture_lines(state, width, dark=dark, height=height) for height in HEIGHTS)
             lines = next((drawn for drawn in taller if len(drawn) <= room), lines)
-            totals = _totals(state, devices, width)
+            totals = _totals(state, devices, width) if devices else []
             lines += [Content(""), *(styled(one, dark=dark) for one in totals)]
-        return lines
+        return [*held, *lines]
+
+    @staticmethod
+    def held_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
+        """Returns what devices hold of a training state that is split, and what a step exchanges of it; with a gap."""
+        if not state.held:
+            return []
+        each = [styled(one, dark=dark) for one in _held_by_each(state, width)]
+        lines = [Content(join_words(_held_words(state))), *each, *_exchanges(state), Content("")]
+        return [one.truncate(width, ellipsis=True) for one in lines]
 
     @staticmethod
     def brief_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
         """Returns what is split and what is replicated in a line each, and the pictures of what is sharded."""
         arrays = list(state.arrays.values())
         lines = [Content(fit(_split_words(array), width)) for array in arrays if array.name in INPUTS[:1]]
+        lines += [Content(fit(words, width)) for words in _held_words(state)]
         sharded: set[str] = set()
         held: dict[str, dict[str, ArrayState]] = {}
         for array in arrays:
@@ -116,9 +127,39 @@ def _split_words(array: ArrayState) -> str:
     return f"{array.name} {sum(sizes)} = {len(sizes)} × {each}{copies}"
 
 
+def _held_words(state: RunState) -> list[str]:
+    """Returns what a device holds of the training state that is split, and what a replica would take."""
+    if not state.held:
+        return []
+    sums = sorted(sum(one.held.values()) for one in state.held.values())
+    of_all = next(iter(state.held.values()))
+    kinds = " and ".join(sanitize(kind, 20) for kind in of_all.held)
+    return [
+        f"{kinds} {format_bytes(sums[-1])} a device",
+        f"replicated it would be {format_bytes(sum(of_all.whole.values()))}",
+    ]
+
+
+def _exchanges(state: RunState) -> list[Content]:
+    """Returns a line for each part of the model: what of it a step gathers and reduces, when, and how many bytes."""
+    found = next((one.exchanged for one in state.held.values() if one.exchanged), {})
+    if not found:
+        return []
+    names = {part: sanitize(part, 30) for part in found}
+    widest = max(map(cell_len, names.values()))
+    lines = [Content(""), Content.styled("what a step exchanges", "bold")]
+    for part, calls in found.items():
+        sizes: dict[str, list[str]] = {}
+        for call, count in calls.items():
+            collective, _, when = sanitize(call, 60).partition(" ")
+            sizes.setdefault(f"{collective} {format_bytes(count)}", []).append(when)
+        told = [f"{call} {' and '.join(when).replace('and before', 'and')}" for call, when in sizes.items()]
+        lines.append(Content.assemble(f" {names[part]:{widest}}  ", (join_words(told), MUTED)))
+    return lines
+
+
 def _totals(state: RunState, devices: list[Device], width: int) -> list[Line]:
     """Returns a line per device: the bytes that it holds of these arrays, and what they are."""
-    lines = [line(Span("what each device holds of these arrays", "bold"))]
     sums: list[dict[str, int]] = []
     for device in devices:
         held: dict[str, int] = {}
@@ -127,6 +168,22 @@ def _totals(state: RunState, devices: list[Device], width: int) -> list[Line]:
             held[kind] = held.get(kind, 0) + sum(shard.bytes for shard in array.shards.get(device, ()))
         sums.append(held)
     most = max((sum(held.values()) for held in sums), default=0)
+    lines = _bars(state, devices, sums, most, width)
+    return [line(Span("what each device holds of these arrays", "bold")), *lines]
+
+
+def _held_by_each(state: RunState, width: int) -> list[Line]:
+    """Returns a line per device: what it holds of the training state that is split, of what a replica would take."""
+    if not 0 < len(state.held) <= MOST_LETTERS:
+        return []
+    devices = sorted(state.held)
+    sums = [state.held[device].held for device in devices]
+    return _bars(state, devices, sums, sum(state.held[devices[0]].whole.values()), width)
+
+
+def _bars(state: RunState, devices: list[Device], sums: list[dict[str, int]], most: int, width: int) -> list[Line]:
+    """Returns a line per device: the bytes that it holds by kind, in a bar up to `most`."""
+    lines: list[Line] = []
     notes = [_held(held) for held in sums]
     room = max(1, width - DEVICE_CELLS - max(map(len, notes), default=0) - 2)
     for place, ((rank, name), held, note) in enumerate(zip(devices, sums, notes, strict=True)):

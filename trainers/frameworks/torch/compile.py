@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
 from trainers.rank.reporter import Reporter
+
+Called = TypeVar("Called", bound=Callable[..., Any])
 
 CALLS_AHEAD = 3
 """With CUDA graphs the first call compiles and warms up, the second records, and from the third on it is replayed."""
@@ -29,14 +31,14 @@ def uses_cuda_graphs(config: RunConfig) -> bool:
     return config.platform == "cuda" and alone and not own
 
 
-def compile_model(model: nn.Module, *, cuda_graphs: bool) -> nn.Module:
-    """The same model, compiled on its first call; its parameters and buffers stay those of the original."""
+def compile_model(model: Called, *, cuda_graphs: bool) -> Called:
+    """The same model, or function, compiled on its first call; parameters and buffers stay those of the original."""
     # Dropout draws as it does uncompiled. Options exclude mode="reduce-overhead", which sets just the second one.
     options: dict[str, str | int | bool | Callable[..., Any]] = {
         "fallback_random": True,
         "triton.cudagraphs": cuda_graphs,
     }
-    return cast(nn.Module, torch.compile(model, dynamic=False, options=options))
+    return cast(Called, torch.compile(model, dynamic=False, options=options))
 
 
 def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss: Callable[[], Tensor]) -> None:

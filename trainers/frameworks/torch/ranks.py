@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers.config.environment import hang_limit_s
@@ -25,6 +26,7 @@ from trainers.frameworks.torch import models as torch_models
 from trainers.frameworks.torch.collectives import collectives
 from trainers.frameworks.torch.copies import Copies, Filled
 from trainers.rank.evaluation import WORST, Sums, columns
+from trainers.rank.layouts import layout
 from trainers.rank.reporter import Reporter
 from trainers.run.watchdog import PHASE_LIMITS_S
 from trainers.sources import datasets
@@ -152,14 +154,15 @@ def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimize
     """The optimizer, with PyTorch's conventions.
 
     Fused: one pass over parameter, gradient and state instead of one per operation, with the same result up to
-    rounding. Adadelta has no fused implementation.
+    rounding. Adadelta has no fused implementation, and SGD none for DTensors.
     """
-    parameters = model.parameters()
+    parameters = list(model.parameters())
     rate, decay = config.learning_rate, config.weight_decay
     match config.optimizer:
         case "sgd":
             momentum, nesterov = config.momentum, config.nesterov
-            return torch.optim.SGD(parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True)
+            fused = not any(isinstance(one, DTensor) for one in parameters)
+            return torch.optim.SGD(parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=fused)
         case "adam":
             return torch.optim.Adam(parameters, rate, weight_decay=decay, fused=True)
         case "adamw":
@@ -401,8 +404,12 @@ def report_array(
     """Reports this rank's part of an array, on a mesh of axis → ranks along it.
 
     For an array of a global batch, `split` has this rank's example numbers, int64 [local batch], and all, int64 [global
-    batch]: the positions of the former give the rank's part. None: the array is whole here.
+    batch]: the positions of the former give the rank's part. None: the array is whole here, or a DTensor, which knows
+    its mesh.
     """
+    if isinstance(local, DTensor):
+        report.send(layout(name, local, rank))
+        return
     whole = [(0, size) for size in local.shape]
     spec: list[str | None] = [None] * local.dim()
     blocks, shape = [whole], list(local.shape)

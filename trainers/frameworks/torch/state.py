@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from trainers.rank.checkpoints import Saved
 
@@ -51,7 +52,10 @@ def restore(
         if device.type == "cuda" and "random_cuda" in mine:
             torch.cuda.set_rng_state(torch.from_numpy(mine.pop("random_cuda")), device)
         arrays = {**arrays, **{name: array for name, array in mine.items() if name in arrays}}
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    present = model.state_dict()
+    model.load_state_dict(
+        {name: _split_as(present.get(name), torch.from_numpy(array)) for name, array in arrays.items()}
+    )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     entries: dict[int, dict[str, Tensor]] = {}
     for name, array in saved.state.items():
@@ -59,7 +63,8 @@ def restore(
             _, index, key = name.split(".", 2)
             value, parameter = torch.from_numpy(array), parameters[int(index)]
             # A fused optimizer walks parameter and state in memory order: the same order in both.
-            like = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
+            same = value.shape == parameter.shape
+            like = torch.empty_like(parameter).copy_(_split_as(parameter, value)) if same else value
             entries.setdefault(int(index), {})[key] = like
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
 
@@ -74,6 +79,19 @@ def _gather(tensor: Tensor, device: torch.device) -> npt.NDArray[Any]:
     return _to_numpy(torch.stack(gathered))
 
 
+def _split_as(like: Tensor | None, value: Tensor) -> Tensor:
+    """This rank's part of a value that all ranks have whole, where `like` is split over them."""
+    if not isinstance(like, DTensor):
+        return value
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+
+
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    """A copy on the host, its last axis the densest whatever the tensor's memory format."""
+    """A copy on the host, its last axis the densest whatever the tensor's memory format.
+
+    One that is split over the ranks is put together from all, for rank 0, which alone writes.
+    """
+    if isinstance(tensor, DTensor):
+        whole = tensor.full_tensor()
+        tensor = tensor.to_local() if dist.get_rank() else whole
     return np.array(tensor.detach().cpu().numpy(), order="C")

@@ -1,4 +1,4 @@
-"""How arrays of a user's own script lie on the devices: JAX arrays, PyTorch DTensors and tensors."""
+"""How arrays lie on the devices: JAX arrays, PyTorch DTensors and tensors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from trainers.contract.events import Shard, Sharding
 
 
-def layout(name: str, array: Any, rank: int) -> list[Sharding]:
+def layout(name: str, array: Any, rank: int) -> Sharding:
     """Returns the event that describes an array; raises TypeError if it is neither JAX's nor PyTorch's."""
     if (jax := sys.modules.get("jax")) and isinstance(array, jax.Array):
-        return [_of_jax(name, array, rank)]
+        return _of_jax(name, array, rank)
     if (torch := sys.modules.get("torch")) and isinstance(array, torch.Tensor):
-        return [_of_torch(name, array, rank)]
+        return _of_torch(name, array, rank)
     raise TypeError(f"{type(array).__name__} is neither a JAX array nor a PyTorch tensor")
 
 
