@@ -112,7 +112,8 @@ def test_what_has_no_effect_is_refused_where_somebody_asks_for_it(tuiapp: Comman
 
     words = "sync_batch_norm: true would have no effect with model mlp: it applies only to net or convnet or resnet18."
     check_refused(refused("model=mlp", "sync_batch_norm=true"), runs_dir, words)
-    words = "compile: true would have no effect with backend jax-sharding: it applies only to torch-ddp or torch-fsdp or torch-dp."
+    backends = "torch-ddp or torch-fsdp or torch-dp"
+    words = f"compile: true would have no effect with backend jax-sharding: it applies only to {backends}."
     check_refused(refused("backend=jax-sharding", "compile=true"), runs_dir, words)
 
 
