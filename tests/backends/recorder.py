@@ -42,7 +42,6 @@ class Recorder:
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
         self.arrays: dict[str, Sharding] = {}
-        self.held: Held | None = None
         self.stop_at = 0
         self.save_at: int | None = None
 
@@ -83,10 +82,8 @@ class Recorder:
         self.found.append(found)
 
     def send(self, event: Sharding | Held) -> None:
-        if isinstance(event, Held):
-            self.held = event
-            return
-        self.arrays[event.array] = msgspec.structs.replace(event, time=0.0, mono=0.0)
+        if not isinstance(event, Held):
+            self.arrays[event.array] = msgspec.structs.replace(event, time=0.0, mono=0.0)
 
     def losses(self) -> list[list[float]]:
         """Step by step, each device's."""

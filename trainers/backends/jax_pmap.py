@@ -52,7 +52,7 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
-from trainers.frameworks.jax.state import TrainState, create, restore, snapshot
+from trainers.frameworks.jax.state import TrainState, create, gradients_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.loop import Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
@@ -136,20 +136,8 @@ def make_step(
     # Dropout draws differently at every step and on every device.
     dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), state.step), lax.axis_index("batch"))
 
-    def gradients_of(batch_stats: Any, batch: Batch, number: int | Array) -> tuple[Any, Array, Any]:
-        x, y = batch
-        key = dropout if config.accumulate == 1 else jax.random.fold_in(dropout, number)
-
-        def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
-            variables = {"params": params, "batch_stats": batch_stats}
-            logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
-            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-            return losses.mean(), (losses, updated)
-
-        gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
-        return gradients, losses, updated.get("batch_stats", {})
-
-    gradients, losses, batch_stats = accumulate(gradients_of, state.batch_stats, (x, y), config.accumulate)
+    parts = config.accumulate
+    gradients, losses, batch_stats = accumulate(gradients_of(state, dropout, parts), state.batch_stats, (x, y), parts)
     gradients = lax.pmean(gradients, "batch")
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     state = state.with_rate(of_step(rates, state.step))

@@ -17,7 +17,7 @@ Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automati
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -44,7 +44,7 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
-from trainers.frameworks.jax.state import TrainState, create, restore, snapshot
+from trainers.frameworks.jax.state import TrainState, create, gradients_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.loop import Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
@@ -126,21 +126,9 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     """
     dropout = jax.random.fold_in(jax.random.key(state.seed), state.step)
 
-    def gradients_of(batch_stats: Any, batch: Batch, number: int | Array) -> tuple[Any, Array, Any]:
-        x, y = batch
-        key = dropout if config.accumulate == 1 else jax.random.fold_in(dropout, number)
-
-        def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
-            variables = {"params": params, "batch_stats": batch_stats}
-            logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
-            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-            return losses.mean(), (losses, updated)
-
-        gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
-        return gradients, losses, updated.get("batch_stats", {})
-
+    of_part = gradients_of(state, dropout, config.accumulate)
     parts = config.accumulate, config.devices
-    gradients, losses, batch_stats = accumulate(gradients_of, state.batch_stats, (x, y), *parts)
+    gradients, losses, batch_stats = accumulate(of_part, state.batch_stats, (x, y), *parts)
     state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=batch_stats)
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     return state, losses.reshape(config.devices, -1).mean(axis=1), norm

@@ -30,17 +30,16 @@ from torch import Tensor, nn
 from trainers.config.plan import Plan
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.torch.ranks import (
-    TrainingSet,
     average_statistics,
     backward,
     build_optimizer,
     connect,
     distribute,
     evaluate,
+    open_data,
     pick_device,
     report_sharding,
     steps_in_flight,
-    to_device,
     update,
 )
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
@@ -66,12 +65,7 @@ class Replica:
         config = plan.config
         self.plan, self.config, self.rank, self.device = plan, config, rank, device
         self.report, self.checkpoints = report, checkpoints
-        arrays = datasets.open_planned(plan)
-        # What fits lives on the device whole: a step then indexes, and copies nothing from the host.
-        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, device)
-        # Rank r of N has test examples r, r + N, r + 2N …
-        part = slice(rank, None, config.devices)
-        self.x_test, self.y_test = to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device)
+        self.training_set, self.x_test, self.y_test = open_data(plan, rank, device)
         # Made on the device: Keras takes the current one.
         self.keras_model = keras_state.create_model(plan)
         self.model = KerasModule(self.keras_model)

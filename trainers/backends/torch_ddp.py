@@ -27,7 +27,6 @@ from torch import Tensor
 from trainers.config.plan import Plan
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.ranks import (
-    TrainingSet,
     autocast,
     average_statistics,
     backward,
@@ -37,10 +36,10 @@ from trainers.frameworks.torch.ranks import (
     distribute,
     evaluate,
     memory_format,
+    open_data,
     pick_device,
     report_sharding,
     steps_in_flight,
-    to_device,
     update,
 )
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
@@ -67,13 +66,7 @@ class Replica:
         config = plan.config
         self.plan, self.config, self.rank, self.device = plan, config, rank, device
         self.report, self.checkpoints = report, checkpoints
-        arrays = datasets.open_planned(plan)
-        # What fits lives on the device whole: a step then indexes, and copies nothing from the host.
-        layout = memory_format(config, device)
-        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, device, layout)
-        # Rank r of N has test examples r, r + N, r + 2N …
-        part = slice(rank, None, config.devices)
-        self.x_test, self.y_test = to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device, layout)
+        self.training_set, self.x_test, self.y_test = open_data(plan, rank, device, memory_format(config, device))
         self.model = build_model(plan, device)
         if config.sync_batch_norm:
             self.model = synchronize(self.model, device)

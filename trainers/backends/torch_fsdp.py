@@ -36,19 +36,18 @@ from trainers.contract.events import Held
 from trainers.frameworks.torch.compile import compile_ahead, compile_model
 from trainers.frameworks.torch.ranks import (
     EVAL_BATCH,
-    TrainingSet,
     autocast,
     average_statistics,
     build_model,
     build_optimizer,
     connect,
     memory_format,
+    open_data,
     pick_device,
     report_array,
     report_sharding,
     steps_in_flight,
     sum_up,
-    to_device,
     update,
 )
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
@@ -78,16 +77,10 @@ class Part:
         config = plan.config
         self.plan, self.config, self.rank, self.device = plan, config, rank, device
         self.report, self.checkpoints = report, checkpoints
-        arrays = datasets.open_planned(plan)
-        # What fits lives on the device whole: a step then indexes, and copies nothing from the host.
-        layout = memory_format(config, device)
-        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, device, layout)
-        # Rank r of N has test examples r, r + N, r + 2N …
-        part = slice(rank, None, config.devices)
-        self.x_test, self.y_test = to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device, layout)
+        self.training_set, self.x_test, self.y_test = open_data(plan, rank, device, memory_format(config, device))
         # All ranks make as many forward passes, in each of which they gather weights from each other.
-        rows = [len(range(one, len(arrays.y_test), config.devices)) for one in (0, rank)]
-        self.spare_batches = -(-rows[0] // EVAL_BATCH) - -(-rows[1] // EVAL_BATCH)
+        most = -(-plan.data.test_examples // config.devices)
+        self.spare_batches = -(-most // EVAL_BATCH) - -(-len(self.y_test) // EVAL_BATCH)
         # On the host, and in its memory format, which FSDP needs: a part goes to the device as it is split.
         self.model = build_model(plan, torch.device("cpu"))
         if config.sync_batch_norm:

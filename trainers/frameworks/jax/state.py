@@ -16,7 +16,8 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
 from trainers.frameworks.jax import models as flax_models
-from trainers.frameworks.jax.devices import fill, named_leaves
+from trainers.frameworks.jax.accumulate import GradientsOf
+from trainers.frameworks.jax.devices import Batch, fill, named_leaves
 from trainers.rank.checkpoints import Saved
 
 
@@ -49,6 +50,28 @@ def create(plan: Plan) -> TrainState:
         seed=jnp.uint32(config.seed),
     )
     return state
+
+
+def gradients_of(state: TrainState, dropout: Array, parts: int) -> GradientsOf:
+    """The gradients of a part of a batch, for `accumulate`; from part to part go BatchNorm's running statistics.
+
+    `dropout` is the step's random key, from which each of several parts derives its own.
+    """
+
+    def of_part(batch_stats: Any, batch: Batch, number: int | Array) -> tuple[Any, Array, Any]:
+        x, y = batch
+        key = dropout if parts == 1 else jax.random.fold_in(dropout, number)
+
+        def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
+            variables = {"params": params, "batch_stats": batch_stats}
+            logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+            return losses.mean(), (losses, updated)
+
+        gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
+        return gradients, losses, updated.get("batch_stats", {})
+
+    return of_part
 
 
 def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:

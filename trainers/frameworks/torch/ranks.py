@@ -320,6 +320,18 @@ class TrainingSet:
         return self.batch((torch.arange(count, device=self._device), None))
 
 
+def open_data(
+    plan: Plan, rank: int, device: torch.device, layout: torch.memory_format | None = None
+) -> tuple[TrainingSet, Images | Streamed, Tensor]:
+    """The training set, and a rank's part of the test set, images and labels: of N ranks rank r has r, r + N and so on.
+
+    What fits lives on the device whole: a step then indexes, and copies nothing from the host.
+    """
+    arrays, part = datasets.open_planned(plan), slice(rank, None, plan.config.devices)
+    training_set = TrainingSet(arrays.x_train, arrays.y_train, device, layout)
+    return training_set, *to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device, layout)
+
+
 def to_device(
     images: datasets.Images | StoredImages,
     labels: datasets.Labels,
