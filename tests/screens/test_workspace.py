@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from textual.app import ComposeResult
 from textual.widgets import Static
 
 from tests import histories as h
@@ -101,6 +102,22 @@ async def test_the_charts_are_where_there_is_room(tmp_path: Path, size: tuple[in
         assert table.size.height > 10
         await pilot.press("C")
         await until(pilot, lambda: app.is_drawn(1) and app.charts.display)
+
+
+async def test_charts_may_be_removed_while_they_are_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the dashboard is left in the moment in which they are first shown."""
+    compose, removed = RunsCharts.compose, []
+
+    def leave(charts: RunsCharts) -> ComposeResult:
+        removed.append(charts.remove())
+        yield from compose(charts)
+
+    monkeypatch.setattr(RunsCharts, "compose", leave)
+    app = WorkspaceApp(make_runs(tmp_path, 2))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: bool(removed))
+        await pilot.press("down", "up")
+        await until(pilot, lambda: not app.runs_screen.query(RunsCharts))
 
 
 async def test_whether_there_are_charts_is_remembered(tmp_path: Path) -> None:

@@ -49,7 +49,9 @@ class ChosenCharts(ChartBoard):
         view = self._memory.view
         for panel in self.panels:
             panel.change(axis=view.axis, smoothing=view.smoothing)
-        self.main.change(log=view.log)
+        for first in self.panels[:1]:
+            # Charts that are removed while they are mounted have none.
+            first.change(log=view.log)
 
     def on_unmount(self) -> None:
         self._memory.close()
