@@ -18,9 +18,10 @@ import numpy.typing as npt
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Held, Predictions, Sharding
+from trainers.contract.events import Held, Predictions, Profile, Sharding
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import WORST
+from trainers.rank.profile import Profiler
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 
@@ -42,6 +43,12 @@ class Recorder:
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
         self.arrays: dict[str, Sharding] = {}
+        self.rank = 0
+        self.profiler: Profiler | None = None
+        self.profiles: Path | None = None
+        self.profile_at: tuple[int, int] | None = None
+        """Before which step to begin to profile, and for how many."""
+        self.profiled: list[Profile] = []
         self.stop_at = 0
         self.save_at: int | None = None
 
@@ -56,6 +63,9 @@ class Recorder:
 
     def save_before(self, step: int) -> bool:
         return step - 1 == self.save_at
+
+    def profile_before(self, step: int) -> int:
+        return self.profile_at[1] if self.profile_at and step == self.profile_at[0] else 0
 
     def stop_before(self, step: int) -> bool:
         return step == self.stop_at
@@ -81,8 +91,10 @@ class Recorder:
     def predictions(self, found: Predictions) -> None:
         self.found.append(found)
 
-    def send(self, event: Sharding | Held) -> None:
-        if not isinstance(event, Held):
+    def send(self, event: Sharding | Held | Profile) -> None:
+        if isinstance(event, Profile):
+            self.profiled.append(event)
+        elif not isinstance(event, Held):
             self.arrays[event.array] = msgspec.structs.replace(event, time=0.0, mono=0.0)
 
     def losses(self) -> list[list[float]]:

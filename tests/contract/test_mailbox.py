@@ -63,7 +63,7 @@ def test_many_senders(commands: Path) -> None:
     senders = [threading.Thread(target=send) for _ in range(8)]
     for sender in senders:
         sender.start()
-    taken: list[mailbox.Command] = []
+    taken: list[str] = []
     while any(sender.is_alive() for sender in senders):
         taken += mailbox.take(commands)
     for sender in senders:

@@ -40,9 +40,9 @@ def said(app: RunApp) -> str:
     return "\n".join(note.message for note in app._notifications)
 
 
-async def told(pilot: Pilot[None], run: RunDir) -> list[mailbox.Command]:
+async def told(pilot: Pilot[None], run: RunDir) -> list[str]:
     """What comes into the mailbox next."""
-    commands: list[mailbox.Command] = []
+    commands: list[str] = []
 
     def came() -> bool:
         commands.extend(mailbox.take(run.commands))

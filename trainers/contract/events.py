@@ -34,7 +34,9 @@ MAX_FACTS = 1000
 MAX_FIGURES = 64
 """Metrics of a script whose figures its summary has: it is repeated in the journal."""
 
-PhaseName: TypeAlias = Literal["preparing", "compiling", "training", "evaluating", "checkpointing", "stopping", "done"]
+PhaseName: TypeAlias = Literal[
+    "preparing", "compiling", "training", "evaluating", "checkpointing", "profiling", "stopping", "done"
+]
 NodeState: TypeAlias = Literal["joined", "silent", "back", "lost"]
 Status: TypeAlias = Literal["completed", "failed", "stopped"]
 
@@ -319,6 +321,40 @@ class CheckpointRequested(Event, frozen=True, kw_only=True, tag="checkpoint-requ
     """Source of the request: "command", "SIGUSR1"."""
 
 
+class ProfileRequested(Event, frozen=True, kw_only=True, tag="profile-requested"):
+    steps: int
+    by: str = ""
+    """Source of the request: "command"."""
+
+
+class Operation(msgspec.Struct, frozen=True, array_like=True):
+    """What a profiler has timed under one name."""
+
+    name: str
+    seconds: float
+    """Over all its calls, what it calls itself left out."""
+    calls: int
+
+
+class Profile(Event, frozen=True, kw_only=True, tag="profile"):
+    """Where the time of some steps went, on one rank."""
+
+    rank: int
+    step: int
+    """The first of them."""
+    steps: int
+    seconds: float
+    """From the first one's start to the end of the last, with the profiler's own cost."""
+    spent: dict[str, float] = {}
+    """What the rank's device did, see `trainers.rank.profile.KINDS` → seconds; of what overlaps the first counts."""
+    largest: list[Operation] = []
+    """That with the most seconds first."""
+    peak_bytes: int | None = None
+    """The most that the device's live arrays took in them; null where the framework does not tell."""
+    trace: str = ""
+    """Path in the run's directory, on the rank's node, of a file for Perfetto; "" if the rank wrote none."""
+
+
 class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     """A rank ended abnormally; RunEnded names the first cause."""
 
@@ -594,6 +630,8 @@ AnyEvent: TypeAlias = (
     | Stacks
     | StopRequested
     | CheckpointRequested
+    | ProfileRequested
+    | Profile
     | RankFailed
     | SoFar
     | RunEnded

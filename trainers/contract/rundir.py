@@ -81,6 +81,8 @@ class RunDir:
     checkpoints = _File("checkpoints")
     """What the run can resume from: see `trainers.contract.manifest`."""
     export = _File("export")
+    profiles = _File("profiles")
+    """Traces of profiled steps: see `trainers.rank.profile`."""
     lock = _File("lock")
     """Locked by the live supervisor; the kernel releases it when the supervisor dies."""
 

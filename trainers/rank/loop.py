@@ -32,6 +32,7 @@ from trainers.config.plan import Plan
 from trainers.contract.events import Predictions
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.evaluation import Sums, evaluation_of
+from trainers.rank.profile import Tracing
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 from trainers.sources.datasets import Rows, remaining
@@ -156,7 +157,7 @@ def training(
     step is computed gives `wait`, which waits for a step's loss, or what `mark` made of it when the step was given.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
-    in_flight = InFlight(plan, report, mark, wait, limit)
+    in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
     for epoch in plan.epochs_after(done):
         report.phase("training")
         first, order = remaining(plan, epoch, done)
@@ -170,12 +171,19 @@ def training(
                 waited_s = 0.0
             if report.stop_before(number):
                 in_flight.wait()
+                tracing.finish()
                 return
+            if tracing.due(number):
+                in_flight.wait()
+                tracing.change(number)
+                waited_s = 0.0
+            tracing.waited(waited_s)
             is_first = number == done + 1
             yield Step(number, batch, rows, learning_rate(plan, number), is_first, waited_s, in_flight)
             if is_first:
                 # Reporting how its arrays are sharded is no part of the second.
                 report.restart_clock()
+        tracing.finish()
         if plan.evaluates_after(number):
             report.phase("evaluating")
             yield Evaluate(number, plan, report)

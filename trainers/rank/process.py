@@ -58,6 +58,7 @@ def main() -> int:
     each = plan.world_size // plan.processes
     speaks_for = range(rank, rank + each)
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
+    report.profiles = run.profiles
     control = int(os.environ[wire.CONTROL_FD])
     asked = threading.Event()
     # Started before it is wanted: stacks are written while it tells, and a thread that begins then may crash that.
@@ -103,8 +104,8 @@ def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set
             match message:
                 case wire.Propose(vote_round):
                     report.vote(vote_round)
-                case wire.Agreed(step, stop, save):
-                    gate.decide(step, stop=stop, save=save)
+                case wire.Agreed(step, stop, save, profile):
+                    gate.decide(step, stop=stop, save=save, profile=profile)
                 case wire.Recorded(step):
                     recorded.add(step)
                 case wire.TellCollectives():

@@ -28,6 +28,7 @@ from trainers.contract.events import (
     Phase,
     PhaseName,
     Predictions,
+    Profile,
     RankStarted,
     Sharding,
     StopRequested,
@@ -50,7 +51,9 @@ from trainers.run.step_batch import Budget, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
+    from trainers.rank.profile import Profiler
     from trainers.run.failures import RankError
     from trainers.run.stacks import Collectives
 
@@ -99,11 +102,15 @@ class Reporter:
         """The framework's memory on the devices, if it reports that; called now and then, by the reporter's thread."""
         self.collectives: Callable[[], Collectives | None] | None = None
         """What the rank's process group has begun and done, if the framework knows; called by any thread in a hang."""
+        self.profiler: Profiler | None = None
+        """The framework's, if it has one."""
+        self.profiles: Path | None = None
+        """Where traces go."""
         self.at_close: Callable[[], None] = lambda: None
         """Reports the steps that a backend which has failed had in flight."""
         self._memory_due = 0.0
         self._speaks_for = speaks_for or [rank]
-        self._rank = rank
+        self.rank = rank
         self._fd = events_fd
         self._gate = gate
         self._nan_policy = nan_policy
@@ -125,7 +132,7 @@ class Reporter:
 
     def rank_started(self, device: str, device_name: str = "", uuid: str = "", number: int | None = None) -> None:
         """Reports the rank's device; if one process owns all devices, that of rank `number`."""
-        rank, pid = self._rank if number is None else number, os.getpid()
+        rank, pid = self.rank if number is None else number, os.getpid()
         self._backlog.append(RankStarted(rank=rank, pid=pid, device=device, device_name=device_name, uuid=uuid))
 
     def phase(self, phase: PhaseName) -> None:
@@ -148,6 +155,10 @@ class Reporter:
     def stop_before(self, step: int) -> bool:
         """Whether the run stops before this step; all ranks get the same answer for the same step."""
         return not self._gate.enter(step)
+
+    def profile_before(self, step: int) -> int:
+        """How many steps to profile from this one on, 0 for none; all ranks get the same answer."""
+        return self._gate.profiles_before(step)
 
     def step(
         self,
@@ -182,28 +193,28 @@ class Reporter:
         """Reports the result on the whole test set; every rank may call this, rank 0's counts."""
         seconds = round(perf_counter() - self._since, 6)
         self.evaluated = (step, Evaluated(loss, accuracy))
-        if self._rank == 0:
+        if self.rank == 0:
             found = {TEST_LOSS: loss, TEST_ACCURACY: accuracy, TEST_EXAMPLES: examples, TEST_SECONDS: seconds}
             self.metrics(step, found)
 
     def predictions(self, found: Predictions) -> None:
         """Reports what an evaluation predicted for each class; every rank may call this, rank 0's counts."""
-        if self._rank == 0:
+        if self.rank == 0:
             self._backlog.append(found)
 
-    def send(self, event: Sharding | Held | Checkpoint | Alert) -> None:
+    def send(self, event: Sharding | Held | Checkpoint | Profile | Alert) -> None:
         self._backlog.append(event)
 
     def vote(self, vote_round: int) -> None:
         """Holds training at its next step and sends the vote; called by the control thread."""
-        self._write(wire.encode(wire.Vote(self._rank, self._gate.vote(), vote_round)))
+        self._write(wire.encode(wire.Vote(self.rank, self._gate.vote(), vote_round)))
 
     def beat(self) -> None:
-        self._write(wire.encode(wire.Heartbeat(self._rank, self._gate.started, self._phase)))
+        self._write(wire.encode(wire.Heartbeat(self.rank, self._gate.started, self._phase)))
 
     def fail(self, error: RankError) -> None:
         """Sends why the rank fails; not by a file, whose disk may be full."""
-        self._write(wire.encode(wire.Failed(self._rank, 1, error)))
+        self._write(wire.encode(wire.Failed(self.rank, 1, error)))
 
     def close(self) -> None:
         """Sends what is buffered; gives up if a device blocks, or nobody reads for `UNREAD_TIMEOUT_S`."""
@@ -240,8 +251,8 @@ class Reporter:
         events += self._try_to_pack(run)
         if self._lost:
             lost, self._lost = self._lost, 0
-            text = f"rank {self._rank}: {lost:,} steps were not recorded: the supervisor did not read them in time"
-            events.append(Alert(kind="backlog", rank=self._rank, text=text))
+            text = f"rank {self.rank}: {lost:,} steps were not recorded: the supervisor did not read them in time"
+            events.append(Alert(kind="backlog", rank=self.rank, text=text))
         if events:
             self._write(b"".join(wire.encode(event) for event in events))
 
@@ -285,12 +296,12 @@ class Reporter:
 
     def _pack_named(self, run: list[Named]) -> list[Event]:
         columns = {name: [float(item.values[name]) for item in run] for name in run[0].values}
-        packed = pack(self._rank, [item.step for item in run], columns, self._budget.window(len(run), monotonic()))
+        packed = pack(self.rank, [item.step for item in run], columns, self._budget.window(len(run), monotonic()))
         # Converted later than a checkpoint of the same step, which the log shows after it.
         return [msgspec.structs.replace(packed, time=run[-1].time, mono=run[-1].mono)]
 
     def _norms(self, run: list[StepRecord]) -> tuple[float, ...]:
-        if self._rank or any(item[5] is None for item in run):
+        if self.rank or any(item[5] is None for item in run):
             return ()
         # If each device has a copy, the first one's.
         found = self.convert([item[5] for item in run])

@@ -20,6 +20,8 @@ class StopGate:
         self._held = False
         self._last: int | None = None
         self._saves: set[int] = set()
+        self._profiles: dict[int, int] = {}
+        """Step → how many after it are profiled."""
 
     @property
     def started(self) -> int:
@@ -43,18 +45,27 @@ class StopGate:
             self._saves.discard(step - 1)
             return wanted
 
+    def profiles_before(self, step: int) -> int:
+        """Like `saves_before`: how many steps to profile from this one on; 0 unless asked for."""
+        self.enter(step)
+        with self._changed:
+            return self._profiles.pop(step - 1, 0)
+
     def vote(self) -> int:
         """Holds the training thread at its next step; returns the last step started."""
         with self._changed:
             self._held = True
             return self._started
 
-    def decide(self, step: int, *, stop: bool = True, save: bool = False) -> None:
+    def decide(self, step: int, *, stop: bool = True, save: bool = False, profile: int = 0) -> None:
         """Releases the training thread at `step`, the highest that any rank has started.
 
-        With `stop` no rank starts another one; with `save` all ranks save a checkpoint after it.
+        With `stop` no rank starts another one; with `save` all ranks save a checkpoint after it; `profile` steps
+        after it are profiled.
         """
         with self._changed:
+            if profile:
+                self._profiles[step] = profile
             if save:
                 self._saves.add(step)
             if stop:

@@ -23,18 +23,20 @@ class Agreement:
         self._round = 0
         self._open = False
         self._stop = self._save = False
+        self._profile = 0
         self._votes: dict[Voter, int] = {}
         self._reached = 0
         """The last step of those that have left."""
         self._decided: wire.Agreed | None = None
 
-    def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False) -> bool:
+    def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False, profile: int = 0) -> bool:
         """Asks all live ranks for their steps; merges the request with that of an open vote. False if none agrees."""
         if not any(voter.agrees for voter in live):
             return False
         self._round += 1
         self._open = True
         self._stop, self._save = self._stop or stop, self._save or save
+        self._profile = profile or self._profile
         self._votes.clear()
         for voter in live:
             if voter.agrees:
@@ -67,7 +69,8 @@ class Agreement:
         if not self._open or any(voter.agrees and voter not in self._votes for voter in live):
             return
         step = max([*self._votes.values(), self._reached])
-        self._decided = wire.Agreed(step, stop=self._stop, save=self._save)
+        self._decided = wire.Agreed(step, stop=self._stop, save=self._save, profile=self._profile)
         for voter in live:
             voter.send(self._decided)
         self._open = self._save = False
+        self._profile = 0

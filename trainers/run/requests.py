@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from trainers.contract import mailbox
-from trainers.contract.events import PRUNED, CheckpointRequested, StopRequested
+from trainers.contract.events import PRUNED, CheckpointRequested, ProfileRequested, StopRequested
 from trainers.contract.rundir import HeldDirectory, RunDir
 
-Request: TypeAlias = StopRequested | CheckpointRequested
+Request: TypeAlias = StopRequested | CheckpointRequested | ProfileRequested
 
 SIGNALS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1)
 """Stop, and a second time stop now; stop now; save a checkpoint now."""
@@ -43,6 +43,8 @@ class Requests:
         for command in mailbox.take(self._run.commands):
             if command == "checkpoint":
                 found.append(CheckpointRequested(by="command"))
+            elif command.startswith("profile="):
+                found.append(ProfileRequested(steps=int(command.removeprefix("profile=")), by="command"))
             else:
                 now = command == "stop-now"
                 # What a search gives up is not worth a checkpoint.

@@ -43,6 +43,7 @@ from trainers.contract.events import (
     LogLine,
     Metrics,
     Phase,
+    ProfileRequested,
     RankFailed,
     RunEnded,
     Stacks,
@@ -370,7 +371,10 @@ class Supervisor:
                 self._request_stop(request)
             elif not self._teardown.stopping:
                 self._emit(request)
-                if not self._agreement.propose(self._voters(), save=True):
+                if isinstance(request, ProfileRequested):
+                    if not self._is_script:
+                        self._agreement.propose(self._voters(), profile=request.steps)
+                elif not self._agreement.propose(self._voters(), save=True):
                     text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
                     self._emit(Alert(kind="checkpoint", severity="info", text=text))
         # After the requests: what ends Slurm's job ends its agents, too.

@@ -24,6 +24,7 @@ PHASE_LIMITS_S: dict[PhaseName, float] = {
     "compiling": 1800.0,
     "evaluating": 300.0,
     "checkpointing": 600.0,
+    "profiling": 600.0,
     "stopping": 600.0,
 }
 """Limits before this run has a time of its own; data may have to be downloaded, or code compiled."""

@@ -50,6 +50,8 @@ class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
     """The highest that any rank has started."""
     stop: bool
     save: bool
+    profile: int = 0
+    """So many steps after it are profiled."""
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):

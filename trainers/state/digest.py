@@ -42,7 +42,7 @@ MAX_BYTES = 128 << 20
 
 _LOGGED = (
     ev.RunStarted, ev.Node, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.StopRequested,
-    ev.CheckpointRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
+    ev.CheckpointRequested, ev.ProfileRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
 )  # fmt: skip
 
 _CRC = struct.Struct("<I")
@@ -108,6 +108,9 @@ def is_logged(event: AnyEvent | Event) -> bool:
         # All ranks of a script may report the same evaluation.
         tested = TEST_LOSS in event.values or TEST_ACCURACY in event.values
         return event.rank == 0 and (tested or (not event.is_training and bool(evaluation_of(event.values)[0])))
+    if isinstance(event, ev.Profile):
+        # Those of the other ranks are much the same, and many.
+        return event.rank == 0
     return isinstance(event, _LOGGED)
 
 

@@ -107,7 +107,7 @@ class DigestKeeper:
                 self._keep(line, max(1, min(HISTORY, HOST_SAMPLES // self._nodes)), "host-sample", event.node)
             case ev.Node():
                 self._keep(line, 1, "node", event.node)
-            case ev.Phase() | ev.RankStarted() | ev.FrameworkMemory() | ev.Held() | ev.Stacks():
+            case ev.Phase() | ev.RankStarted() | ev.FrameworkMemory() | ev.Held() | ev.Profile() | ev.Stacks():
                 self._keep(line, 1, type(event).__struct_config__.tag, event.rank)
             case ev.RankFailed():
                 if ("rank-failed", event.rank) not in self._lines:

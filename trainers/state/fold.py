@@ -14,13 +14,14 @@ from trainers.state.messages import (
     describe_checkpoint,
     describe_failure,
     describe_node,
+    describe_profile,
     describe_queued,
     describe_start,
 )
 from trainers.state.rank_state import MAX_NODES, NodeState, RankState
 from trainers.state.readings import MOST_GPUS, new_gpu
 from trainers.state.run_state import EFFICIENCY_WINDOW_S, LogEntry, RunState, Stream
-from trainers.state.text import join_words, sanitize
+from trainers.state.text import join_words, plural, sanitize
 
 MAX_ARRAYS = 512
 MAX_SOURCES = 16
@@ -165,6 +166,15 @@ def apply(state: RunState, event: object) -> None:
             state.changed |= {"run", "alerts"}
         case ev.CheckpointRequested():
             _log(state, event, join_words(["checkpoint requested", sanitize(event.by, 40)]))
+        case ev.ProfileRequested():
+            what = f"profile of {plural(event.steps, 'step')} requested"
+            _log(state, event, join_words([what, sanitize(event.by, 40)]))
+        case ev.Profile():
+            if _rank(state, event.rank):
+                state.profiles[event.rank] = event
+                state.changed.add("profiles")
+            if is_logged(event):
+                _log(state, event, describe_profile(event))
         case ev.Checkpoint():
             while state.checkpoints and state.checkpoints[-1].step >= event.step:
                 state.checkpoints.pop()

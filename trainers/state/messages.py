@@ -6,9 +6,17 @@ import re
 from collections.abc import Callable, Sequence
 
 from trainers.config.files import printable
-from trainers.contract.events import Checkpoint, Node, Queued, RankFailed, RunStarted, Summary
+from trainers.contract.events import Checkpoint, Node, Profile, Queued, RankFailed, RunStarted, Summary
 from trainers.contract.metrics import accuracy_percent
-from trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize, sanitize_lines
+from trainers.state.text import (
+    format_bytes,
+    format_percent,
+    format_seconds,
+    join_words,
+    plural,
+    sanitize,
+    sanitize_lines,
+)
 
 _HINTS = {
     "SIGKILL": " — the kernel's out-of-memory killer?",
@@ -121,6 +129,14 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
     # A script does not say how long it took.
     seconds = format_seconds(checkpoint.seconds) if checkpoint.seconds else ""
     return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
+
+
+def describe_profile(profile: Profile) -> str:
+    """Describes where the time of profiled steps went, in a line."""
+    spent = sorted(profile.spent.items(), key=lambda one: -one[1])
+    shares = [f"{sanitize(kind, 40)} {format_percent(seconds / profile.seconds)}" for kind, seconds in spent if seconds]
+    steps = f"profile of {plural(profile.steps, 'step')} from {profile.step:,}"
+    return join_words([steps, *shares, sanitize(profile.trace, 120)])
 
 
 MOST_RANKS, MOST_PLACES = 8, 3

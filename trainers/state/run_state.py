@@ -31,7 +31,7 @@ Fault: TypeAlias = Literal["", "failure", "hang"]
 # What a rank has written, and what is said of the run.
 Stream: TypeAlias = Literal["stdout", "stderr", "run", "event", "milestone", "checkpoint", "warning", "problem"]
 # A part of the screen.
-Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts", "predictions"]
+Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts", "predictions", "profiles"]
 
 MAX_LOG_LINES = 5000
 MAX_CHECKPOINTS = 256
@@ -101,6 +101,7 @@ class RunState:
     predictions: ev.Predictions | None = None  # of the last evaluation
     arrays: dict[str, ArrayState] = field(default_factory=dict)
     held: dict[Device, ev.Held] = field(default_factory=dict)
+    profiles: dict[int, ev.Profile] = field(default_factory=dict)  # by rank, of the steps profiled last
     gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
     host: ev.HostSample | None = None  # of the supervisor's machine, node 0
     host_history: HostHistory = field(default_factory=HostHistory)  # of node 0

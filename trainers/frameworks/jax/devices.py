@@ -24,6 +24,7 @@ from trainers.config.files import make_private, user_cache
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
+from trainers.frameworks.jax.profile import JaxProfiler
 from trainers.rank.evaluation import WORST, Sums, columns
 from trainers.rank.loop import STEPS_IN_FLIGHT, learning_rate
 from trainers.rank.reporter import Reporter
@@ -64,6 +65,7 @@ def pick_devices(plan: Plan, report: Reporter) -> list[jax.Device]:
     for number, device in enumerate(own):
         kind, uuid = (device.device_kind, uuids[number]) if config.platform == "cuda" else ("", "")
         report.rank_started(str(device), kind, uuid, first + number)
+    report.profiler = JaxProfiler(own, first)
     if config.platform == "cuda":
         report.memory = lambda: framework_memory(own, first)
     # One transfer for many steps, each a float32 [devices].

@@ -25,6 +25,7 @@ from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.frameworks.torch import models as torch_models
 from trainers.frameworks.torch.collectives import collectives
 from trainers.frameworks.torch.copies import Copies, Filled
+from trainers.frameworks.torch.profile import TorchProfiler
 from trainers.rank.evaluation import WORST, Sums, columns
 from trainers.rank.layouts import layout
 from trainers.rank.reporter import Reporter
@@ -40,8 +41,10 @@ def pick_device(config: RunConfig, report: Reporter) -> torch.device:
     set_arithmetic(config, report)
     if config.platform == "cpu":
         report.rank_started("cpu")
+        report.profiler = TorchProfiler({report.rank: torch.device("cpu")})
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    report.profiler = TorchProfiler({report.rank: device})
     torch.cuda.set_device(device)
     properties = torch.cuda.get_device_properties(device)
     report.rank_started(str(device), properties.name, visible_gpus()[device.index])
@@ -59,8 +62,10 @@ def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
     set_arithmetic(config, report)
     if config.platform == "cpu":
         report.rank_started("cpu", number=0)
+        report.profiler = TorchProfiler({0: torch.device("cpu")})
         return [torch.device("cpu")]
     devices = [torch.device("cuda", number) for number in range(config.devices)]
+    report.profiler = TorchProfiler(dict(enumerate(devices)))
     for number, device in enumerate(devices):
         name = torch.cuda.get_device_properties(device).name
         report.rank_started(str(device), name, config.device_ids[number], number)
@@ -70,16 +75,19 @@ def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
 
 def report_memory(report: Reporter, devices: dict[int, torch.device]) -> None:
     """Makes the reporter send what PyTorch's allocator holds of each rank's GPU."""
+    peaks: dict[int, int] = {}
 
     def read() -> list[FrameworkMemory]:
         samples = []
         for rank, device in devices.items():
             stats = torch.cuda.memory_stats(device)
+            # Profiling begins it anew.
+            peaks[rank] = max(peaks.get(rank, 0), stats.get("allocated_bytes.all.peak", 0))
             samples.append(
                 FrameworkMemory(
                     rank=rank,
                     used_bytes=stats.get("allocated_bytes.all.current"),
-                    peak_bytes=stats.get("allocated_bytes.all.peak"),
+                    peak_bytes=peaks[rank] or None,
                     reserved_bytes=stats.get("reserved_bytes.all.current"),
                 )
             )

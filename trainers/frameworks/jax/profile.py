@@ -1,0 +1,72 @@
+"""jax.profiler for the steps that somebody asked for."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.profiler import ProfileData
+
+from trainers.rank.profile import COMMUNICATION, COPIES, KERNELS, Span, Traced
+
+COLLECTIVE = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "nccl")
+COPYING = ("copy", "memcpy", "memset")
+ENCLOSING = ("while", "call", "conditional")
+"""Operations whose time is that of others."""
+
+
+class JaxProfiler:
+    """`devices` are this process's, of the ranks from `first` on."""
+
+    def __init__(self, devices: Sequence[jax.Device], first: int) -> None:
+        self._devices, self._first = devices, first
+        self._directory = Path()
+        self._is_kept = True
+
+    def start(self, directory: Path | None) -> None:
+        self._is_kept = directory is not None
+        self._directory = directory or Path(tempfile.mkdtemp(prefix="tuiapp-profile-"))
+        options = jax.profiler.ProfileOptions()
+        # Each call of a Python function would cost as much as a small step.
+        options.python_tracer_level = 0
+        jax.profiler.start_trace(self._directory, profiler_options=options)
+
+    def stop(self) -> tuple[list[Traced], Path | None]:
+        jax.profiler.stop_trace()
+        found = sorted(self._directory.glob("plugins/profile/*/*.xplane.pb"))
+        spans = self._spans(ProfileData.from_file(str(found[-1])))
+        traces = sorted(self._directory.glob("plugins/profile/*/*.trace.json.gz"))
+        if not self._is_kept:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        traced = [Traced(self._first + number, one) for number, one in enumerate(spans)]
+        return traced, traces[-1] if traces and self._is_kept else None
+
+    def _spans(self, profile: ProfileData) -> list[list[Span]]:
+        """What each device did: a GPU by what ran on its streams, a virtual device of the CPU by XLA's operations."""
+        spans: list[list[Span]] = [[] for _ in self._devices]
+        for plane in profile.planes:
+            name, _, number = plane.name.rpartition(":")
+            for line in plane.lines:
+                if name == "/device:GPU" and line.name.startswith("Stream"):
+                    spans[int(number)] += [_span(event, event.name) for event in line.events]
+                elif plane.name == "/host:CPU":
+                    for event in line.events:
+                        facts = dict(event.stats)
+                        operation, device = facts.get("hlo_op"), facts.get("device_ordinal")
+                        if operation and device is not None and not operation.startswith(ENCLOSING):
+                            spans[int(device)].append(_span(event, operation))
+        return spans
+
+
+def _span(event: Any, name: str) -> Span:
+    start, seconds = event.start_ns / 1e9, event.duration_ns / 1e9
+    plain = name.lower()
+    if plain.startswith(COLLECTIVE):
+        kind = COMMUNICATION
+    else:
+        kind = COPIES if plain.startswith(COPYING) and "fusion" not in plain else KERNELS
+    return Span(name, kind, start, start + seconds, seconds)

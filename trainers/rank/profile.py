@@ -1,0 +1,173 @@
+"""Where the time of some steps goes: a framework's profiler, from one step to a later one, when somebody asks for it.
+
+All ranks profile the same steps, as they have agreed on the first. Each writes a trace for Perfetto into the run's
+directory, and reports its sums.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from trainers.config.plan import Plan
+from trainers.contract.events import Alert, Operation, Profile
+
+if TYPE_CHECKING:
+    from trainers.rank.reporter import Reporter
+
+KERNELS, COMMUNICATION, COPIES, DATA, HOST = KINDS = (
+    "kernels",
+    "communication",
+    "copies",
+    "waiting for data",
+    "host",
+)
+"""What a device does, the first of these at a time; `HOST`: nothing, while Python and the framework work."""
+
+LARGEST = 10
+"""Operations that are reported."""
+NAME_CHARACTERS = 160
+TRACED_RANKS = 8
+"""So many of a run's processes write a trace: that of each is some megabytes."""
+
+
+class Span(NamedTuple):
+    """What a profiler has timed once."""
+
+    name: str
+    kind: str
+    """One of `KINDS`; `HOST` for what no device does."""
+    start: float
+    end: float
+    """Seconds of any clock that is the same for all spans of a device."""
+    own: float
+    """Seconds in which it called nothing that has a span of its own."""
+
+
+class Traced(NamedTuple):
+    """What a device did."""
+
+    rank: int
+    spans: Sequence[Span]
+    peak_bytes: int | None = None
+
+
+class Profiler(Protocol):
+    def start(self, directory: Path | None) -> None:
+        """Begins once the devices have done what they were given; a trace is written below `directory`, if given."""
+
+    def stop(self) -> tuple[list[Traced], Path | None]:
+        """Ends when the devices have done all; returns what those of this process did, and the trace's file."""
+
+
+class Tracing:
+    """Profiles steps on request; `finish` after the last step of an epoch, before anything else is done."""
+
+    def __init__(self, plan: Plan, report: Reporter) -> None:
+        self._plan, self._report = plan, report
+        self._wanted = 0
+        self._first = self._end = 0
+        """The steps from `_first` on and before `_end` are profiled; 0 if none."""
+        self._since = self._waited_s = 0.0
+
+    def due(self, step: int) -> bool:
+        """Whether `change` is to be called before a step, once the steps before it are computed."""
+        self._wanted = self._report.profile_before(step) or self._wanted
+        return step == self._end if self._end else bool(self._wanted) and self._has_room(step)
+
+    def _has_room(self, step: int) -> bool:
+        """Whether the epoch has as many steps; if not, the next one, of which all are taken if need be."""
+        plan = self._plan
+        left = self._left(step)
+        return left >= min(self._wanted, plan.steps_per_epoch) or step + left > plan.total_steps
+
+    def _left(self, step: int) -> int:
+        """Steps of the epoch from this one on."""
+        return min(
+            -(step - 1) % self._plan.steps_per_epoch or self._plan.steps_per_epoch, self._plan.total_steps - step + 1
+        )
+
+    def change(self, step: int) -> None:
+        """Ends profiling before this step, or begins it."""
+        self.finish()
+        if not self._wanted or not self._has_room(step):
+            return
+        wanted, self._wanted = self._wanted, 0
+        report = self._report
+        if report.profiler is None or report.profiles is None:
+            text = f"{self._plan.config.backend} has no profiler: no step was traced"
+            report.send(Alert(kind="profile", severity="info", rank=report.rank, text=text))
+            return
+        report.phase("profiling")
+        directory = report.profiles / f"step-{step}"
+        report.profiler.start(directory if report.rank < TRACED_RANKS else None)
+        self._first, self._end = step, step + min(wanted, self._left(step))
+        report.phase("training")
+        self._since, self._waited_s = perf_counter(), 0.0
+
+    def waited(self, seconds: float) -> None:
+        """Adds to the time in which the process waited for a batch."""
+        self._waited_s += seconds
+
+    def finish(self) -> None:
+        """Ends profiling, if there is any, and reports it; the last step is computed."""
+        report, seconds = self._report, perf_counter() - self._since
+        if not self._end or (profiler := report.profiler) is None:
+            return
+        report.phase("profiling")
+        traced, path = profiler.stop()
+        for one in traced:
+            report.send(
+                Profile(
+                    rank=one.rank,
+                    step=self._first,
+                    steps=self._end - self._first,
+                    seconds=seconds,
+                    spent=spent(one.spans, seconds, self._waited_s),
+                    largest=largest(one.spans),
+                    peak_bytes=one.peak_bytes,
+                    trace=str(path.relative_to(report.profiles.parent)) if path and report.profiles else "",
+                )
+            )
+        self._first = self._end = 0
+        report.phase("training")
+
+
+def spent(spans: Sequence[Span], seconds: float, waited_s: float) -> dict[str, float]:
+    """Divides `seconds` by what a device did in them: `KINDS` → seconds; of what overlaps the first kind counts.
+
+    For `waited_s` of them the process waited for data: that is no more than the device's idle time.
+    """
+    found: dict[str, float] = {}
+    covered, before = 0.0, []
+    for kind in (KERNELS, COMMUNICATION, COPIES):
+        before += [(span.start, span.end) for span in spans if span.kind == kind]
+        now = min(seconds, _length(before))
+        found[kind], covered = now - covered, now
+    found[DATA] = min(waited_s, seconds - covered)
+    found[HOST] = seconds - covered - found[DATA]
+    return found
+
+
+def _length(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds that are in any of these spans."""
+    table: npt.NDArray[np.float64] = np.array(sorted(spans), np.float64).reshape(-1, 2)
+    reached = np.maximum.accumulate(np.concatenate([table[:1, 0], table[:, 1]]))
+    return float(np.sum(np.maximum(0.0, table[:, 1] - np.maximum(table[:, 0], reached[:-1]))))
+
+
+def largest(spans: Iterable[Span]) -> list[Operation]:
+    """Returns the `LARGEST` names that took the most seconds of their own."""
+    seconds: dict[str, float] = defaultdict(float)
+    calls: dict[str, int] = defaultdict(int)
+    for span in spans:
+        seconds[span.name] += span.own
+        calls[span.name] += 1
+    names = sorted(seconds, key=lambda name: (-seconds[name], name))[:LARGEST]
+    return [Operation(name[:NAME_CHARACTERS], seconds[name], calls[name]) for name in names]
