@@ -224,6 +224,13 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _runs_dir(checkpoint, again=True)
     checkpoint.set_defaults(does="control:save_checkpoint")
 
+    profile = verbs.add_parser("profile", help="profile the next steps of a live run: where their time goes")
+    profile.add_argument("run", nargs="?", default="latest", metavar="RUN", help="default: the latest")
+    profile.add_argument("--steps", type=arguments.profiled, default=10, metavar="N", help="how many; default 10")
+    _json(profile)
+    _runs_dir(profile, again=True)
+    profile.set_defaults(does="profile:profile_run")
+
     join = verbs.add_parser("join", help="make this machine a node of a run that another has launched")
     join.add_argument("address", metavar="HOST:PORT", help="as the run's log gives it")
     join.add_argument("--secret-file", metavar="FILE", help="`secret` in the run's directory; default: asks for it")

@@ -67,6 +67,11 @@ class Backend:
     """
 
     @property
+    def profiler(self) -> str:
+        """What can trace its steps; "" for none."""
+        return f"{self.engine}.profiler" if self.engine in ("torch", "jax") and self.builtin else ""
+
+    @property
     def framework(self) -> str:
         """What its environment is called; "" for a program of the user's own."""
         return self.packages[0] if self.packages else ""

@@ -327,6 +327,16 @@ class ProfileRequested(Event, frozen=True, kw_only=True, tag="profile-requested"
     """Source of the request: "command"."""
 
 
+KINDS = KERNELS, COMMUNICATION, COPIES, DATA, HOST = (
+    "kernels",
+    "communication",
+    "copies",
+    "waiting for data",
+    "host",
+)
+"""What a device does, the first of these at a time; `HOST`: nothing, while Python and the framework work."""
+
+
 class Operation(msgspec.Struct, frozen=True, array_like=True):
     """What a profiler has timed under one name."""
 
@@ -346,7 +356,7 @@ class Profile(Event, frozen=True, kw_only=True, tag="profile"):
     seconds: float
     """From the first one's start to the end of the last, with the profiler's own cost."""
     spent: dict[str, float] = {}
-    """What the rank's device did, see `trainers.rank.profile.KINDS` → seconds; of what overlaps the first counts."""
+    """What the rank's device did, as `KINDS` → seconds; of what overlaps the first counts."""
     largest: list[Operation] = []
     """That with the most seconds first."""
     peak_bytes: int | None = None

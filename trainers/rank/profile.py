@@ -16,19 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.config.plan import Plan
-from trainers.contract.events import Alert, Operation, Profile
+from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Alert, Operation, Profile
 
 if TYPE_CHECKING:
     from trainers.rank.reporter import Reporter
-
-KERNELS, COMMUNICATION, COPIES, DATA, HOST = KINDS = (
-    "kernels",
-    "communication",
-    "copies",
-    "waiting for data",
-    "host",
-)
-"""What a device does, the first of these at a time; `HOST`: nothing, while Python and the framework work."""
 
 LARGEST = 10
 """Operations that are reported."""
@@ -42,7 +33,7 @@ class Span(NamedTuple):
 
     name: str
     kind: str
-    """One of `KINDS`; `HOST` for what no device does."""
+    """One of `trainers.contract.events.KINDS`; `HOST` for what no device does."""
     start: float
     end: float
     """Seconds of any clock that is the same for all spans of a device."""
@@ -94,22 +85,28 @@ class Tracing:
         )
 
     def change(self, step: int) -> None:
-        """Ends profiling before this step, or begins it."""
+        """Ends profiling before this step, or begins it; what fails there is reported, and training continues."""
         self.finish()
         if not self._wanted or not self._has_room(step):
             return
         wanted, self._wanted = self._wanted, 0
         report = self._report
         if report.profiler is None or report.profiles is None:
-            text = f"{self._plan.config.backend} has no profiler: no step was traced"
-            report.send(Alert(kind="profile", severity="info", rank=report.rank, text=text))
+            self._tell(f"{self._plan.config.backend} has no profiler: no step was traced")
             return
         report.phase("profiling")
-        directory = report.profiles / f"step-{step}"
-        report.profiler.start(directory if report.rank < TRACED_RANKS else None)
-        self._first, self._end = step, step + min(wanted, self._left(step))
+        directory = report.profiles / f"step-{step}" if report.rank < TRACED_RANKS else None
+        try:
+            report.profiler.start(directory)
+        except Exception as error:
+            self._tell(f"the profiler did not start: {type(error).__name__}: {error}")
+        else:
+            self._first, self._end = step, step + min(wanted, self._left(step))
         report.phase("training")
         self._since, self._waited_s = perf_counter(), 0.0
+
+    def _tell(self, text: str) -> None:
+        self._report.send(Alert(kind="profile", rank=self._report.rank, text=text))
 
     def waited(self, seconds: float) -> None:
         """Adds to the time in which the process waited for a batch."""
@@ -118,24 +115,28 @@ class Tracing:
     def finish(self) -> None:
         """Ends profiling, if there is any, and reports it; the last step is computed."""
         report, seconds = self._report, perf_counter() - self._since
-        if not self._end or (profiler := report.profiler) is None:
+        first, end, self._first, self._end = self._first, self._end, 0, 0
+        if not end or report.profiler is None or report.profiles is None:
             return
         report.phase("profiling")
-        traced, path = profiler.stop()
+        try:
+            traced, path = report.profiler.stop()
+        except Exception as error:
+            self._tell(f"the profiler failed: {type(error).__name__}: {error}")
+            traced, path = [], None
         for one in traced:
             report.send(
                 Profile(
                     rank=one.rank,
-                    step=self._first,
-                    steps=self._end - self._first,
+                    step=first,
+                    steps=end - first,
                     seconds=seconds,
                     spent=spent(one.spans, seconds, self._waited_s),
                     largest=largest(one.spans),
                     peak_bytes=one.peak_bytes,
-                    trace=str(path.relative_to(report.profiles.parent)) if path and report.profiles else "",
+                    trace=str(path.relative_to(report.profiles.parent)) if path else "",
                 )
             )
-        self._first = self._end = 0
         report.phase("training")
 
 

@@ -25,16 +25,20 @@ class CannotAskError(Exception):
     """The run cannot be reached; the message gives the reason."""
 
 
-def send_command(run: RunDir, command: mailbox.Command, known: LockNote | None = None) -> str:
+def send_command(run: RunDir, command: mailbox.Command, known: LockNote | None = None, steps: int = 0) -> str:
     """Sends a command to a run, whose last known lock note is `known`; raises `CannotAskError` if it cannot.
+
+    `steps` are those that "profile" is about.
 
     Returns "" if the run's mailbox took the command; otherwise what was done instead, in a sentence.
     """
     if run.liveness() is Liveness.WAITING:
         return _command_waiting(run, command)
     try:
-        mailbox.send(run.commands, command)
+        mailbox.send(run.commands, command, steps)
     except OSError as error:
+        if command not in SIGNALS:
+            raise CannotAskError(f"{run.commands} cannot be written ({error.strerror}).") from None
         return _signal(run, command, known, f"{run.commands} cannot be written ({error.strerror})")
     return ""
 
@@ -43,8 +47,8 @@ def _command_waiting(run: RunDir, command: mailbox.Command) -> str:
     """Stops a run that waits in the queue: nobody reads its mailbox."""
     from trainers.experiments.queue import QueueError, cancel
 
-    if command == "checkpoint":
-        raise CannotAskError("it waits in the queue and has nothing to save.")
+    if command in ("checkpoint", "profile"):
+        raise CannotAskError("it waits in the queue and has not begun.")
     try:
         cancel(run.path.parent, run)
     except QueueError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainers.config.environment import LEAST_INTERVAL_S, MOST_INTERVAL_S
 from trainers.config.options import read_number
+from trainers.contract.mailbox import MOST_STEPS
 
 
 class Names(Collection[str]):
@@ -39,6 +40,13 @@ def count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text[:9]) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count; use 1 or more.")
     return int(text[:9])
+
+
+def profiled(text: str) -> int:
+    """Parses a number of steps to profile."""
+    if (steps := count(text)) > MOST_STEPS:
+        raise argparse.ArgumentTypeError(f"{text!r} is too many steps for one trace; use at most {MOST_STEPS:,}.")
+    return steps
 
 
 def counts(text: str) -> list[int]:

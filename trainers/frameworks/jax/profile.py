@@ -11,7 +11,8 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
-from trainers.rank.profile import COMMUNICATION, COPIES, KERNELS, Span, Traced
+from trainers.contract.events import COMMUNICATION, COPIES, KERNELS
+from trainers.rank.profile import Span, Traced
 
 COLLECTIVE = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "nccl")
 COPYING = ("copy", "memcpy", "memset")

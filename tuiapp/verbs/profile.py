@@ -1,0 +1,85 @@
+"""`tuiapp profile`: where the time of a live run's next steps goes; of an ended run, what was profiled last."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+
+from trainers.contract.events import Profile
+from trainers.contract.journal import JournalReader, journal_end
+from trainers.contract.journal_ends import peek_journal
+from trainers.contract.rundir import RunDir
+from trainers.launch import LaunchError
+from trainers.state.summary import read_only_reason, summarise
+from trainers.state.text import plural
+from tuiapp.library.commands import CannotAskError, send_command
+from tuiapp.library.find import titled
+from tuiapp.library.liveness import LivenessProbe
+from tuiapp.verbs.facts import UsageError, read_through
+from tuiapp.verbs.output import tell
+from tuiapp.verbs.sources import run_of
+from tuiapp.view import profile as view
+
+POLL_S = 0.05
+OTHERS_S = 20.0
+"""How long the other ranks are waited for, once one has reported."""
+
+
+def profile_run(options: Namespace) -> int:
+    """Has the next steps profiled, and prints where their time went."""
+    run = run_of(options)
+    info = summarise(run)
+    if not run.is_live():
+        found = view.latest(read_through(info)[1].profiles)
+        if not found:
+            raise UsageError(f"{titled(run)} is not running ({info.status}), and none of its steps were profiled.")
+        return _print(found, options)
+    if reason := read_only_reason(run) or view.why_no_profile(info.config.backend if info.config else ""):
+        raise UsageError(f"{run.run_id} cannot be profiled: {reason}.")
+    reader = JournalReader(run.journal, journal_end(run.journal))
+    try:
+        send_command(run, "profile", steps=options.steps)
+    except CannotAskError as error:
+        raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
+    tell(f"profiling {plural(options.steps, 'step')} of {titled(run)} …")
+    try:
+        found = _wait(run, reader)
+    except KeyboardInterrupt:
+        tell("no longer waiting; the steps are still profiled.")
+        raise
+    if not found:
+        tell(f"{titled(run)} ended before the steps were profiled: {summarise(run).status}.")
+        return 1
+    return _print(found, options)
+
+
+def _wait(run: RunDir, reader: JournalReader) -> list[Profile]:
+    """Returns the profiles of all ranks; of some, if the others take too long; of none, if the run ends first."""
+    begun = peek_journal(run.journal).begun()
+    ranks = begun.world_size if begun else 1
+    found: dict[int, Profile] = {}
+    give_up = float("inf")
+    with LivenessProbe(run) as pulse:
+        live = True
+        while live and len(found) < ranks and time.monotonic() < give_up:
+            # Check before the read, so that what is written in between is still seen.
+            live = pulse.is_alive()
+            for event in reader.read():
+                if isinstance(event, Profile):
+                    found[event.rank] = event
+                    give_up = min(give_up, time.monotonic() + OTHERS_S)
+            time.sleep(POLL_S)
+    return view.latest(found)
+
+
+def _print(found: Sequence[Profile], options: Namespace) -> int:
+    if options.json:
+        print(json.dumps(view.facts(found), indent=2))
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+    print("\n".join(view.lines(found, width)))
+    return 0

@@ -1,0 +1,116 @@
+"""Where the time of profiled steps went, in lines of text: the ranks side by side, and what took most on one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from trainers.config.catalog import BACKENDS
+from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Operation, Profile
+from trainers.state.text import MISSING, format_bytes, format_percent, format_seconds, join_words, sanitize
+from tuiapp.view.table import Column, plain_table
+
+GLYPHS = {KERNELS: "█", COMMUNICATION: "▓", COPIES: "▒", DATA: "░", HOST: "·"}
+"""What a bar has for a kind of work: they differ without colours too."""
+
+TITLES = {KERNELS: "kernels", COMMUNICATION: "comm.", COPIES: "copies", DATA: "data", HOST: "host"}
+
+LEAST_BAR, MOST_BAR = 10, 60
+"""Cells."""
+
+
+def why_no_profile(backend: str) -> str:
+    """Says why the steps of a run of a backend cannot be profiled; "" if they can."""
+    known = BACKENDS.get(backend)
+    if known is not None and known.builtin:
+        return "" if known.profiler else f"{backend} has no profiler here"
+    return "a script's steps are profiled by its own framework, as torch.profiler or jax.profiler"
+
+
+def latest(profiles: Mapping[int, Profile]) -> list[Profile]:
+    """Returns those of the steps that were profiled last, by rank."""
+    last = max((one.time for one in profiles.values()), default=0.0)
+    first = next((one.step for one in profiles.values() if one.time == last), 0)
+    return [one for _, one in sorted(profiles.items()) if one.step == first]
+
+
+def heading(profiles: Sequence[Profile]) -> str:
+    """Returns which steps these are, and what they took."""
+    one = profiles[0]
+    last = one.step + one.steps - 1
+    steps = f"steps {one.step:,} to {last:,}" if one.steps > 1 else f"step {one.step:,}"
+    return join_words([steps, f"{format_seconds(one.seconds / one.steps)} a step, with the profiler's own cost"])
+
+
+def rank_lines(profiles: Sequence[Profile], width: int) -> list[str]:
+    """Returns a table of the ranks, each with a bar, in at most so many cells."""
+    columns: list[Column[Profile]] = [Column("rank", 4, lambda one: str(one.rank)), *map(_share, GLYPHS)]
+    if any(one.peak_bytes for one in profiles):
+        columns.append(Column("memory", 9, lambda one: format_bytes(one.peak_bytes)))
+    lines = plain_table(columns, profiles, width)
+    widest = max(map(len, lines))
+    cells = min(MOST_BAR, width - widest - 2)
+    if cells < LEAST_BAR:
+        return lines
+    bars = ["", *(_bar(one, cells) for one in profiles)]
+    return [f"{line.ljust(widest)}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True)]
+
+
+def _share(kind: str) -> Column[Profile]:
+    return Column(TITLES[kind], 7, lambda one: format_percent(one.spent.get(kind, 0.0) / max(one.seconds, 1e-9)))
+
+
+def _bar(one: Profile, cells: int) -> str:
+    ends, reached = [0], 0.0
+    for kind in GLYPHS:
+        reached += one.spent.get(kind, 0.0) / max(one.seconds, 1e-9)
+        ends.append(min(cells, round(cells * reached)))
+    return "".join(glyph * (end - start) for glyph, (start, end) in zip(GLYPHS.values(), pairwise(ends), strict=True))
+
+
+def legend() -> str:
+    """Returns which sign of a bar is what."""
+    return "  ".join(f"{glyph} {kind}" for kind, glyph in GLYPHS.items())
+
+
+def operation_lines(one: Profile, width: int) -> list[str]:
+    """Returns a table of what took most of a rank's time."""
+    seconds = max(one.seconds, 1e-9)
+    columns: list[Column[Operation]] = [
+        Column("a step", 9, lambda found: format_seconds(found.seconds / one.steps)),
+        Column("share", 7, lambda found: format_percent(found.seconds / seconds, 1)),
+        Column("calls", 7, lambda found: f"{found.calls / one.steps:,.4g}"),
+        Column("", 10, lambda found: sanitize(found.name), left=True, most=max(10, width - 29)),
+    ]
+    return plain_table(columns, one.largest, width)
+
+
+def trace_words(one: Profile) -> str:
+    """Returns where a rank's trace is, and what opens it."""
+    where = sanitize(one.trace) or MISSING
+    return f"trace: {where} · open it at ui.perfetto.dev" if one.trace else "trace: this rank wrote none"
+
+
+def lines(profiles: Sequence[Profile], width: int, rank: int | None = None) -> Iterator[str]:
+    """Yields all of it: of the operations those of one rank, by default the first."""
+    chosen = next((one for one in profiles if one.rank == rank), profiles[0])
+    yield from (heading(profiles), "", *rank_lines(profiles, width), "", legend(), "")
+    yield f"What took most on rank {chosen.rank}, for each step"
+    yield from (*operation_lines(chosen, width), "", trace_words(chosen))
+
+
+def facts(profiles: Sequence[Profile]) -> list[dict[str, object]]:
+    """Returns the same as plain values."""
+    return [
+        {
+            "rank": one.rank,
+            "step": one.step,
+            "steps": one.steps,
+            "seconds": one.seconds,
+            "spent": one.spent,
+            "largest": [{"name": found.name, "seconds": found.seconds, "calls": found.calls} for found in one.largest],
+            "peak_bytes": one.peak_bytes,
+            "trace": one.trace,
+        }
+        for one in profiles
+    ]
