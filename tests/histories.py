@@ -17,8 +17,10 @@ from trainers.contract.events import (
     HostSample,
     LogLine,
     Metrics,
+    Operation,
     Phase,
     Predictions,
+    Profile,
     RankSample,
     RankStarted,
     RunEnded,
@@ -270,6 +272,25 @@ def completed(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
     """A run from start to end."""
     done: list[AnyEvent] = [Phase(rank=rank, phase="done", **at(17)) for rank in range(world_size)]
     return [*running(world_size, last_step=290, gpus=gpus), *done, ended("completed", 17.5, world_size=world_size)]
+
+
+def profiles(world_size: int = 2, step: int = 120, seconds: float = 8.4) -> list[AnyEvent]:
+    """Ten steps profiled, of which later ranks wait longer for the others."""
+    largest = [Operation("aten::convolution_backward", 0.31, 30), Operation("aten::mkldnn_convolution", 0.12, 30)]
+    return [
+        Profile(
+            rank=rank,
+            step=step,
+            steps=10,
+            seconds=1.0,
+            spent={"kernels": 0.6 - 0.1 * rank, "communication": 0.15 + 0.1 * rank, "copies": 0.05, "host": 0.2},
+            largest=largest,
+            peak_bytes=3 << 30,
+            trace=f"profiles/step-{step}/rank-{rank}.pt.trace.json.gz",
+            **at(seconds),
+        )
+        for rank in range(world_size)
+    ]
 
 
 def checkpoint(step: int, seconds: float, *, best: bool = False) -> Checkpoint:

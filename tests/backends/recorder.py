@@ -34,6 +34,11 @@ ONE_PROCESS = [*JAX_BACKENDS, "mxnet-gluon"]
 class Recorder:
     """Keeps what a backend tells."""
 
+    rank = 0
+    profiles: Path | None = None
+    profile_at: tuple[int, int] | None = None
+    """Before which step to begin to profile, and for how many."""
+
     def __init__(self) -> None:
         self.convert: Callable[[list[Any]], list[list[float]]]
         self.at_close: Callable[[], None]
@@ -43,11 +48,7 @@ class Recorder:
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
         self.arrays: dict[str, Sharding] = {}
-        self.rank = 0
         self.profiler: Profiler | None = None
-        self.profiles: Path | None = None
-        self.profile_at: tuple[int, int] | None = None
-        """Before which step to begin to profile, and for how many."""
         self.profiled: list[Profile] = []
         self.stop_at = 0
         self.save_at: int | None = None

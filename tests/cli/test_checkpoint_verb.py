@@ -33,9 +33,9 @@ class Run:
         self._send = mailbox.send
         monkeypatch.setattr(mailbox, "send", self._answer)
 
-    def _answer(self, commands: Path, command: mailbox.Command) -> None:
-        self._send(commands, command)
-        assert mailbox.take(commands) == [command]
+    def _answer(self, commands: Path, command: mailbox.Command, steps: int = 0) -> None:
+        self._send(commands, command, steps)
+        assert mailbox.take(commands) == [f"{command}={steps}" if steps else command]
         writer = JournalWriter(self._run.journal)
         writer.append(self._events)
         writer.close()

@@ -34,6 +34,14 @@ def test_what_is_no_command_is_removed(commands: Path) -> None:
     assert list(commands.iterdir()) == []
 
 
+def test_a_profile_has_a_number_of_steps(commands: Path) -> None:
+    mailbox.send(commands, "profile", 10)
+    for name in ("2-b.profile", "3-c.profile=0", "4-d.profile=", "5-e.profile=99999", "6-f.stop=3", "7-g.profile=²"):
+        (commands / name).touch()
+    assert mailbox.take(commands) == ["profile=10"]
+    assert list(commands.iterdir()) == []
+
+
 def test_a_command_under_way_is_left_alone(commands: Path) -> None:
     (commands / ".1-aaaa.stop.x7").touch()
     assert mailbox.take(commands) == []

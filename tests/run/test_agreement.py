@@ -54,6 +54,15 @@ def test_a_request_that_overtakes_another_is_decided_with_it(ranks: list[Voter])
     assert all(rank.told[-1] == wire.Agreed(4, stop=True, save=True) for rank in ranks)
 
 
+def test_steps_are_profiled_once(ranks: list[Voter]) -> None:
+    agreement = Agreement()
+    for vote_round, asked in enumerate((10, 0), start=1):
+        agreement.propose(ranks, profile=asked, save=not asked)
+        for rank in range(3):
+            agreement.count(wire.Vote(rank, 4, vote_round), ranks[rank], ranks)
+        assert ranks[0].told[-1] == wire.Agreed(4, stop=False, save=not asked, profile=asked)
+
+
 def test_a_checkpoint_is_saved_once(ranks: list[Voter]) -> None:
     agreement = Agreement()
     for vote_round, (save, stop) in enumerate(((True, False), (False, True)), start=1):

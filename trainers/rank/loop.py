@@ -171,7 +171,7 @@ def training(
                 waited_s = 0.0
             if report.stop_before(number):
                 in_flight.wait()
-                tracing.finish()
+                tracing.finish(number - 1)
                 return
             if tracing.due(number):
                 in_flight.wait()
@@ -183,7 +183,7 @@ def training(
             if is_first:
                 # Reporting how its arrays are sharded is no part of the second.
                 report.restart_clock()
-        tracing.finish()
+        tracing.finish(number)
         if plan.evaluates_after(number):
             report.phase("evaluating")
             yield Evaluate(number, plan, report)

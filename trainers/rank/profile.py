@@ -86,7 +86,7 @@ class Tracing:
 
     def change(self, step: int) -> None:
         """Ends profiling before this step, or begins it; what fails there is reported, and training continues."""
-        self.finish()
+        self.finish(step - 1)
         if not self._wanted or not self._has_room(step):
             return
         wanted, self._wanted = self._wanted, 0
@@ -112,11 +112,11 @@ class Tracing:
         """Adds to the time in which the process waited for a batch."""
         self._waited_s += seconds
 
-    def finish(self) -> None:
-        """Ends profiling, if there is any, and reports it; the last step is computed."""
+    def finish(self, last: int) -> None:
+        """Ends profiling, if there is any, after a step that is computed, and reports it."""
         report, seconds = self._report, perf_counter() - self._since
-        first, end, self._first, self._end = self._first, self._end, 0, 0
-        if not end or report.profiler is None or report.profiles is None:
+        first, self._first, self._end = self._first, 0, 0
+        if not first or report.profiler is None or report.profiles is None:
             return
         report.phase("profiling")
         try:
@@ -129,7 +129,7 @@ class Tracing:
                 Profile(
                     rank=one.rank,
                     step=first,
-                    steps=end - first,
+                    steps=last - first + 1,
                     seconds=seconds,
                     spent=spent(one.spans, seconds, self._waited_s),
                     largest=largest(one.spans),

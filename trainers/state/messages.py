@@ -134,9 +134,13 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
 def describe_profile(profile: Profile) -> str:
     """Describes where the time of profiled steps went, in a line."""
     spent = sorted(profile.spent.items(), key=lambda one: -one[1])
-    shares = [f"{sanitize(kind, 40)} {format_percent(seconds / profile.seconds)}" for kind, seconds in spent if seconds]
+    shares = [
+        f"{sanitize(kind, 40)} {format_percent(seconds / profile.seconds)}"
+        for kind, seconds in spent
+        if seconds > 0.005 * profile.seconds
+    ]
     steps = f"profile of {plural(profile.steps, 'step')} from {profile.step:,}"
-    return join_words([steps, *shares, sanitize(profile.trace, 120)])
+    return join_words([steps, *shares])
 
 
 MOST_RANKS, MOST_PLACES = 8, 3

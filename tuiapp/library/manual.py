@@ -18,6 +18,7 @@ TOPICS = (
     "sweeps",
     "scaling",
     "devices",
+    "profile",
     "scripts",
     "models",
     "data",

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 
 from trainers.state.known_metrics import by_importance, grouped, metric
 from trainers.state.objective import Objective, suggested
+from trainers.state.run_state import Topic
 from trainers.state.text import plural
 from tuiapp.screens.pickers import MAX_NAME, Pins
 from tuiapp.terminal.covered_screen import CoveredScreenFix
@@ -138,6 +139,13 @@ class MetricsGrid(CoveredScreenFix[None]):
     @property
     def visible_charts(self) -> list[GridChart]:
         return [chart for chart in self._charts if chart.display] if self.is_mounted else []
+
+    def follow(self, topics: frozenset[Topic]) -> None:
+        """Shows what is new in the run's state."""
+        if "curves" in topics:
+            self.update()
+        elif "run" in topics:
+            self.update_heading()
 
     def update(self) -> None:
         """Draws what is new."""

@@ -42,6 +42,7 @@ from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resu
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.patience import patiently
 from tuiapp.view.grid import Pages
+from tuiapp.view.profile import why_no_profile
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.device_panel import DevicePanel
@@ -57,6 +58,7 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 
 if TYPE_CHECKING:
     from tuiapp.screens.metrics_grid import MetricsGrid
+    from tuiapp.screens.profile import ProfileScreen
 
 TICK_S = 0.2
 """Interval at which new events are read and shown."""
@@ -111,6 +113,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("s", "stop", "Stop", tooltip="Stop the run", id="run.stop"),
     Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
     Binding("u", "resume", "Resume", tooltip="Resume, train longer", id="run.resume"),
+    Binding("P", "profile", "Profile", tooltip="Where a step's time goes", id="run.profile", show=False),
     Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
     Binding("x", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
     Binding("a", "again", "Run again", tooltip="Run again, by the form", id="run.again"),
@@ -180,10 +183,10 @@ class RunScreen(RefusingScreen[None]):
         self._asked_to_leave_at = -math.inf
         self._resuming = False
         self._source = RunSource(self._reader)
-        self._grid: MetricsGrid | None = None
+        self._covering: MetricsGrid | ProfileScreen | None = None
         self._pages = Pages()
         self._held: frozenset[Topic] = frozenset()
-        """What changed while the grid covered the screen."""
+        """What changed while the grid, or the profile, covered the screen."""
         self._put_off = 0
         self._arranged: Arrangement | None = None
         self._attempt = 0
@@ -265,19 +268,16 @@ class RunScreen(RefusingScreen[None]):
         self.set_timer(CATCH_UP_S if reading.more else TICK_S, self._take)
 
     def on_screen_resume(self) -> None:
-        """Shows what changed while the grid covered the screen."""
-        self._grid = None
+        """Shows what changed while another screen covered this one."""
+        self._covering = None
         held, self._held = self._held, frozenset()
         if held:
             self._show_topics(held)
 
     def _show_topics(self, topics: frozenset[Topic]) -> None:
-        if self._grid is not None:
+        if self._covering is not None:
             self._held |= topics
-            if "curves" in topics:
-                self._grid.update()
-            elif "run" in topics:
-                self._grid.update_heading()
+            self._covering.follow(topics)
             return
         state, now = self.state, self._reader.now
         if "run" in topics:
@@ -377,7 +377,7 @@ class RunScreen(RefusingScreen[None]):
         from tuiapp.screens.metrics_grid import MetricsGrid
 
         show_devices = partial(self.show_panel, "devices") if self.state.nodes else None
-        self._grid = MetricsGrid(
+        self._covering = MetricsGrid(
             self._source,
             self.charts.main.options,
             self._pages,
@@ -386,7 +386,22 @@ class RunScreen(RefusingScreen[None]):
             show_devices=show_devices,
         )
         self.app.clear_notifications()
-        self.app.push_screen(self._grid)
+        self.app.push_screen(self._covering)
+
+    def action_profile(self) -> None:
+        from tuiapp.screens.profile import ProfileScreen
+
+        self._covering = ProfileScreen(self.run, lambda: self.state, self._why_no_profile)
+        self.app.clear_notifications()
+        self.app.push_screen(self._covering)
+
+    def _why_no_profile(self) -> str:
+        """Says why no step can be profiled now."""
+        if not self.is_live or self.state.status == "queued":
+            return "Only the steps of a run that trains can be profiled."
+        backend = self.state.config.get("backend")
+        why = why_no_profile(str(backend)) if backend else "it has not begun"
+        return f"No step can be profiled: {why}." if why else ""
 
     def action_next_rank(self) -> None:
         rank = self.query_one(LogView).rank

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from textual.app import App
@@ -153,13 +154,13 @@ def tell(app: App[Any], text: str, severity: Literal["information", "warning", "
     app.notify(words, title=title, severity=severity, timeout=NOTICE_S, markup=False)
 
 
-async def send(app: App[Any], run: RunDir, command: mailbox.Command) -> bool:
+async def send(app: App[Any], run: RunDir, command: mailbox.Command, steps: int = 0) -> bool:
     """Sends a command to a run; returns whether it has it, and otherwise says why not. Must run in a worker."""
     if reason := await patiently(app, in_thread(read_only_reason, run)):
         tell(app, f"This run takes no commands: {reason}.", "error")
         return False
     try:
-        if instead := await asyncio.to_thread(send_command, run, command):
+        if instead := await asyncio.to_thread(partial(send_command, run, command, steps=steps)):
             tell(app, instead, "warning")
     except CannotAskError as error:
         tell(app, f"Cannot send the command to the run: {error}", "error")

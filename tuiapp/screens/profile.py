@@ -1,0 +1,109 @@
+"""Profile: where the time of a run's profiled steps went, and the key that has more of them profiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from trainers.contract.rundir import RunDir
+from trainers.state.run_state import RunState, Topic
+from trainers.state.text import plural
+from tuiapp.screens.run_control import send
+from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.view.palette import series_color
+from tuiapp.view.profile import GLYPHS, latest, lines
+from tuiapp.widgets.steady_footer import SteadyFooter
+
+STEPS = 10
+"""Of one press of the key."""
+
+
+class ProfileScreen(CoveredScreenFix[None]):
+    """Covers the Run screen, which calls `follow` when something has changed."""
+
+    CSS_PATH = "profile.tcss"
+    MANUAL = "profile"
+
+    AUTO_FOCUS: ClassVar[str | None] = "VerticalScroll"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("P", "profile", "Profile", tooltip=f"Profile the next {STEPS} steps", id="profile.profile"),
+        Binding("r", "next_rank", "Rank", tooltip="What took most on the next rank", id="profile.rank"),
+        Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
+        Binding("escape", "dismiss", "Back", key_display="esc", id="profile.back"),
+        Binding("q", "app.quit", "Quit", tooltip="Quit tuiapp", id="app.quit-letter"),
+    ]
+
+    def __init__(self, run: RunDir, state: Callable[[], RunState], why_not: Callable[[], str]) -> None:
+        """`why_not` says why no step can be profiled now; "" if they can."""
+        super().__init__()
+        self._run, self._state, self._why_not = run, state, why_not
+        self._rank: int | None = None
+        self._waits_since = -1
+        """Step that the run had reached when it was asked; −1 if it was not, or has answered."""
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(id="profile", markup=False)
+        yield SteadyFooter()
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).border_title = Content("where the time of the steps goes")
+        if not self._state().profiles and not self._why_not():
+            self.action_profile()
+        self.follow(frozenset({"profiles"}))
+
+    def on_resize(self) -> None:
+        self._show()
+
+    def follow(self, topics: frozenset[Topic]) -> None:
+        """Shows what is new in the run's state."""
+        if "profiles" in topics and any(one.step > self._waits_since for one in self._state().profiles.values()):
+            self._waits_since = -1
+        if topics & {"profiles", "run"}:
+            self._show()
+
+    def _show(self) -> None:
+        found = latest(self._state().profiles)
+        words = [self._standing(bool(found))]
+        if found:
+            words += ["", *lines(found, self.size.width - 6, self._rank)]
+        content = Content("\n".join(words))
+        dark = self.app.current_theme.dark
+        for place, glyph in enumerate(GLYPHS.values()):
+            for run in re.finditer(rf"{re.escape(glyph)}+", content.plain):
+                # A point between words is no bar.
+                if glyph != "·" or content.plain[run.start() - 1] in GLYPHS.values() or len(run.group()) > 1:
+                    content = content.stylize(series_color(place, dark=dark), run.start(), run.end())
+        self.query_one("#profile", Static).update(content)
+
+    def _standing(self, found: bool) -> str:
+        if why := self._why_not():
+            return why if not found else ""
+        if self._waits_since >= 0:
+            return f"Profiling {plural(STEPS, 'step')} …"
+        return f"P profiles the next {plural(STEPS, 'step')}."
+
+    @work(exclusive=True, group="control")
+    async def action_profile(self) -> None:
+        if why := self._why_not():
+            self.notify(why)
+        elif await send(self.app, self._run, "profile", STEPS):
+            self._waits_since = self._state().step
+            self._show()
+
+    def action_next_rank(self) -> None:
+        ranks = [one.rank for one in latest(self._state().profiles)]
+        if len(ranks) > 1:
+            self._rank = ranks[(ranks.index(self._rank) + 1) % len(ranks)] if self._rank in ranks else ranks[1]
+            self._show()
+        else:
+            self.notify("There is one rank." if ranks else "No step was profiled.")
