@@ -93,6 +93,13 @@ CHECKS = (
         gpus=2,
     ),
     Check(
+        "profile",
+        "steps are profiled while training goes on",
+        "tests.gpu.profiles:profiles",
+        takes_s=12,
+        limit_s=90,
+    ),
+    Check(
         "compile",
         "compile and sync_batch_norm change no loss",
         "tests.gpu.training:compile_and_sync",
@@ -103,7 +110,7 @@ CHECKS = (
         "trainers",
         "transformers and Lightning report, on the GPU",
         "tests.gpu.trainers_of_others:report",
-        takes_s=25,
+        takes_s=16,
         limit_s=90,
     ),
 )
