@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from math import isclose
 from pathlib import Path
@@ -86,8 +86,8 @@ class Recorder:
             )
         )
 
-    def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
-        self.evaluations.append(SimpleNamespace(step=step, loss=loss, accuracy=accuracy, examples=examples))
+    def evaluation(self, step: int, examples: int, figures: Mapping[str, float]) -> None:
+        self.evaluations.append(SimpleNamespace(step=step, examples=examples, **figures))
 
     def predictions(self, found: Predictions) -> None:
         self.found.append(found)

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from trainers.frameworks.torch.ranks import EVAL_BATCH, Images, sum_up
-from trainers.rank.evaluation import WORST, evaluation_of
+from trainers.frameworks.torch.ranks import Images, sum_up
+from trainers.rank.evaluation import EVAL_BATCH, WORST, evaluation_of
 
 CPU = torch.device("cpu")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from tests.backends.recorder import Recorder, Shelf, check_predictions, train
+from tests.backends.only_rank import train_alone
+from tests.backends.recorder import Recorder, Shelf, check_predictions
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import Watched, launched, resumed
 from tests.slow import mostly_slow
@@ -22,11 +22,8 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held, Sharding
 from trainers.contract.manifest import list_checkpoints
 from trainers.frameworks.torch import models as torch_models
-from trainers.frameworks.torch.ranks import EVAL_BATCH
 from trainers.rank.checkpoints import load
-from trainers.run import wire
-from trainers.run.place import LOOPBACK
-from trainers.run.processes import bind_rendezvous
+from trainers.rank.evaluation import EVAL_BATCH
 from trainers.sources import datasets
 
 CONFIG = RunConfig(
@@ -37,13 +34,7 @@ CONFIG = RunConfig(
 
 
 def _train(shelf: Shelf | None = None, *, save_at: int | None = None, **changes: object) -> Recorder:
-    """Trains here, as the only rank, with what it finds in its environment."""
-    with bind_rendezvous(LOOPBACK) as listener, pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MASTER_ADDR", "127.0.0.1")
-        environment.setenv("MASTER_PORT", str(listener.getsockname()[1]))
-        # The store closes what it is given.
-        environment.setenv(wire.STORE_FD, str(os.dup(listener.fileno())))
-        return train(msgspec.structs.replace(CONFIG, **changes), save_at=save_at, shelf=shelf)
+    return train_alone(msgspec.structs.replace(CONFIG, **changes), shelf, save_at=save_at)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -23,7 +23,7 @@ def test_steps_come_in_batches_and_in_order(pipe: Pipe) -> None:
     with pipe.held():
         for step in range(1, 41):
             pipe.report.step(step, 1 / step, 24, 0.001 * step)
-    pipe.report.evaluation(40, 0.5, 0.9, 360)
+    pipe.report.evaluation(40, 360, {"loss": 0.5, "accuracy": 0.9})
     pipe.report.phase("done")
     pipe.close()
     first, last = pipe.of(Phase)
@@ -124,7 +124,7 @@ def test_the_first_loss_that_is_not_finite_is_told_once(policy: str, stops: int,
 
 def test_only_rank_0_tells_the_evaluation() -> None:
     pipe = Pipe(rank=1)
-    pipe.report.evaluation(1, math.nan, 0.5, 360)
+    pipe.report.evaluation(1, 360, {"loss": math.nan, "accuracy": 0.5})
     pipe.close()
     assert pipe.evaluations() == []
 
@@ -137,7 +137,7 @@ def test_one_process_speaks_for_each_of_its_devices() -> None:
     pipe.report.phase("training")
     for step in (1, 2, 3):
         pipe.report.step(step, [1.0 * step, 10.0 * step, math.nan if step > 1 else 5.0], 16, 0.1)
-    pipe.report.evaluation(3, 0.5, 0.9, 360)
+    pipe.report.evaluation(3, 360, {"loss": 0.5, "accuracy": 0.9})
     pipe.close()
     assert [(one.rank, one.device, one.pid) for one in pipe.of(RankStarted)] == [
         (number, f"cpu:{number}", os.getpid()) for number in range(3)

@@ -45,7 +45,7 @@ def test_a_conversion_that_fails_takes_nothing_else_along(pipe: Pipe) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         pipe.report.step(1, 1.0, 24, 0.1)
-        pipe.report.evaluation(1, 2.0, 0.5, 100)
+        pipe.report.evaluation(1, 100, {"loss": 2.0, "accuracy": 0.5})
         pipe.report.step(2, None, 24, 0.1)
         pipe.report.phase("checkpointing")
     pipe.close()

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
 from trainers.config.plan import Plan
@@ -33,11 +32,13 @@ from trainers.frameworks.torch.ranks import (
     build_model,
     build_optimizer,
     connect,
+    cross_entropy,
     distribute,
     evaluate,
     memory_format,
     open_data,
     pick_device,
+    predictor,
     report_sharding,
     steps_in_flight,
     update,
@@ -97,7 +98,9 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Evaluate():
-                    work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast))
+                    sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
+                    # Rank 0 alone tells of it.
+                    work.done(sums, None if self.rank else predictor(self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -118,7 +121,7 @@ class Replica:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
-            return F.cross_entropy(self.ddp(x), y)
+            return cross_entropy(self.ddp(x), y)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device)

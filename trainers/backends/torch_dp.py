@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.config.plan import Plan
@@ -30,8 +29,10 @@ from trainers.frameworks.torch.ranks import (
     autocast,
     build_model,
     build_optimizer,
+    cross_entropy,
     memory_format,
     pick_devices,
+    predictor,
     report_array,
     report_largest,
     steps_in_flight,
@@ -94,7 +95,7 @@ class Trainer:
                     if work.is_first:
                         self.report_sharding(x, y, work.rows[0])
                 case Evaluate():
-                    work.done(self.evaluate())
+                    work.done(self.evaluate(), predictor(self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -112,9 +113,9 @@ class Trainer:
         return means, update(self.config, self.model, self.optimizer, rate)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of each example of a batch, on the first device."""
+        """The loss of each example of a batch, the mean over its labels, on the first device."""
         with self.autocast:
-            return F.cross_entropy(self.forward(x), y, reduction="none")
+            return cross_entropy(self.forward(x), y, "none").view(len(x), -1).mean(1)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, each example exactly once."""

@@ -23,7 +23,6 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -35,15 +34,16 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held
 from trainers.frameworks.torch.compile import compile_ahead, compile_model
 from trainers.frameworks.torch.ranks import (
-    EVAL_BATCH,
     autocast,
     average_statistics,
     build_model,
     build_optimizer,
     connect,
+    cross_entropy,
     memory_format,
     open_data,
     pick_device,
+    predictor,
     report_array,
     report_sharding,
     steps_in_flight,
@@ -53,7 +53,7 @@ from trainers.frameworks.torch.ranks import (
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_batch_norm import synchronize
 from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.evaluation import Sums
+from trainers.rank.evaluation import Sums, batch_size
 from trainers.rank.loop import Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
@@ -80,7 +80,8 @@ class Part:
         self.training_set, self.x_test, self.y_test = open_data(plan, rank, device, memory_format(config, device))
         # All ranks make as many forward passes, in each of which they gather weights from each other.
         most = -(-plan.data.test_examples // config.devices)
-        self.spare_batches = -(-most // EVAL_BATCH) - -(-len(self.y_test) // EVAL_BATCH)
+        size = batch_size(plan.data.labels)
+        self.spare_batches = -(-most // size) - -(-len(self.y_test) // size)
         # On the host, and in its memory format, which FSDP needs: a part goes to the device as it is split.
         self.model = build_model(plan, torch.device("cpu"))
         if config.sync_batch_norm:
@@ -110,7 +111,10 @@ class Part:
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                         self.report_parts()
                 case Evaluate():
-                    work.done(self.evaluate())
+                    # For each forward pass all ranks gather weights from each other. Of a compiled model each size of
+                    # a batch would be compiled.
+                    with torch.compiler.set_stance("force_eager"):
+                        work.done(self.evaluate(), predictor(self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -133,19 +137,17 @@ class Part:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
-            return F.cross_entropy(self.model(x), y)
+            return cross_entropy(self.model(x), y)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, of which each rank has a part: see `sum_up`."""
         average_statistics(self.model, self.config.devices)
         self.model.eval()
-        # Of a compiled model each size of a batch would be compiled.
-        with torch.compiler.set_stance("force_eager"):
-            part = self.rank, self.config.devices
-            sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, part)
-            with torch.no_grad(), self.autocast:
-                for _ in range(self.spare_batches):
-                    self.model(self.training_set.first(1)[0])
+        part = self.rank, self.config.devices
+        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, part)
+        with torch.no_grad(), self.autocast:
+            for _ in range(self.spare_batches):
+                self.model(self.training_set.first(1)[0])
         self.model.train()
         dist.all_reduce(sums)
         return sums.numpy(force=True)

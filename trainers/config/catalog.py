@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+from typing import TypeAlias
 
-from trainers.config.datasets import find_dataset
 from trainers.config.installed import OWN, Installed
+from trainers.tasks.catalog import IMAGES, TEXT
 
 JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 """Import names of JAX's NVIDIA GPU support."""
@@ -23,6 +24,10 @@ NEWEST_TESTED = {"torch": (2, 15), "jax": (0, 12), "flax": (0, 12), "keras": (3,
 """The newest versions with which every backend that they are for passes the quickstart: `pytest -m slow`, see
 `tests/processes/test_versions.py`. Newer ones are not refused; `tuiapp doctor` names them.
 """
+
+
+Shape: TypeAlias = tuple[int, ...]
+"""Of an input: an image's height, width, channels; a window of text's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class Backend:
     """Whether rank 0 serves the rendezvous on a socket that is passed to it; False if it opens its own."""
     precisions: tuple[str, ...] = ("float32", "tf32", "bfloat16")
     """Arithmetic it can train with."""
+    tasks: tuple[str, ...] = (IMAGES.name,)
+    """What it has models for."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables of its ranks; values that the user has set come first."""
     splits_state: bool = False
@@ -137,11 +144,12 @@ class Size:
 class Model:
     name: str
     summary: str
-    size: Callable[[tuple[int, int, int], int], Size]
-    """From input shape (height, width, channels) and class count."""
-    min_side: int
+    size: Callable[[Shape, int], Size]
+    """From input shape and class count."""
+    min_side: int = 1
     """Minimum height and width in pixels, so that every layer has some to work on."""
     batch_norm: bool = True
+    task: str = IMAGES.name
 
 
 MLP_WIDTHS = (256, 128)
@@ -153,6 +161,11 @@ CONVNET_HIDDEN = 256
 RESNET_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Channels, and the stride of the first block."""
 RESNET_BLOCKS = 2
+GPT_LAYERS = 4
+GPT_WIDTH = 128
+GPT_HEADS = 4
+GPT_DEVIATION = 0.02
+"""Of the initial weights; of those that end in the residual stream by the root of their number less."""
 
 
 def _training_flops(multiplications: list[int]) -> int:
@@ -164,7 +177,7 @@ def _training_flops(multiplications: list[int]) -> int:
     return 2 * (3 * sum(multiplications) - multiplications[0])
 
 
-def _mlp_size(shape: tuple[int, int, int], classes: int) -> Size:
+def _mlp_size(shape: Shape, classes: int) -> Size:
     widths = (prod(shape), *MLP_WIDTHS, classes)
     return Size(
         parameters=sum(i * o + o for i, o in pairwise(widths)),
@@ -173,7 +186,7 @@ def _mlp_size(shape: tuple[int, int, int], classes: int) -> Size:
     )
 
 
-def _net_size(shape: tuple[int, int, int], classes: int) -> Size:
+def _net_size(shape: Shape, classes: int) -> Size:
     height, width, channels = shape
     parameters = activations = 0
     products = []
@@ -190,7 +203,7 @@ def _net_size(shape: tuple[int, int, int], classes: int) -> Size:
     return Size(parameters, activations + 2 * NET_HIDDEN + classes, _training_flops(products))
 
 
-def _convnet_size(shape: tuple[int, int, int], classes: int) -> Size:
+def _convnet_size(shape: Shape, classes: int) -> Size:
     height, width, channels = shape
     parameters = activations = 0
     products = []
@@ -208,7 +221,7 @@ def _convnet_size(shape: tuple[int, int, int], classes: int) -> Size:
     return Size(parameters, activations + 2 * channels + 3 * CONVNET_HIDDEN + classes, _training_flops(products))
 
 
-def _resnet18_size(shape: tuple[int, int, int], classes: int) -> Size:
+def _resnet18_size(shape: Shape, classes: int) -> Size:
     height, width, inputs = shape
     channels = RESNET_STAGES[0][0]
     parameters = _conv_norm(inputs, channels, 3)
@@ -229,6 +242,18 @@ def _resnet18_size(shape: tuple[int, int, int], classes: int) -> Size:
     return Size(parameters + channels * classes + classes, activations + 2 * channels + classes, flops)
 
 
+def _gpt_size(shape: Shape, classes: int) -> Size:
+    """Of attention the products of all pairs of tokens count, although the mask leaves half of them out."""
+    (context,), width = shape, GPT_WIDTH
+    block = 12 * width**2 + 13 * width  # two norms; attention's two products, those of the hidden layer, their biases
+    parameters = (classes + context) * width + GPT_LAYERS * block + 2 * width + width * classes
+    products = context * (GPT_LAYERS * (12 * width**2 + 2 * context * width) + width * classes)
+    # Of each block both norms, queries, keys and values, attention, its projection, and the hidden layer's three.
+    activations = context * ((2 + 16 * GPT_LAYERS + 1) * width + classes)
+    # Embeddings multiply nothing, and all products' inputs need gradients.
+    return Size(parameters, activations, _training_flops([0, products]))
+
+
 def _conv_norm(inputs: int, outputs: int, kernel: int) -> int:
     return inputs * kernel**2 * outputs + outputs + 2 * outputs
 
@@ -244,6 +269,7 @@ BACKENDS = {
             extras=("torch",),
             engine="torch",
             process_per_device=True,
+            tasks=(IMAGES.name, TEXT.name),
             keys=("accumulate", "sync_batch_norm", "compile"),
             autocasts=True,
         ),
@@ -255,6 +281,7 @@ BACKENDS = {
             extras=("torch",),
             engine="torch",
             process_per_device=True,
+            tasks=(IMAGES.name, TEXT.name),
             keys=("sync_batch_norm", "compile"),
             autocasts=True,
             splits_state=True,
@@ -269,6 +296,7 @@ BACKENDS = {
             process_per_device=False,
             max_cpu_devices=1,
             max_nodes=1,
+            tasks=(IMAGES.name, TEXT.name),
             keys=("accumulate", "compile"),
             autocasts=True,
             # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
@@ -282,6 +310,7 @@ BACKENDS = {
             extras=("jax",),
             engine="jax",
             process_per_device=False,
+            tasks=(IMAGES.name, TEXT.name),
             keys=("accumulate",),
             takes_listener=False,
         ),
@@ -293,6 +322,7 @@ BACKENDS = {
             extras=("jax",),
             engine="jax",
             process_per_device=False,
+            tasks=(IMAGES.name, TEXT.name),
             keys=("accumulate",),
             takes_listener=False,
         ),
@@ -390,17 +420,18 @@ MODELS = {
         Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size, min_side=10),
         Model("convnet", "three convolutions, BatchNorm and dropout, after the Keras guide", _convnet_size, min_side=6),
         Model("resnet18", "ResNet-18 for small images, as in Dive into Deep Learning", _resnet18_size, min_side=1),
+        Model(
+            "gpt-small",
+            "a decoder-only transformer after GPT-2: 4 layers of 128, 4 heads",
+            _gpt_size,
+            batch_norm=False,
+            task=TEXT.name,
+        ),
     )
 }
 
 OPTIMIZER_SLOTS = {"sgd": 1, "adam": 2, "adamw": 2, "adadelta": 2}
 """Optimizer → arrays of the parameters' size in its state (sgd: with momentum)."""
-
-
-def model_size(model: str, dataset: str) -> Size:
-    """The size of a model for a data set; raises DatasetError if the data set's file is missing or invalid."""
-    data = find_dataset(dataset)
-    return MODELS[model].size(data.input_shape, data.classes)
 
 
 def is_newer_than_tested(package: str, version: str) -> bool:

@@ -7,7 +7,7 @@ code, or take long. Before that only what can be told at once is checked.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from trainers.config import npz as npz_facts
@@ -16,8 +16,12 @@ from trainers.config.files import absolute
 from trainers.config.image_folder import FOLDER, find_parts
 from trainers.config.npz import read_facts
 from trainers.config.saved_dataset import HF, find_splits
+from trainers.config.text import CONTEXT, TEXT, least_bytes, parts, windows
+from trainers.config.text import read_facts as read_text_facts
 from trainers.config.user_code import PY, UserCodeError
 from trainers.config.user_code import check as check_code
+from trainers.tasks import catalog as tasks
+from trainers.tasks.text import VOCABULARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +30,11 @@ class Dataset:
     summary: str
     train_examples: int
     test_examples: int
-    input_shape: tuple[int, int, int]
-    """Height, width, channels."""
+    input_shape: tuple[int, ...]
+    """Height, width, channels; of a window of text its bytes."""
     classes: int
     value_bytes: int = 1
-    """Per number of an image in memory: 1 for uint8, 4 for float32."""
+    """Per number of an image in memory: 1 for uint8, 4 for float32; 2 per byte of a text, which is a label, too."""
     checksum: str = ""
     """Of the user's own data: changes when an array, or an image's file, does."""
     split_seed: int | None = None
@@ -39,6 +43,14 @@ class Dataset:
     """Whether the images lie in a file that can be read batch by batch."""
     class_names: tuple[str, ...] = ()
     """Empty if classes are numbers only."""
+    task: str = tasks.IMAGES.name
+    text_bytes: int = 0
+    """Length of a text, from which the examples follow."""
+
+    @property
+    def labels(self) -> int:
+        """Of each example."""
+        return self.input_shape[0] if self.text_bytes else 1
 
     @property
     def decoded_bytes(self) -> int:
@@ -48,7 +60,27 @@ class Dataset:
 _CLOTHES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
+_BYTES = tuple("space" if byte == 32 else repr(bytes([byte]))[2:-1] for byte in range(VOCABULARY))
 _PHOTOGRAPHS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def _text(name: str, summary: str, text_bytes: int, checksum: str = "") -> Dataset:
+    """A text; `find_dataset` divides it into windows of another length."""
+    train, test = (windows(part, CONTEXT) for part in parts(text_bytes))
+    return Dataset(
+        name,
+        summary,
+        train,
+        test,
+        input_shape=(CONTEXT,),
+        classes=VOCABULARY,
+        value_bytes=2,
+        checksum=checksum,
+        class_names=_BYTES,
+        task=tasks.TEXT.name,
+        text_bytes=text_bytes,
+    )
+
 
 DATASETS = {
     dataset.name: dataset
@@ -87,6 +119,9 @@ DATASETS = {
             classes=10,
             class_names=_PHOTOGRAPHS,
         ),
+        _text(
+            "shakespeare", "a play of Shakespeare's and an act of another: 203 kB of text; ships with tuiapp", 203_485
+        ),
     )
 }
 """The named data sets."""
@@ -114,6 +149,7 @@ class Source:
     """Reads the facts; None: a launch finds them out, in a process of its own."""
     is_decoded: bool = False
     """Whether its images are decoded once, by tuiapp's own interpreter, to `image_size`, and kept in the cache."""
+    task: str = tasks.IMAGES.name
 
 
 def _check_code(value: str) -> None:
@@ -136,6 +172,12 @@ def _npz_facts(value: str) -> Dataset:
         facts.value_bytes,
         facts.checksum,
     )
+
+
+def _text_facts(value: str) -> Dataset:
+    path = absolute(value.removeprefix(TEXT))
+    facts = read_text_facts(path)
+    return _text(value, f"{facts.bytes:,} bytes of text in {path}", facts.bytes, facts.checksum)
 
 
 SOURCES = {
@@ -172,6 +214,15 @@ SOURCES = {
             check=_npz_facts,
             facts=_npz_facts,
         ),
+        Source(
+            TEXT,
+            "your own text, for a language model: any file, by bytes",
+            ending=".txt",
+            module="text",
+            check=_text_facts,
+            facts=_text_facts,
+            task=tasks.TEXT.name,
+        ),
     )
 }
 """Prefix → source."""
@@ -182,26 +233,47 @@ def source_of(name: str) -> Source | None:
     return next((source for prefix, source in SOURCES.items() if name.startswith(prefix)), None)
 
 
+def task_of(name: str) -> tasks.Task:
+    """Returns what a data set is for, by its name alone."""
+    known = DATASETS.get(name) or source_of(name)
+    return tasks.TASKS[known.task] if known else tasks.IMAGES
+
+
 def is_examined(name: str) -> bool:
     """Whether a launch finds out the facts: they are not known before."""
     source = source_of(name)
     return source is not None and source.facts is None
 
 
-def find_dataset(name: str) -> Dataset:
-    """The facts about a data set, read from the file for npz:PATH; raises DatasetError if it is missing or invalid.
+def find_dataset(name: str, context: int = CONTEXT) -> Dataset:
+    """The facts about a data set, read from the file for npz:PATH and text:PATH.
+
+    A text is divided into windows of `context` bytes. Raises DatasetError if the file is missing or invalid.
 
     Raises NotExaminedError if nothing is found wrong with a data set whose facts a launch finds out.
     """
     if known := DATASETS.get(name):
-        return known
+        return _in_windows(known, context)
     source = source_of(name)
     if source is None:
         raise DatasetError(f"there is no data set {name!r}.")
     if source.facts is not None:
-        return source.facts(name)
+        return _in_windows(source.facts(name), context)
     source.check(name)
     raise NotExaminedError(f"{name} is not examined before a launch.")
+
+
+def _in_windows(data: Dataset, context: int) -> Dataset:
+    if data.task != tasks.TEXT.name:
+        return data
+    train, test = (windows(part, context) for part in parts(data.text_bytes))
+    if not train or not test:
+        message = (
+            f"{data.name} has {data.text_bytes:,} bytes, but windows of {context} need {least_bytes(context):,}: "
+            f"use a longer text, or a smaller context."
+        )
+        raise DatasetError(message)
+    return replace(data, train_examples=train, test_examples=test, input_shape=(context,))
 
 
 def check_images(name: str) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, model_size
+from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
 from trainers.config.data_files import DatasetError
-from trainers.config.datasets import Dataset, find_dataset, is_examined
+from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Gpu, Machine
 from trainers.config.options import Problem
@@ -71,7 +71,8 @@ class Shortage:
 
 def can_estimate(config: RunConfig) -> bool:
     """Whether the memory can be estimated: what models and data of the user's own take may not be known."""
-    known = config.model in MODELS and not is_examined(config.dataset)
+    model = MODELS.get(config.model)
+    known = model is not None and model.task == task_of(config.dataset).name and not is_examined(config.dataset)
     return known and BACKENDS[config.backend].builtin
 
 
@@ -80,7 +81,8 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
 
     Raises DatasetError if the data file is missing or invalid.
     """
-    size, data = model_size(config.model, config.dataset), find_dataset(config.dataset)
+    data = find_dataset(config.dataset, config.context)
+    size = MODELS[config.model].size(data.input_shape, data.classes)
     weights = FLOAT32_BYTES * size.parameters
     if BACKENDS[config.backend].splits_state:
         # What is gathered for as long as a block computes is not counted.
@@ -234,8 +236,8 @@ def data_copies(config: RunConfig) -> int:
 
 
 def wants_streaming(config: RunConfig, data: Dataset, machine: Machine) -> bool:
-    """Whether a placed configuration's images take too much of a device's memory to be held there."""
-    if config.platform != "cuda" and not data.mapped:
+    """Whether a placed configuration's images take too much of a device's memory to be held there; a text is held."""
+    if (config.platform != "cuda" and not data.mapped) or data.text_bytes:
         return False
     copies = 1 if config.platform == "cuda" else data_copies(config)
     return any(data.decoded_bytes * copies > RESIDENT_PART * free for _, free in free_memory(config, machine))
@@ -246,7 +248,7 @@ def check_data_fits(config: RunConfig, machine: Machine, data: Dataset | None = 
     if not BACKENDS[config.backend].builtin:
         return []
     try:
-        data = data or find_dataset(config.dataset)
+        data = data or find_dataset(config.dataset, config.context)
     except DatasetError:
         # `check_data` reports it.
         return []

@@ -19,6 +19,7 @@ from trainers.config.script import check_script, place_script
 from trainers.config.user_code import PY, UserCodeError
 from trainers.config.user_code import check as check_code
 from trainers.config.user_code import parse as parse_code
+from trainers.tasks.catalog import IMAGES
 
 
 def place(config: RunConfig, machine: Machine) -> RunConfig:
@@ -73,7 +74,7 @@ def check_data(config: RunConfig) -> list[Problem]:
         return check_script(config)
     problems = _check_code("model", config.model)
     try:
-        return problems + check_facts(config, find_dataset(config.dataset))
+        return problems + check_facts(config, find_dataset(config.dataset, config.context))
     except NotExaminedError:
         return problems
     except DatasetError as error:
@@ -83,7 +84,7 @@ def check_data(config: RunConfig) -> list[Problem]:
 def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
     """Problems of training the model on data of known facts."""
     problems = [] if config.dataset in DATASETS else check_batch(config, data)
-    if config.model not in MODELS:
+    if config.model not in MODELS or MODELS[config.model].task != IMAGES.name or data.task != IMAGES.name:
         return problems
     (height, width, channels), least = data.input_shape, MODELS[config.model].min_side
     if min(height, width) < least:

@@ -119,11 +119,12 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
     if not BACKENDS[config.backend].builtin:
         processes = rank_processes(config)
         return Plan(config=config, facts=None, python=python, processes=processes, steps_per_epoch=0, total_steps=0)
-    data = data or find_dataset(config.dataset)
+    data = data or find_dataset(config.dataset, config.context)
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
     model = MODELS.get(config.model)
-    size = model.size(data.input_shape, data.classes) if model else None
+    # Of a draft they may not fit together.
+    size = model.size(data.input_shape, data.classes) if model and model.task == data.task else None
     return Plan(
         config=config,
         facts=data,

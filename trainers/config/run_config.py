@@ -10,11 +10,14 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
-from trainers.config.datasets import DATASETS, SOURCES, Dataset
+from trainers.config.data_files import DatasetError
+from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
 from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
 from trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
+from trainers.config.text import CONTEXT
 from trainers.config.user_code import PY
+from trainers.tasks.catalog import TEXT
 
 SCHEMA = 1
 """Version of the keys below; `schema` at the top of every file."""
@@ -27,6 +30,12 @@ LAUNCHERS = ("join", "ssh", "slurm")
 """What starts the processes of a run on several machines."""
 
 _ON_NODES = "launcher", LAUNCHERS
+
+
+_TEXTS = (
+    *(name for name, data in DATASETS.items() if data.task == TEXT.name),
+    *(prefix for prefix, source in SOURCES.items() if source.task == TEXT.name),
+)
 
 
 def _with_key(key: str) -> tuple[str, tuple[str, ...]]:
@@ -132,6 +141,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             only=("dataset", tuple(prefix for prefix, source in SOURCES.items() if source.is_decoded)),
         ),
     ] = 64
+    context: Annotated[
+        int,
+        Option(
+            "Trainer",
+            "Context",
+            "bytes that a model sees at a time",
+            minimum=8,
+            maximum=1 << 16,
+            only=("dataset", _TEXTS),
+            similar=("block_size", "seq_len", "sequence_length", "max_length", "max_seq_length", "n_ctx"),
+        ),
+    ] = CONTEXT
 
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs if there are any", choices=("auto", "cuda", "cpu"))
@@ -498,8 +519,12 @@ def cross_check(config: RunConfig) -> list[Problem]:
 
 
 def _check_training(config: RunConfig) -> list[Problem]:
-    data = DATASETS.get(config.dataset)
-    problems = check_batch(config, data) if data else []
+    problems = _check_task(config)
+    if not problems and config.dataset in DATASETS:
+        try:
+            problems = check_batch(config, find_dataset(config.dataset, config.context))
+        except DatasetError as error:
+            problems = [Problem("context", str(error), also=("dataset",))]
     if not problems and config.devices and config.global_batch_size % config.devices:
         problems.append(
             Problem(
@@ -517,6 +542,20 @@ def _check_training(config: RunConfig) -> list[Problem]:
         message = f"{local} examples of each device make no {config.accumulate} equal parts: use a divisor of {local}."
         problems.append(Problem("accumulate", message, also=("global_batch_size", "devices")))
     return problems
+
+
+def _check_task(config: RunConfig) -> list[Problem]:
+    """Problems of a model, or a backend, that is for other data."""
+    task, model, backend = task_of(config.dataset), MODELS.get(config.model), BACKENDS[config.backend]
+    if model and model.task != task.name:
+        those = ", ".join(one.name for one in MODELS.values() if one.task == task.name)
+        message = f"{model.name} trains on {model.task}, not on {task.name} as of {config.dataset}: use {those}."
+        return [Problem("model", message, also=("dataset",))]
+    if task.name not in backend.tasks:
+        others = ", ".join(one.name for one in BACKENDS.values() if one.builtin and task.name in one.tasks)
+        message = f"{backend.name} has no model for {task.name} as of {config.dataset}: use {others}."
+        return [Problem("backend", message, also=("dataset",))]
+    return []
 
 
 def _check_script(config: RunConfig) -> list[Problem]:
@@ -572,6 +611,12 @@ def check_batch(config: RunConfig, data: Dataset) -> list[Problem]:
         return []
     examples = f"{data.train_examples:,} training examples of {config.dataset}"
     return [Problem("global_batch_size", f"{config.global_batch_size:,} is more than the {examples}.")]
+
+
+def best_by(config: RunConfig) -> str:
+    """By which figure evaluations are the best: the key `best`, if the task has it."""
+    known = task_of(config.dataset).best_by
+    return config.best if config.best in known else known[0]
 
 
 def _multiples(size: int, devices: int) -> str:

@@ -221,7 +221,9 @@ class Predictions(Event, frozen=True, kw_only=True, tag="predictions"):
     names: list[str] = []
     """Of the classes; empty if they are numbers only."""
     worst: list[WorstExample] = []
-    """The examples with the highest loss, that first."""
+    """The examples with the highest loss, that first. Of a text, as above, an example is a byte."""
+    samples: list[str] = []
+    """Texts that the model wrote, of a task that has it write."""
 
     def __post_init__(self) -> None:
         widths = {*map(len, self.counts)}

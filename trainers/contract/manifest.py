@@ -40,8 +40,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     dataset: str
     classes: int
-    input_shape: tuple[int, int, int]
-    """Height, width, channels."""
+    input_shape: tuple[int, ...]
+    """As of the data: height, width, channels."""
     data_checksum: str = ""
     """Of the user's own data file."""
     optimizer: str

@@ -13,7 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine, unused
 from trainers.config.options import ConfigError, Problem, Value, suggest
-from trainers.config.run_config import RunConfig
+from trainers.config.run_config import RunConfig, best_by
 from trainers.config.settings import read_settings
 from trainers.contract import mailbox
 from trainers.contract.about import About
@@ -151,7 +151,7 @@ def _with_objective(study: Study, runs_dir: Path) -> Study:
     """Says what runs are best by where the user has not: as the key `best`, or as earlier runs of the script."""
     base = study.base
     if BACKENDS[base.backend].builtin:
-        name = study.metric or f"test/{base.best}"
+        name = study.metric or f"test/{best_by(base)}"
         if name not in BUILTIN_METRICS:
             words = f"{name} is not reported by {base.backend}; use {', '.join(BUILTIN_METRICS)}."
             raise ConfigError([Problem("--metric", words + suggest(name, BUILTIN_METRICS))])

@@ -40,7 +40,7 @@ def prepare(config: RunConfig, machine: Machine) -> Plan:
     try:
         check_images(config.dataset)
         if not is_examined(config.dataset):
-            data = find_dataset(config.dataset)
+            data = find_dataset(config.dataset, config.context)
         else:
             data = examine(config, interpreter.python)
             if problems := [*check_facts(config, data), *check_data_fits(config, machine, data)]:

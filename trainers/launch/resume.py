@@ -92,7 +92,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         checkpoint, step = point.checkpoint, point.step
         if (was := checkpoint.manifest.input_shape) != data.input_shape:
             raise CheckpointError(
-                f"its images were {list(was)}, those of {config.dataset} are {list(data.input_shape)}"
+                f"its inputs were {list(was)}, those of {config.dataset} are {list(data.input_shape)}"
             )
     except CheckpointError as error:
         raise LaunchError(f"{run.run_id} cannot be resumed: {error}.") from error

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.config.plan import Plan
+from trainers.config.run_config import best_by
 from trainers.contract.evaluations import NEVER, Evaluated
 from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.manifest import (
@@ -148,7 +149,7 @@ class Checkpoints:
         # overtakes them; counting them would drop what it resumes from.
         found = [one for one in list_checkpoints(self._run.checkpoints)[0] if one.manifest.step <= step]
         config = self._plan.config
-        best = best_checkpoint(found, config.best)
+        best = best_checkpoint(found, best_by(config))
         self._report.send(
             Checkpoint(
                 step=step,

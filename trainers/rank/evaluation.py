@@ -1,4 +1,6 @@
-"""What an evaluation sums up over the test set, in any framework, and what follows from it.
+"""What an evaluation sums up over the labels of the test set, in any framework, and what follows from it.
+
+An image has one label; a window of text has one for each of its bytes, and each counts here as an example does.
 
 The sums are one vector, so that one all-reduce or one copy to the host is enough: float64
 [1 + classes · columns + 4 · examples], made of
@@ -21,6 +23,10 @@ from trainers.contract.events import WorstExample
 
 Sums: TypeAlias = npt.NDArray[np.float64]
 
+EVAL_BATCH = 1024
+"""Examples of one label that are evaluated at a time."""
+EVAL_LABELS = 8192
+"""Labels of others."""
 MOST_COLUMNS = 100
 WORST = 10
 """Examples with the highest loss that are kept."""
@@ -35,6 +41,11 @@ class Evaluation(NamedTuple):
     """int [classes, columns]"""
     worst: list[WorstExample]
     """By loss, the highest first."""
+
+
+def batch_size(labels: int) -> int:
+    """How many examples of so many labels each are evaluated at a time."""
+    return EVAL_BATCH if labels == 1 else max(1, EVAL_LABELS // labels)
 
 
 def columns(classes: int) -> int:

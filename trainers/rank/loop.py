@@ -36,6 +36,8 @@ from trainers.rank.profile import Tracing
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 from trainers.sources.datasets import Rows, remaining
+from trainers.tasks.catalog import TASKS
+from trainers.tasks.text import Predict
 
 STEPS_IN_FLIGHT = 8
 """Enough to keep the devices busy, few enough to stop soon and to hold little memory."""
@@ -68,13 +70,24 @@ class Evaluate:
     plan: Plan
     report: Reporter
 
-    def done(self, sums: Sums) -> None:
-        """Reports the evaluation from its sums over all ranks, see `trainers.rank.evaluation`."""
-        data = self.plan.data
+    def done(self, sums: Sums, predict: Predict | None = None) -> None:
+        """Reports the evaluation from its sums over all ranks, see `trainers.rank.evaluation`.
+
+        `predict` is the model as a task that shows what it makes asks it; None on a rank that is not to be asked.
+        """
+        data, task = self.plan.data, TASKS[self.plan.data.task]
         found = evaluation_of(sums, data.classes)
-        self.report.evaluation(self.step, found.loss, found.accuracy, found.examples)
+        figures = {"loss": found.loss, **task.figures(found.loss, found.accuracy)}
+        self.report.evaluation(self.step, found.examples // data.labels, figures)
+        samples = task.samples(predict, data.labels, self.plan.config.seed) if predict and task.samples else []
         self.report.predictions(
-            Predictions(step=self.step, counts=found.counts, names=list(data.class_names), worst=found.worst)
+            Predictions(
+                step=self.step,
+                counts=found.counts,
+                names=list(data.class_names),
+                worst=found.worst,
+                samples=samples,
+            )
         )
 
 

@@ -40,6 +40,7 @@ from trainers.contract.metrics import (
     LEARNING_RATE,
     LOSS,
     STEP_TIME,
+    TEST,
     TEST_ACCURACY,
     TEST_EXAMPLES,
     TEST_LOSS,
@@ -189,13 +190,13 @@ class Reporter:
         else:
             self._lost += 1
 
-    def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
-        """Reports the result on the whole test set; every rank may call this, rank 0's counts."""
+    def evaluation(self, step: int, examples: int, figures: Mapping[str, float]) -> None:
+        """Reports the result on the whole test set, "loss" and others; every rank may call this, rank 0's counts."""
         seconds = round(perf_counter() - self._since, 6)
-        self.evaluated = (step, Evaluated(loss, accuracy))
+        found = {f"{TEST}/{name}": value for name, value in figures.items()}
+        self.evaluated = (step, Evaluated(found[TEST_LOSS], found.get(TEST_ACCURACY)))
         if self.rank == 0:
-            found = {TEST_LOSS: loss, TEST_ACCURACY: accuracy, TEST_EXAMPLES: examples, TEST_SECONDS: seconds}
-            self.metrics(step, found)
+            self.metrics(step, {**found, TEST_EXAMPLES: examples, TEST_SECONDS: seconds})
 
     def predictions(self, found: Predictions) -> None:
         """Reports what an evaluation predicted for each class; every rank may call this, rank 0's counts."""

@@ -18,9 +18,11 @@ from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset
 
 Images: TypeAlias = npt.NDArray[np.uint8 | np.float32]
-"""[N, H, W, C]: uint8 from 0 to 255, which training scales to 0–1, or float32, used unscaled."""
+"""[N, H, W, C]: uint8 from 0 to 255, which training scales to 0–1, or float32, used unscaled. Or `Tokens`."""
+Tokens: TypeAlias = npt.NDArray[np.uint8]
+"""Windows of text, uint8 [N, context]."""
 Labels: TypeAlias = npt.NDArray[np.int64]
-"""int64 [N]."""
+"""int64 [N]; of windows of text the byte after each of their bytes, uint8 [N, context]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ The same seed gives the same global batches in the same order on every backend, 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, is_examined, source_of
 from trainers.config.plan import Plan
-from trainers.sources import public
+from trainers.sources import public, text
 from trainers.sources.arrays import Arrays, Images, Labels, StoredArrays, StoredImages
 from trainers.sources.lookup import module_of, open_stored
 from trainers.sources.prepare import prepare
@@ -40,6 +40,7 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 """Numbers of examples in the training set, int64 [N]."""
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
+SHAKESPEARE_FILE = Path(__file__).with_name("shakespeare.txt")
 
 
 def open_planned(plan: Plan) -> Arrays | StoredArrays:
@@ -61,7 +62,11 @@ def load(data: Dataset) -> Arrays:
     if source_of(name) is not None:
         arrays: Arrays = module_of(name).load(data)
         return arrays
-    loaders = {"digits": _load_digits, "cifar10": public.load_cifar10}
+    loaders: dict[str, Callable[[], Arrays]] = {
+        "digits": _load_digits,
+        "cifar10": public.load_cifar10,
+        "shakespeare": lambda: text.read(SHAKESPEARE_FILE, data),
+    }
     return loaders[name]() if name in loaders else public.load_idx(name)
 
 
@@ -100,16 +105,21 @@ def numbered_batches(
     Part (k, N) is the k-th of N equal parts of each batch.
 
     Yields:
-        Images [batch_size / N, H, W, C], labels int64 [batch_size / N], and the examples' numbers, int32
-        [batch_size / N]: −1 for the zeros that fill up the last batch.
+        Images [batch_size / N, H, W, C], labels int64 [batch_size / N], or windows of text and theirs, and the
+        examples' numbers, int32 [batch_size / N]: −1 for the zeros that fill up the last batch.
     """
     size = batch_size // part[1]
     for start in range(part[0] * size, part[0] * size + len(images), batch_size):
         rows = slice(start, start + size)
         missing = min(size, max(0, start + size - len(images)))
         numbers = np.arange(start, start + size - missing, dtype=np.int32)
-        x = np.pad(images[rows], ((0, missing), (0, 0), (0, 0), (0, 0)))
-        yield x, np.pad(labels[rows], (0, missing)), np.pad(numbers, (0, missing), constant_values=-1)
+        x, y = (_filled_up(array[rows], missing) for array in (images, labels))
+        yield x, y, np.pad(numbers, (0, missing), constant_values=-1)
+
+
+def _filled_up(array: npt.NDArray[Any], missing: int) -> npt.NDArray[Any]:
+    """With so many rows of zeros at the end."""
+    return np.pad(array, ((0, missing), *[(0, 0)] * (array.ndim - 1)))
 
 
 def _load_digits() -> Arrays:

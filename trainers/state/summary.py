@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from trainers.config.catalog import takes
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
-from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
+from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, best_by, parse_toml
 from trainers.contract.about import About, read_about
 from trainers.contract.evaluations import NEVER, Evaluated, Evaluations
 from trainers.contract.events import (
@@ -99,7 +99,7 @@ class RunInfo:
     @property
     def best_by(self) -> str:
         """What its best checkpoint is best by."""
-        return (self.config or RunConfig()).best
+        return best_by(self.config or RunConfig())
 
     @property
     def best_accuracy(self) -> float | None:

@@ -71,7 +71,7 @@ def _plan(options: Namespace, devices: int, fewest: int, machine: Machine) -> Pl
 def _epochs(config: RunConfig, batch: int, steps: int) -> int:
     """Returns how many epochs have that many steps; those of the configuration if the data are not known yet."""
     try:
-        each = find_dataset(config.dataset).train_examples // batch
+        each = find_dataset(config.dataset, config.context).train_examples // batch
     except DatasetError:
         return config.epochs
     return -(-steps // max(1, each))

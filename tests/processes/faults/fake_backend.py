@@ -93,7 +93,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Evaluate(step):
                 collective.all_reduce()
                 time.sleep(_seconds("EVALUATE"))
-                work.report.evaluation(step, 1.0 / step, 0.5, 360)
+                work.report.evaluation(step, 360, {"loss": 1.0 / step, "accuracy": 0.5})
             case Save(step):
                 collective.all_reduce()
                 time.sleep(_seconds("SAVE"))

@@ -25,6 +25,7 @@ from trainers.config.catalog import (
     NET_HIDDEN,
     RESNET_BLOCKS,
     RESNET_STAGES,
+    Shape,
 )
 from trainers.config.user_code import UserCodeError
 from trainers.sources.user_code import call
@@ -41,7 +42,7 @@ def build(name: str, classes: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
     return models[name](classes, dtype)
 
 
-def own(value: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+def own(value: str, shape: Shape, classes: int) -> nn.Module:
     """Builds the user's own model, `py:FILE:NAME`; raises UserCodeError if it returns no Linen module."""
     model = call(value, shape, classes)
     if not isinstance(model, nn.Module):

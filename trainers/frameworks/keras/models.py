@@ -21,12 +21,10 @@ from trainers.config.catalog import (
     NET_HIDDEN,
     RESNET_BLOCKS,
     RESNET_STAGES,
+    Shape,
 )
 from trainers.config.user_code import PY, UserCodeError
 from trainers.sources.user_code import call
-
-Shape = tuple[int, int, int]
-"""Height, width, channels."""
 
 FORMAT = "channels_last"
 

@@ -23,15 +23,13 @@ from trainers.config.catalog import (
     NET_HIDDEN,
     RESNET_BLOCKS,
     RESNET_STAGES,
+    Shape,
 )
 from trainers.config.user_code import PY, UserCodeError
 from trainers.sources.user_code import call
 
 # The interface that the book uses; a model of the user's own gets and returns its arrays, too.
 npx.set_np()
-
-Shape = tuple[int, int, int]
-"""Height, width, channels."""
 
 
 def create(name: str, shape: Shape, classes: int, contexts: list[mx.Context]) -> gluon.Block:

@@ -1,5 +1,7 @@
 """The models in PyTorch: images, float32 [batch, C, H, W], scaled to 0–1, to logits [batch, classes].
 
+Or of tokens, int64 [batch, context], to the logits of the token after each, [batch, context, vocabulary].
+
 BatchNorm takes a tenth of each batch's statistics and has ε = 1e-5, here and in every other framework. Its running
 variance is PyTorch's unbiased one (n / (n − 1) times the biased variance that Flax and Keras keep): a difference of 1 /
 (n − 1), where n counts a batch's pixels, and only in evaluation.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import pairwise
-from math import prod
+from math import prod, sqrt
 
 import torch
 import torch.nn.functional as F
@@ -18,24 +20,27 @@ from torch import Tensor, nn
 from trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
+    GPT_DEVIATION,
+    GPT_HEADS,
+    GPT_LAYERS,
+    GPT_WIDTH,
     MLP_WIDTHS,
     NET_CHANNELS,
     NET_HIDDEN,
     RESNET_BLOCKS,
     RESNET_STAGES,
+    Shape,
 )
 from trainers.config.user_code import PY, UserCodeError
 from trainers.sources.user_code import call
-
-Shape = tuple[int, int, int]
-"""Height, width, channels."""
 
 
 def build(name: str, shape: Shape, classes: int) -> nn.Module:
     """Builds a model of the catalog with PyTorch's default initialization, or the user's own, `py:FILE:NAME`."""
     if name.startswith(PY):
         return own(name, shape, classes)
-    return {"mlp": mlp, "net": net, "convnet": convnet, "resnet18": resnet18}[name](shape, classes)
+    models = {"mlp": mlp, "net": net, "convnet": convnet, "resnet18": resnet18, "gpt-small": Gpt}
+    return models[name](shape, classes)
 
 
 def own(value: str, shape: Shape, classes: int) -> nn.Module:
@@ -43,16 +48,17 @@ def own(value: str, shape: Shape, classes: int) -> nn.Module:
     model = call(value, shape, classes)
     if not isinstance(model, nn.Module):
         raise UserCodeError(f"{value} returned a {type(model).__name__}; it must return a torch.nn.Module.")
-    height, width, channels = shape
+    if len(shape) == 1:
+        kind, inputs, wanted = "tokens", torch.zeros(2, *shape, dtype=torch.long), [2, *shape, classes]
+    else:
+        kind, inputs, wanted = "images", torch.zeros(2, shape[-1], *shape[:-1]), [2, classes]
     # Also gives lazy layers their sizes.
     with torch.no_grad():
-        logits = model.eval()(torch.zeros(2, channels, height, width))
+        logits = model.eval()(inputs)
     model.train()
     found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if found != [2, classes]:
-        raise UserCodeError(
-            f"{value} gives {found} for images [2, {channels}, {height}, {width}]; it must give logits [2, {classes}]."
-        )
+    if found != wanted:
+        raise UserCodeError(f"{value} gives {found} for {kind} {list(inputs.shape)}; it must give logits {wanted}.")
     return model
 
 
@@ -165,3 +171,57 @@ class Residual(nn.Module):
         shortcut: Tensor = self.shortcut(x)
         out: Tensor = self.relu2(y + shortcut)
         return out
+
+
+class Gpt(nn.Module):
+    """A decoder-only transformer: learned positions, normalization before each part, a head of its own, no dropout.
+
+    Initialized as GPT-2 is. Source: Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
+    """
+
+    def __init__(self, shape: Shape, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, GPT_WIDTH)
+        self.places = nn.Embedding(shape[0], GPT_WIDTH)
+        self.blocks = [f"block{number}" for number in range(1, GPT_LAYERS + 1)]
+        for name in self.blocks:
+            self.add_module(name, Block())
+        self.norm = nn.LayerNorm(GPT_WIDTH)
+        self.head = nn.Linear(GPT_WIDTH, vocabulary, bias=False)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif "norm" not in name:
+                into_stream = name.endswith(("out.weight", "fc2.weight"))
+                nn.init.normal_(parameter, std=GPT_DEVIATION / (sqrt(2 * GPT_LAYERS) if into_stream else 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From tokens, int64 [N, context or fewer], to logits, [N, context, vocabulary]."""
+        y = self.tokens(x) + self.places(torch.arange(x.shape[1], device=x.device))
+        for name in self.blocks:
+            y = self.get_submodule(name)(y)
+        logits: Tensor = self.head(self.norm(y))
+        return logits
+
+
+class Block(nn.Module):
+    """Causal attention, then a hidden layer four times as wide, each beside a residual stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(GPT_WIDTH)
+        self.qkv = nn.Linear(GPT_WIDTH, 3 * GPT_WIDTH)
+        self.out = nn.Linear(GPT_WIDTH, GPT_WIDTH)
+        self.norm2 = nn.LayerNorm(GPT_WIDTH)
+        self.fc1 = nn.Linear(GPT_WIDTH, 4 * GPT_WIDTH)
+        self.gelu = nn.GELU("tanh")
+        self.fc2 = nn.Linear(4 * GPT_WIDTH, GPT_WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From and to [N, T, width]."""
+        # Each [N, heads, T, width of a head].
+        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, GPT_HEADS, -1)).permute(2, 0, 3, 1, 4).unbind()
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        y: Tensor = x + self.fc2(self.gelu(self.fc1(self.norm2(x))))
+        return y

@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from inspect import signature
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -26,14 +27,13 @@ from trainers.frameworks.torch import models as torch_models
 from trainers.frameworks.torch.collectives import collectives
 from trainers.frameworks.torch.copies import Copies, Filled
 from trainers.frameworks.torch.profile import TorchProfiler
-from trainers.rank.evaluation import WORST, Sums, columns
+from trainers.rank.evaluation import WORST, Sums, batch_size, columns
 from trainers.rank.layouts import layout
 from trainers.rank.reporter import Reporter
 from trainers.run.watchdog import PHASE_LIMITS_S
 from trainers.sources import datasets
 from trainers.sources.arrays import StoredImages, prefetch
-
-EVAL_BATCH = 1024
+from trainers.tasks.text import Predict
 
 
 def pick_device(config: RunConfig, report: Reporter) -> torch.device:
@@ -238,6 +238,11 @@ def build_model(plan: Plan, device: torch.device) -> nn.Module:
     return placed
 
 
+def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    """The loss of each label, or its mean: logits [batch, classes] and labels [batch], or with an axis of tokens."""
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction=reduction)
+
+
 def to_floats(x: Tensor, layout: torch.memory_format | None) -> Tensor:
     """Images as float32, uint8 scaled to 0–1, in `layout`."""
     if layout is not None:
@@ -269,6 +274,20 @@ class Images:
         return to_floats(self._stored[rows], self._layout)
 
 
+class Windows:
+    """Windows of a text on a device, uint8 [N, context], to batches of tokens, int64 [N, context]."""
+
+    def __init__(self, tokens: datasets.Images, device: torch.device) -> None:
+        # A rank's part must not keep all of them in memory.
+        self._stored = torch.from_numpy(np.ascontiguousarray(tokens)).to(device)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        return self._stored[rows].long()
+
+
 class Streamed:
     """`Images` that are read when they are indexed: none is kept on the device."""
 
@@ -291,6 +310,9 @@ class Streamed:
         x = self._copies.move(read) if self._copies and isinstance(read, Filled) else read
         assert isinstance(x, Tensor)
         return to_floats(x if self._layout is None else x.permute(0, 3, 1, 2), self._layout)
+
+
+Examples: TypeAlias = Images | Windows | Streamed
 
 
 class TrainingSet:
@@ -318,10 +340,10 @@ class TrainingSet:
         return ((rows, None) for rows in numbers)
 
     def batch(self, placed: tuple[Tensor, Tensor | Filled | None]) -> tuple[Tensor, Tensor]:
-        """Images as float32, and labels, on the device."""
+        """Images as float32, or tokens, and labels, int64, on the device."""
         rows, read = placed
-        x = self._images[rows] if read is None or isinstance(self._images, Images) else self._images.move(read)
-        return x, self._labels[rows]
+        x = self._images.move(read) if read is not None and isinstance(self._images, Streamed) else self._images[rows]
+        return x, self._labels[rows].long()
 
     def first(self, count: int) -> tuple[Tensor, Tensor]:
         """A batch of the first examples."""
@@ -330,7 +352,7 @@ class TrainingSet:
 
 def open_data(
     plan: Plan, rank: int, device: torch.device, layout: torch.memory_format | None = None
-) -> tuple[TrainingSet, Images | Streamed, Tensor]:
+) -> tuple[TrainingSet, Examples, Tensor]:
     """The training set, and a rank's part of the test set, images and labels: of N ranks rank r has r, r + N and so on.
 
     What fits lives on the device whole: a step then indexes, and copies nothing from the host.
@@ -345,9 +367,13 @@ def to_device(
     labels: datasets.Labels,
     device: torch.device,
     layout: torch.memory_format | None = None,
-) -> tuple[Images | Streamed, Tensor]:
-    """`Images` on the device, or `Streamed` ones, and labels as int64 [N] on the device."""
-    kind = Streamed(images, device, layout) if isinstance(images, StoredImages) else Images(images, device, layout)
+) -> tuple[Examples, Tensor]:
+    """`Images` or `Windows` on the device, or `Streamed` images, and labels on the device, as they are stored."""
+    kind: Examples
+    if isinstance(images, StoredImages):
+        kind = Streamed(images, device, layout)
+    else:
+        kind = Windows(images, device) if images.ndim == 2 else Images(images, device, layout)
     return kind, torch.from_numpy(labels).to(device)
 
 
@@ -370,7 +396,7 @@ def average_statistics(model: nn.Module, world_size: int) -> None:
 @torch.no_grad()
 def sum_up(
     model: Callable[[Tensor], Tensor],
-    x: Images | Streamed,
+    x: Examples,
     y: Tensor,
     classes: int,
     context: AbstractContextManager[object],
@@ -378,31 +404,46 @@ def sum_up(
 ) -> Tensor:
     """Sums over a part of the test set, of a model in evaluation mode: see `trainers.rank.evaluation`.
 
-    Part (r, N), with images `x` and labels `y`, has examples r, r + N, r + 2N … of the test set. The result is on the
-    labels' device, with zeros for the worst examples of the other parts.
+    Part (r, N), with examples `x` and labels `y`, has examples r, r + N, r + 2N … of the test set. The result is on the
+    labels' device, with zeros for the worst labels of the other parts.
     """
     rank, world_size = part
-    width = columns(classes)
-    losses, predicted = torch.empty(len(x), device=y.device), torch.empty_like(y)
-    for start in range(0, len(x), EVAL_BATCH):
-        rows = slice(start, start + EVAL_BATCH)
+    width, labels = columns(classes), prod(y.shape[1:])
+    size = batch_size(labels)
+    y = y.long().flatten()
+    losses, predicted = torch.empty(len(y), device=y.device), torch.empty_like(y)
+    for start in range(0, len(x), size):
         with context:
-            logits = model(x[rows])
-        losses[rows] = F.cross_entropy(logits.float(), y[rows], reduction="none")
+            logits = model(x[start : start + size]).flatten(0, -2)
+        rows = slice(start * labels, (start + size) * labels)
+        losses[rows] = cross_entropy(logits.float(), y[rows], "none")
         predicted[rows] = logits.argmax(1)
     # Once and not batch by batch: with a small model these are a large part of the work.
     places = predicted if width == classes else (predicted != y).long()
     counts = torch.bincount(y * width + places, minlength=classes * width)
     highest, found = losses.topk(min(WORST, len(losses)))
-    numbers = rank + world_size * found
+    numbers = (rank + world_size * (found // labels)) * labels + found % labels
     worst = torch.zeros((world_size, WORST, 4), dtype=torch.float64, device=y.device)
     worst[rank, : len(found)] = torch.stack([highest.double(), numbers, y[found], predicted[found]], 1)
     return torch.cat([losses.sum(dtype=torch.float64).reshape(1), counts, worst.flatten()])
 
 
-def evaluate(
-    model: nn.Module, x: Images | Streamed, y: Tensor, classes: int, context: AbstractContextManager[object]
-) -> Sums:
+def predictor(model: nn.Module, device: torch.device, context: AbstractContextManager[object]) -> Predict:
+    """The model as a task asks it: from tokens, uint8 [n, context], to logits, float32 [n, context, classes]."""
+
+    @torch.no_grad()
+    def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        model.eval()
+        with context:
+            logits = model(torch.from_numpy(tokens).to(device).long())
+        model.train()
+        found: npt.NDArray[np.float32] = logits.float().numpy(force=True)
+        return found
+
+    return predict
+
+
+def evaluate(model: nn.Module, x: Examples, y: Tensor, classes: int, context: AbstractContextManager[object]) -> Sums:
     """Sums over the test set, of which each rank has a part: see `sum_up`."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     average_statistics(model, world_size)

@@ -1,0 +1,179 @@
+"""A language model on a text: the curve of a loop written by hand, on every backend and number of devices."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.backends.only_rank import train_alone
+from tests.backends.recorder import Recorder
+from tests.processes.harness import launched, resumed
+from tests.reported import values
+from tests.slow import mostly_slow
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import Metrics, Predictions
+from trainers.contract.metrics import TEST_LOSS
+from trainers.frameworks.torch import models as torch_models
+from trainers.sources.datasets import SHAKESPEARE_FILE
+
+CONTEXT, BATCH, STEPS = 32, 8, 20
+CONFIG = RunConfig(
+    model="gpt-small", dataset="shakespeare", context=CONTEXT, platform="cpu", devices=1, global_batch_size=BATCH,
+    optimizer="adamw", weight_decay=0.1, gradient_clip=1.0, schedule="cosine", warmup_steps=5, epochs=1,
+    max_steps=STEPS, checkpoint_every=0, seed=3,
+)  # fmt: skip
+TEXT = SHAKESPEARE_FILE.read_bytes()
+MIDDLE = len(TEXT) - len(TEXT) // 10
+
+
+def windows(part: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Windows side by side, and the byte after each of theirs, [N, context]."""
+    starts = range(0, len(part) - CONTEXT, CONTEXT)
+    found = np.array([list(part[start : start + CONTEXT + 1]) for start in starts])
+    return found[:, :-1], found[:, 1:]
+
+
+class Bare(nn.Module):
+    """The model of PyTorch's own layers, with the weights of ours."""
+
+    def __init__(self, ours: nn.Module) -> None:
+        super().__init__()
+        state = ours.state_dict()
+        self.tokens, self.places = nn.Embedding(256, 128), nn.Embedding(CONTEXT, 128)
+        layer = nn.TransformerEncoderLayer(
+            128, 4, 512, dropout=0.0, activation=lambda x: F.gelu(x, approximate="tanh"), batch_first=True,
+            norm_first=True,
+        )  # fmt: skip
+        norm = nn.LayerNorm(128)
+        self.blocks = nn.TransformerEncoder(layer, 4, norm=norm, enable_nested_tensor=False)
+        self.head = nn.Linear(128, 256, bias=False)
+        named = {"tokens.weight": "tokens.weight", "places.weight": "places.weight", "head.weight": "head.weight"}
+        named |= {f"norm.{name}": f"blocks.norm.{name}" for name in ("weight", "bias")}
+        for number in range(4):
+            pairs = {
+                "norm1": "norm1",
+                "norm2": "norm2",
+                "out": "self_attn.out_proj",
+                "fc1": "linear1",
+                "fc2": "linear2",
+            }
+            for mine, its in pairs.items():
+                for name in ("weight", "bias"):
+                    named[f"block{number + 1}.{mine}.{name}"] = f"blocks.layers.{number}.{its}.{name}"
+            for name in ("weight", "bias"):
+                named[f"block{number + 1}.qkv.{name}"] = f"blocks.layers.{number}.self_attn.in_proj_{name}"
+        self.load_state_dict({named[name]: tensor for name, tensor in state.items()})
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.tokens(x) + self.places.weight
+        logits: Tensor = self.head(
+            self.blocks(y, nn.Transformer.generate_square_subsequent_mask(CONTEXT), is_causal=True)
+        )
+        return logits
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """More of them would wait for each other where other tests have the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def by_hand() -> tuple[list[float], float]:
+    """The losses of the steps, and that of the test part after them, by a loop that uses nothing of ours."""
+    torch.manual_seed(CONFIG.seed)
+    model = Bare(torch_models.build("gpt-small", (CONTEXT,), 256))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=CONFIG.learning_rate, weight_decay=0.1)
+    x, y = map(torch.from_numpy, windows(TEXT[:MIDDLE]))
+    order = np.random.Generator(np.random.PCG64([CONFIG.seed, 1])).permutation(len(x))
+    losses = []
+    for step in range(STEPS):
+        done = (step - 5) / (STEPS - 5)
+        factor = (step + 1) / 5 if step < 5 else (1 + math.cos(math.pi * done)) / 2
+        optimizer.param_groups[0]["lr"] = CONFIG.learning_rate * factor
+        rows = order[step * BATCH : (step + 1) * BATCH]
+        loss = F.cross_entropy(model(x[rows]).reshape(-1, 256), y[rows].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    x, y = map(torch.from_numpy, windows(TEXT[MIDDLE:]))
+    with torch.no_grad():
+        test = F.cross_entropy(model.eval()(x).reshape(-1, 256), y.reshape(-1)).item()
+    return losses, test
+
+
+WITHIN = 2e-5
+"""Of a loss of 5: float32's rounding, of sums taken in another order, over 20 steps."""
+
+
+def check(told: Recorder, losses: list[float], test: float) -> None:
+    assert np.mean(np.reshape(told.losses(), (STEPS, -1)), axis=1) == pytest.approx(losses, abs=WITHIN)
+    found = told.evaluations[-1]
+    assert found.loss == pytest.approx(test, abs=WITHIN)
+    assert found.perplexity == pytest.approx(math.exp(test), rel=1e-4)
+    check_shown(told.found[-1])
+
+
+def check_shown(found: Predictions) -> None:
+    _, labels = windows(TEXT[MIDDLE:])
+    assert [sum(row) for row in found.counts] == np.bincount(labels.ravel(), minlength=256).tolist()
+    for one in found.worst:
+        assert labels.ravel()[one.number] == one.label
+    assert [len(text) for text in found.samples] == [CONTEXT - 1] * 2
+
+
+@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp"])
+def test_one_rank_has_the_curve_of_the_loop(backend: str, by_hand: tuple[list[float], float]) -> None:
+    check(train_alone(msgspec.structs.replace(CONFIG, backend=backend)), *by_hand)
+
+
+@pytest.mark.parametrize("backend", mostly_slow(["torch-ddp", "torch-fsdp"], "torch-ddp"))
+def test_two_ranks_have_it_and_go_on_bit_for_bit(
+    backend: str, by_hand: tuple[list[float], float], tmp_path: Path
+) -> None:
+    config = msgspec.structs.replace(CONFIG, backend=backend, devices=2, checkpoint_every=1)
+    losses, test = by_hand
+    with launched(config, tmp_path) as run:
+        assert run.end().status == "completed"
+        straight = [run.losses(rank) for rank in range(2)]
+        assert np.mean(straight, axis=0) == pytest.approx(losses, abs=WITHIN)
+        assert values(run.of(Metrics), TEST_LOSS)[-1] == pytest.approx(test, abs=WITHIN)
+        check_shown(run.of(Predictions)[-1])
+    # The schedule is that of all steps.
+    constant = msgspec.structs.replace(config, schedule="constant")
+    with launched(constant, tmp_path) as run:
+        assert run.end().status == "completed"
+        straight, samples = [run.losses(rank) for rank in range(2)], run.of(Predictions)[-1].samples
+    with launched(msgspec.structs.replace(constant, max_steps=9), tmp_path) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+        with resumed(run.run, constant) as again:
+            assert again.end().status == "completed"
+            assert [again.losses(rank)[-11:] for rank in range(2)] == [curve[9:] for curve in straight]
+            assert again.of(Predictions)[-1].samples == samples
+
+
+def entropy(part: bytes) -> float:
+    """Of single bytes, in nats: the loss of a model that knows how frequent each is and nothing else."""
+    return -sum(count / len(part) * math.log(count / len(part)) for count in Counter(part).values())
+
+
+def test_a_short_training_learns_more_than_how_frequent_each_byte_is() -> None:
+    config = msgspec.structs.replace(CONFIG, max_steps=100, schedule="constant", learning_rate=0.003)
+    told = train_alone(config)
+    assert told.evaluations[-1].loss < entropy(TEXT[MIDDLE:]) - 0.2

@@ -1,0 +1,44 @@
+"""A language model's evaluation: its perplexity, and text that it writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+VOCABULARY = 256
+"""Tokens are bytes: any file is text, and none has to be learnt from before another."""
+
+Predict: TypeAlias = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
+"""From tokens, [n, context], to the logits of the token after each, [n, context, vocabulary]."""
+
+PROMPT = b"\n"
+SAMPLES = 2
+TEMPERATURE = 0.8
+
+
+def perplexity(loss: float) -> float:
+    """Of a mean loss in nats per token; infinite where no float holds it."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+def samples(predict: Predict, context: int, seed: int) -> list[str]:
+    """Texts that a model writes from a line's beginning, a window long.
+
+    The draws depend on the seed alone (by Gumbel noise on the logits), so that evaluations, and backends, differ by
+    their models. Bytes that are no UTF-8 are replaced.
+    """
+    noise = np.random.Generator(np.random.PCG64([seed])).gumbel(size=(context, SAMPLES, VOCABULARY))
+    tokens = np.zeros((SAMPLES, context), np.uint8)
+    tokens[:, : len(PROMPT)] = np.frombuffer(PROMPT, np.uint8)
+    for place in range(len(PROMPT), context):
+        # What comes later in the window does not count: attention is causal.
+        logits = predict(tokens)[:, place - 1].astype(np.float64)
+        tokens[:, place] = (logits / TEMPERATURE + noise[place]).argmax(axis=1)
+    return [row[len(PROMPT) :].tobytes().decode(errors="replace") for row in tokens]
