@@ -16,20 +16,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.backends.only_rank import train_alone
-from tests.backends.recorder import Recorder
+from tests.backends.recorder import Recorder, Shelf, train
+from tests.frameworks.weights import from_torch
 from tests.processes.harness import launched, resumed
 from tests.reported import values
 from tests.slow import mostly_slow
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Metrics, Predictions
 from trainers.contract.metrics import TEST_LOSS
+from trainers.frameworks.jax.state import create, snapshot
 from trainers.frameworks.torch import models as torch_models
+from trainers.rank.checkpoints import Saved
 from trainers.sources.datasets import SHAKESPEARE_FILE
 
 CONTEXT, BATCH, STEPS = 32, 8, 20
 CONFIG = RunConfig(
     model="gpt-small", dataset="shakespeare", context=CONTEXT, platform="cpu", devices=1, global_batch_size=BATCH,
-    optimizer="adamw", weight_decay=0.1, gradient_clip=1.0, schedule="cosine", warmup_steps=5, epochs=1,
+    optimizer="adamw", weight_decay=0.1, gradient_clip=1.0, warmup_steps=5, epochs=1,
     max_steps=STEPS, checkpoint_every=0, seed=3,
 )  # fmt: skip
 TEXT = SHAKESPEARE_FILE.read_bytes()
@@ -101,9 +105,7 @@ def by_hand() -> tuple[list[float], float]:
     order = np.random.Generator(np.random.PCG64([CONFIG.seed, 1])).permutation(len(x))
     losses = []
     for step in range(STEPS):
-        done = (step - 5) / (STEPS - 5)
-        factor = (step + 1) / 5 if step < 5 else (1 + math.cos(math.pi * done)) / 2
-        optimizer.param_groups[0]["lr"] = CONFIG.learning_rate * factor
+        optimizer.param_groups[0]["lr"] = CONFIG.learning_rate * min(1, (step + 1) / 5)
         rows = order[step * BATCH : (step + 1) * BATCH]
         loss = F.cross_entropy(model(x[rows]).reshape(-1, 256), y[rows].reshape(-1))
         optimizer.zero_grad()
@@ -153,19 +155,36 @@ def test_two_ranks_have_it_and_go_on_bit_for_bit(
         straight = [run.losses(rank) for rank in range(2)]
         assert np.mean(straight, axis=0) == pytest.approx(losses, abs=WITHIN)
         assert values(run.of(Metrics), TEST_LOSS)[-1] == pytest.approx(test, abs=WITHIN)
-        check_shown(run.of(Predictions)[-1])
-    # The schedule is that of all steps.
-    constant = msgspec.structs.replace(config, schedule="constant")
-    with launched(constant, tmp_path) as run:
-        assert run.end().status == "completed"
-        straight, samples = [run.losses(rank) for rank in range(2)], run.of(Predictions)[-1].samples
-    with launched(msgspec.structs.replace(constant, max_steps=9), tmp_path) as run:
+        shown = run.of(Predictions)[-1]
+        check_shown(shown)
+    with launched(msgspec.structs.replace(config, max_steps=9), tmp_path) as run:
         assert run.end().status == "completed"
         run.wait_gone()
-        with resumed(run.run, constant) as again:
+        with resumed(run.run, config) as again:
             assert again.end().status == "completed"
             assert [again.losses(rank)[-11:] for rank in range(2)] == [curve[9:] for curve in straight]
-            assert again.of(Predictions)[-1].samples == samples
+            assert again.of(Predictions)[-1].samples == shown.samples
+
+
+def carried(config: RunConfig) -> Saved:
+    """A checkpoint before the first step, with the weights that the loop starts from."""
+    torch.manual_seed(config.seed)
+    module, state = torch_models.build("gpt-small", (CONTEXT,), 256), create(make_plan(config))
+    params = from_torch(module, {"params": state.params})["params"]
+    return Saved(0, *snapshot(state.replace(params=params)))
+
+
+@pytest.mark.parametrize("devices", mostly_slow([1, 2, 4], 2))
+@pytest.mark.parametrize("backend", mostly_slow(["jax-sharding", "jax-pmap"], "jax-sharding"))
+def test_jax_has_it_from_the_same_weights_on_any_devices(
+    backend: str, devices: int, by_hand: tuple[list[float], float]
+) -> None:
+    config = msgspec.structs.replace(CONFIG, backend=backend, devices=devices)
+    check(train(config, shelf=Shelf(carried(config))), *by_hand)
+
+
+def test_data_parallel_has_it(by_hand: tuple[list[float], float]) -> None:
+    check(train(msgspec.structs.replace(CONFIG, backend="torch-dp")), *by_hand)
 
 
 def entropy(part: bytes) -> float:
@@ -174,6 +193,6 @@ def entropy(part: bytes) -> float:
 
 
 def test_a_short_training_learns_more_than_how_frequent_each_byte_is() -> None:
-    config = msgspec.structs.replace(CONFIG, max_steps=100, schedule="constant", learning_rate=0.003)
+    config = msgspec.structs.replace(CONFIG, max_steps=100, schedule="config", learning_rate=0.003)
     told = train_alone(config)
     assert told.evaluations[-1].loss < entropy(TEXT[MIDDLE:]) - 0.2

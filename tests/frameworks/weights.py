@@ -9,7 +9,9 @@ import numpy as np
 from torch import nn
 
 
-def from_torch(model: nn.Module, variables: dict[str, Any], before_flatten: tuple[int, int, int]) -> dict[str, Any]:
+def from_torch(
+    model: nn.Module, variables: dict[str, Any], before_flatten: tuple[int, int, int] = (0, 0, 0)
+) -> dict[str, Any]:
     """The Flax variables that hold what a torch model holds.
 
     Args:
@@ -18,7 +20,14 @@ def from_torch(model: nn.Module, variables: dict[str, Any], before_flatten: tupl
         before_flatten: Height, width and channels of what "fc1" sees flattened. PyTorch flattens it channels first.
     """
     state = _arrays(model)
-    names = {"kernel": "weight", "scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
+    names = {
+        "kernel": "weight",
+        "embedding": "weight",
+        "scale": "weight",
+        "bias": "bias",
+        "mean": "running_mean",
+        "var": "running_var",
+    }
 
     def fill(tree: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         return {

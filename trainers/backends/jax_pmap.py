@@ -38,6 +38,7 @@ from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
     TrainingSet,
+    as_batch,
     broadcast_from_first,
     donated,
     evaluate,
@@ -46,9 +47,9 @@ from trainers.frameworks.jax.devices import (
     of_step,
     own_part,
     pick_devices,
+    predictor,
     put,
     report_sharding,
-    scale,
     steps_in_flight,
     sum_up,
 )
@@ -93,7 +94,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                     report_sharding(report, state.params, state.opt_state, *mapped_batch(state, *work.rows[:3]))
             case Evaluate():
                 state = average_statistics(state, split)
-                work.done(evaluate(eval_step, state, test_set, plan.data.classes))
+                sums = evaluate(eval_step, state, test_set, plan.data.classes)
+                work.done(sums, partial(predictor, state, own_replica))
             case Save():
                 work.done(*take_snapshot(state))
             case Export():
@@ -106,7 +108,7 @@ def take_batch(done: int | Array, x: Array, y: Array, order: Array | None) -> Ba
     if order is not None:
         rows = of_step(order, done)
         x, y = x[rows], y[rows]
-    return scale(x), y
+    return as_batch(x, y)
 
 
 def take_last_batch(state: TrainState, x: Array, y: Array, order: Array | None) -> Batch:
@@ -147,10 +149,16 @@ def make_step(
 
 def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
     """Copies one replica, with the mean of all replicas' BatchNorm statistics, and each replica's own."""
-    model, others = snapshot(jax.tree.map(lambda leaf: leaf.addressable_data(0)[0], state))
+    model, others = snapshot(own_replica(state))
     own = named_leaves({"batch_stats": multihost_utils.process_allgather(state.batch_stats, tiled=True)})
     means = {name: statistics.mean(axis=0, dtype=statistics.dtype) for name, statistics in own.items()}
     return {**model, **means}, {**others, **{f"ranks.{name}": statistics for name, statistics in own.items()}}
+
+
+def own_replica(state: TrainState) -> TrainState:
+    """That of this process's first device."""
+    replica: TrainState = jax.tree.map(lambda leaf: leaf.addressable_data(0)[0], state)
+    return replica
 
 
 def replicate(tree: Any, split: NamedSharding) -> Any:
@@ -191,5 +199,6 @@ def mean_over_devices(tree: object) -> object:
 def eval_step(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:
     """Sums of a batch on one device, float32 [n]: see `sum_up`."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    logits = state.apply_fn(variables, scale(x), train=False)
+    x, y = as_batch(x, y)
+    logits = state.apply_fn(variables, x, train=False)
     return sum_up(optax.softmax_cross_entropy_with_integer_labels(logits, y), logits, y, numbers)

@@ -17,6 +17,7 @@ Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automati
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 import jax
@@ -33,14 +34,15 @@ from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
     TrainingSet,
+    as_batch,
     broadcast_from_first,
     donated,
     evaluate,
     of_step,
     pick_devices,
+    predictor,
     put,
     report_sharding,
-    scale,
     steps_in_flight,
     sum_up,
 )
@@ -73,7 +75,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         if order is not None:
             rows = of_step(order, done)
             x, y = x[rows], y[rows]
-        batch: Batch = jax.lax.with_sharding_constraint((scale(x), y), split)
+        batch: Batch = jax.lax.with_sharding_constraint(as_batch(x, y), split)
         return batch
 
     def take_last_batch(state: TrainState, x: Array, y: Array, order: Array | None) -> Batch:
@@ -102,7 +104,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *taken_batch(state, *work.rows[:3]))
             case Evaluate():
-                work.done(evaluate(eval_step, state, test_set, plan.data.classes))
+                work.done(evaluate(eval_step, state, test_set, plan.data.classes), partial(predictor, state))
             case Save():
                 work.done(*snapshot(state))
             case Export():
@@ -137,5 +139,6 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
 def sum_up_batch(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:
     """Sums of a batch, float32 [n]: see `sum_up`."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    logits = state.apply_fn(variables, scale(x), train=False)
+    x, y = as_batch(x, y)
+    logits = state.apply_fn(variables, x, train=False)
     return sum_up(optax.softmax_cross_entropy_with_integer_labels(logits, y), logits, y, numbers)

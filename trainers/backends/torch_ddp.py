@@ -17,6 +17,7 @@ Source: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -100,7 +101,7 @@ class Replica:
                 case Evaluate():
                     sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
                     # Rank 0 alone tells of it.
-                    work.done(sums, None if self.rank else predictor(self.model, self.device, self.autocast))
+                    work.done(sums, None if self.rank else partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():

@@ -18,6 +18,8 @@ Source: https://docs.pytorch.org/tutorials/beginner/blitz/data_parallel_tutorial
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -95,7 +97,7 @@ class Trainer:
                     if work.is_first:
                         self.report_sharding(x, y, work.rows[0])
                 case Evaluate():
-                    work.done(self.evaluate(), predictor(self.model, self.device, self.autocast))
+                    work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():

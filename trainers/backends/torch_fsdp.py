@@ -18,6 +18,7 @@ Source: https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ class Part:
                     # For each forward pass all ranks gather weights from each other. Of a compiled model each size of
                     # a batch would be compiled.
                     with torch.compiler.set_stance("force_eager"):
-                        work.done(self.evaluate(), predictor(self.model, self.device, self.autocast))
+                        work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():

@@ -70,16 +70,16 @@ class Evaluate:
     plan: Plan
     report: Reporter
 
-    def done(self, sums: Sums, predict: Predict | None = None) -> None:
+    def done(self, sums: Sums, predictor: Callable[[], Predict] | None = None) -> None:
         """Reports the evaluation from its sums over all ranks, see `trainers.rank.evaluation`.
 
-        `predict` is the model as a task that shows what it makes asks it; None on a rank that is not to be asked.
+        `predictor` gives the model as a task asks it that shows what it makes; None on a rank that is not asked.
         """
         data, task = self.plan.data, TASKS[self.plan.data.task]
         found = evaluation_of(sums, data.classes)
         figures = {"loss": found.loss, **task.figures(found.loss, found.accuracy)}
         self.report.evaluation(self.step, found.examples // data.labels, figures)
-        samples = task.samples(predict, data.labels, self.plan.config.seed) if predict and task.samples else []
+        samples = task.samples(predictor(), data.labels, self.plan.config.seed) if predictor and task.samples else []
         self.report.predictions(
             Predictions(
                 step=self.step,

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from math import ceil
+from math import ceil, prod
 from typing import Any, TypeAlias
 
 import jax
@@ -25,13 +25,13 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.frameworks.jax.profile import JaxProfiler
-from trainers.rank.evaluation import WORST, Sums, columns
+from trainers.rank.evaluation import WORST, Sums, batch_size, columns
 from trainers.rank.loop import STEPS_IN_FLIGHT, learning_rate
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 from trainers.sources.arrays import prefetch
+from trainers.tasks.text import Predict
 
-EVAL_BATCH = 1024
 COMPILED_BYTES = 1 << 30
 """Size of the compilation cache; the least recently read goes first."""
 HEARTBEAT_MARGIN_S = 10
@@ -40,7 +40,7 @@ PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "defaul
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
 
 Batch: TypeAlias = tuple[Array, Array]
-"""Images, float32, and labels, int32."""
+"""Images, float32, or tokens, int32, and labels, int32."""
 
 TrainingBatch: TypeAlias = tuple[Array, Array, Array | None, Array]
 """What a step takes beside its state: all images and labels, an epoch's example numbers, int32 [steps, batch], and its
@@ -197,6 +197,11 @@ def scale(images: Array) -> Array:
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 
+def as_batch(stored: Array, labels: Array) -> Batch:
+    """What a model takes, of images or of windows of tokens, uint8 [N, context]; and labels as int32."""
+    return stored.astype(jnp.int32) if stored.ndim == 2 else scale(stored), labels.astype(jnp.int32)
+
+
 class TrainingSet:
     """The training set on every device, for a program that indexes it; or its batches, read ahead and split.
 
@@ -217,7 +222,9 @@ class TrainingSet:
         axis: int | None = None,
     ) -> None:
         self._plan, self._split, self._put_whole, self._done, self._axis = plan, split, put_whole, done, axis
-        self._images, self._labels = arrays.x_train, arrays.y_train.astype(np.int32)
+        # A text's stay bytes.
+        labels = arrays.y_train if arrays.y_train.dtype == np.uint8 else arrays.y_train.astype(np.int32)
+        self._images, self._labels = arrays.x_train, labels
         self._whole = None if isinstance(arrays, datasets.StoredArrays) else put_whole((self._images, self._labels))
 
     def place(self, order: datasets.Rows) -> Iterable[TrainingBatch]:
@@ -277,7 +284,8 @@ class TestSet:
         axis: int | None = None,
     ) -> None:
         self._arrays, self._split, self._axis = arrays, split, axis
-        self._batch_size = -(-min(EVAL_BATCH, len(arrays.y_test)) // devices) * devices
+        most = batch_size(prod(arrays.y_test.shape[1:]))
+        self._batch_size = -(-min(most, len(arrays.y_test)) // devices) * devices
         self._put = None if isinstance(arrays, datasets.StoredArrays) else list(self._batches())
 
     def __iter__(self) -> Iterator[TestBatch]:
@@ -309,12 +317,36 @@ def evaluate(eval_step: Callable[..., Array], state: Any, batches: Iterable[Test
     return np.concatenate([sums[:, :end].sum(0), sums[:, end:].ravel()])
 
 
+def predictor(state: Any, whole: Callable[[Any], Any] = lambda state: state) -> Predict:
+    """The model as a task asks it: from tokens, uint8 [n, context], to logits, float32 [n, context, classes].
+
+    `whole` gives one replica of a state.
+    """
+    state = whole(state)
+
+    def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        return np.asarray(_predict(state, tokens))
+
+    return predict
+
+
+@jax.jit
+def _predict(state: Any, tokens: Array) -> Array:
+    logits: Array = state.apply_fn(
+        {"params": state.params, "batch_stats": state.batch_stats}, tokens.astype(jnp.int32), train=False
+    )
+    return logits
+
+
 def sum_up(losses: Array, logits: Array, y: Array, numbers: Array) -> Array:
     """Sums over a batch: see `trainers.rank.evaluation`; float32, exact for the counts of a batch.
 
     `losses`, labels `y` and the examples' `numbers` are [batch], `logits` [batch, classes]; a number of −1 leaves an
-    example out.
+    example out. Examples of many labels each have another axis of these, after the first, but for the numbers.
     """
+    each = prod(y.shape[1:])
+    numbers = jnp.where(numbers[:, None] < 0, -1, numbers[:, None] * each + jnp.arange(each))
+    losses, logits, y, numbers = losses.ravel(), logits.reshape(-1, logits.shape[-1]), y.ravel(), numbers.ravel()
     counted = numbers >= 0
     losses = jnp.where(counted, losses, 0)
     predicted = logits.argmax(axis=1)

@@ -1,5 +1,7 @@
 """The models in Flax: images, float32 [batch, H, W, C], scaled to 0–1, to logits [batch, classes].
 
+Or of tokens, int32 [batch, context], to the logits of the token after each, [batch, context, vocabulary].
+
 Layers have the names of `torch_models`. With `train=True` BatchNorm normalizes with the statistics of its batch and
 Dropout draws from the "dropout" stream. The layers compute in `dtype`; parameters, statistics and logits stay float32.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
+from math import sqrt
 from typing import Any
 
 import flax.linen as nn
@@ -20,6 +23,10 @@ from jax.typing import DTypeLike
 from trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
+    GPT_DEVIATION,
+    GPT_HEADS,
+    GPT_LAYERS,
+    GPT_WIDTH,
     MLP_WIDTHS,
     NET_CHANNELS,
     NET_HIDDEN,
@@ -33,12 +40,13 @@ from trainers.sources.user_code import call
 # PyTorch's momentum is the share of the new statistics, Flax's that of the old ones. Flax's faster variance,
 # E[x²] − E[x]², loses digits where the mean is large against the deviation, and PyTorch does not use it.
 BatchNorm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5, use_fast_variance=False)
+LayerNorm = partial(nn.LayerNorm, epsilon=1e-5, use_fast_variance=False)
 
 
 def build(name: str, classes: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
     """Builds a model of the catalog; `init` makes its parameters, with Flax's default initialization."""
-    models: dict[str, type[MLP | Net | ConvNet | ResNet18]]
-    models = {"mlp": MLP, "net": Net, "convnet": ConvNet, "resnet18": ResNet18}
+    models: dict[str, type[MLP | Net | ConvNet | ResNet18 | Gpt]]
+    models = {"mlp": MLP, "net": Net, "convnet": ConvNet, "resnet18": ResNet18, "gpt-small": Gpt}
     return models[name](classes, dtype)
 
 
@@ -64,17 +72,23 @@ def methods(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return init, apply
 
 
-def check_own(value: str, model: nn.Module, images: Array, classes: int) -> None:
+def empty(shape: Shape) -> Array:
+    """A batch of one input: an image of zeros, or tokens."""
+    return jnp.zeros((1, *shape), jnp.int32 if len(shape) == 1 else jnp.float32)
+
+
+def check_own(value: str, model: nn.Module, inputs: Array, classes: int) -> None:
     """Checks variables and logits by their shapes alone; raises UserCodeError if training cannot use them."""
     init, apply = methods(model)
-    variables = jax.eval_shape(partial(init, train=False), jax.random.key(0), images)
+    variables = jax.eval_shape(partial(init, train=False), jax.random.key(0), inputs)
     if other := variables.keys() - {"params", "batch_stats"}:
         raise UserCodeError(f"{value} has variables {', '.join(other)}; it may have params and batch_stats.")
-    logits = jax.eval_shape(partial(apply, train=False), variables, images)
+    logits = jax.eval_shape(partial(apply, train=False), variables, inputs)
     found = list(logits.shape) if isinstance(logits, jax.ShapeDtypeStruct) else type(logits).__name__
-    if found != [len(images), classes]:
-        wanted = f"it must give logits {[len(images), classes]}"
-        raise UserCodeError(f"{value} gives {found} for images {list(images.shape)}; {wanted}.")
+    kind, shape = ("tokens", inputs.shape) if inputs.ndim == 2 else ("images", inputs.shape[:1])
+    if found != [*shape, classes]:
+        wanted = f"it must give logits {[*shape, classes]}"
+        raise UserCodeError(f"{value} gives {found} for {kind} {list(inputs.shape)}; {wanted}.")
 
 
 class MLP(nn.Module):
@@ -178,3 +192,44 @@ class Residual(nn.Module):
         if self.stride > 1:
             x = nn.Conv(self.channels, (1, 1), strides, padding="VALID", dtype=self.dtype, name="shortcut")(x)
         return nn.relu(x + y)
+
+
+class Gpt(nn.Module):
+    """A decoder-only transformer: learned positions, normalization before each part, a head of its own, no dropout.
+
+    Initialized as GPT-2 is. Source: Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
+    """
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """From tokens, int32 [N, T], to logits, [N, T, vocabulary]."""
+        start = nn.initializers.normal(GPT_DEVIATION)
+        embed = partial(nn.Embed, features=GPT_WIDTH, embedding_init=start, dtype=self.dtype)
+        y = embed(self.classes, name="tokens")(x) + embed(x.shape[1], name="places")(jnp.arange(x.shape[1]))
+        for number in range(1, GPT_LAYERS + 1):
+            y = Block(self.dtype, name=f"block{number}")(y)
+        y = LayerNorm(dtype=self.dtype, name="norm")(y)
+        logits = nn.Dense(self.classes, use_bias=False, kernel_init=start, dtype=self.dtype, name="head")(y)
+        return logits.astype(jnp.float32)
+
+
+class Block(nn.Module):
+    """Causal attention, then a hidden layer four times as wide, each beside a residual stream."""
+
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """From and to [N, T, width]."""
+        start, into_stream = (nn.initializers.normal(GPT_DEVIATION / part) for part in (1, sqrt(2 * GPT_LAYERS)))
+        dense = partial(nn.Dense, dtype=self.dtype)
+        qkv = dense(3 * GPT_WIDTH, kernel_init=start, name="qkv")(LayerNorm(dtype=self.dtype, name="norm1")(x))
+        # Each [N, T, heads, width of a head].
+        q, k, v = jnp.moveaxis(qkv.reshape(*x.shape[:2], 3, GPT_HEADS, -1), 2, 0)
+        attended = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(x.shape)
+        x = x + dense(GPT_WIDTH, kernel_init=into_stream, name="out")(attended)
+        hidden = dense(4 * GPT_WIDTH, kernel_init=start, name="fc1")(LayerNorm(dtype=self.dtype, name="norm2")(x))
+        return x + dense(GPT_WIDTH, kernel_init=into_stream, name="fc2")(nn.gelu(hidden))

@@ -34,14 +34,14 @@ def create(plan: Plan) -> TrainState:
     """The state before the first step; the same seed gives the same weights on any number of devices."""
     config, data = plan.config, plan.data
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
-    images = jnp.zeros((1, *data.input_shape))
+    example = flax_models.empty(data.input_shape)
     if config.model.startswith(PY):
         model = flax_models.own(config.model, data.input_shape, data.classes)
-        flax_models.check_own(config.model, model, images, data.classes)
+        flax_models.check_own(config.model, model, example, data.classes)
     else:
         model = flax_models.build(config.model, data.classes, dtype)
     init, apply = flax_models.methods(model)
-    variables = jax.jit(lambda key: init(key, images, train=False))(jax.random.key(config.seed))
+    variables = jax.jit(lambda key: init(key, example, train=False))(jax.random.key(config.seed))
     state: TrainState = TrainState.create(
         apply_fn=apply,
         params=variables["params"],
@@ -66,7 +66,8 @@ def gradients_of(state: TrainState, dropout: Array, parts: int) -> GradientsOf:
             variables = {"params": params, "batch_stats": batch_stats}
             logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
             losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-            return losses.mean(), (losses, updated)
+            # Of each example, which may have many.
+            return losses.mean(), (losses.reshape(len(x), -1).mean(axis=1), updated)
 
         gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
         return gradients, losses, updated.get("batch_stats", {})
