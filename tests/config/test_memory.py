@@ -11,6 +11,7 @@ import torch
 
 from tests.npz import make_arrays, write_npz
 from trainers.config.catalog import MODELS, OPTIMIZER_SLOTS
+from trainers.config.datasets import find_dataset
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import (
     check_data_fits,
@@ -25,9 +26,25 @@ from trainers.config.run_config import RunConfig
 from trainers.frameworks.torch.models import build
 from trainers.frameworks.torch.ranks import build_optimizer
 from trainers.state.text import format_bytes
+from trainers.tasks.catalog import IMAGES
 from tuiapp.view.launch_warnings import memory_warning
 
 CPU = RunConfig(platform="cpu", devices=2)
+
+
+def of_model(model: str, **changes: object) -> RunConfig:
+    """On data that it is for."""
+    dataset = "digits" if MODELS[model].task == IMAGES.name else "shakespeare"
+    return msgspec.structs.replace(CPU, model=model, dataset=dataset, **changes)
+
+
+def built(config: RunConfig, examples: int) -> tuple[torch.nn.Module, torch.Tensor]:
+    """The model, and a batch of zeros as it takes it."""
+    data = find_dataset(config.dataset)
+    *sides, channels = data.input_shape
+    if not sides:
+        return build(config.model, data.input_shape, data.classes), torch.zeros(examples, channels, dtype=torch.long)
+    return build(config.model, data.input_shape, data.classes), torch.zeros(examples, channels, *sides)
 
 
 def held(tensors: Sequence[torch.Tensor]) -> int:
@@ -38,11 +55,11 @@ def held(tensors: Sequence[torch.Tensor]) -> int:
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_gradients_and_optimizer_are_those_of_torch(model: str, optimizer: str) -> None:
     name, _, without = optimizer.partition(" ")
-    config = msgspec.structs.replace(CPU, model=model, optimizer=name, momentum=0.0 if without else 0.9)
+    config = of_model(model, optimizer=name, momentum=0.0 if without else 0.9)
     estimate = estimate_memory(config)
-    module = build(model, (28, 28, 1), 10)
+    module, batch = built(config, 2)
     trained = build_optimizer(config, module)
-    module(torch.zeros(2, 1, 28, 28)).sum().backward()
+    module(batch).sum().backward()
     trained.step()
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     assert estimate.parameters == held(parameters)
@@ -62,13 +79,14 @@ def test_activations_are_about_those_that_autograd_keeps(model: str) -> None:
         return tensor
 
     examples = 16
-    module = build(model, (28, 28, 1), 10)
+    config = of_model(model, devices=1, global_batch_size=examples)
+    module, batch = built(config, examples)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        logits = module(torch.zeros(examples, 1, 28, 28))
+        logits = module(batch)
     own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     real = sum(size for pointer, size in kept.items() if pointer not in own)
     del logits
-    estimate = estimate_memory(msgspec.structs.replace(CPU, model=model, devices=1, global_batch_size=examples))
+    estimate = estimate_memory(config)
     print(f"{model}: {estimate.activations:,} bytes estimated with their gradients, {real:,} kept")
     assert 0.3 < estimate.activations / 2 / real < 3
 

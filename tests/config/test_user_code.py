@@ -125,5 +125,5 @@ def test_a_directory_gets_a_short_safe_name(value: str, expected: str) -> None:
 
 
 def test_the_option_says_what_follows_the_prefix() -> None:
-    assert OPTIONS["model"].allowed() == "one of mlp, net, convnet, resnet18, py:FILE:NAME"
+    assert OPTIONS["model"].allowed() == "one of mlp, net, convnet, resnet18, gpt-small, py:FILE:NAME"
     assert user_code.PY in OPTIONS["model"].prefixes

@@ -258,4 +258,4 @@ def test_the_table_is_in_the_order_in_which_it_is_read() -> None:
     for name in ("mnist", "fashion-mnist"):
         names = [file.name for file in data_files.FILES[name]]
         assert names == list(mnist_files())
-    assert FILES.keys() | {"digits"} == DATASETS.keys()
+    assert FILES.keys() | {"digits", "shakespeare"} == DATASETS.keys()

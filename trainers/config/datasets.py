@@ -6,7 +6,7 @@ code, or take long. Before that only what can be told at once is checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -207,14 +207,6 @@ SOURCES = {
             is_decoded=True,
         ),
         Source(
-            NPZ,
-            "your own .npz: x_train, y_train, x_test and y_test",
-            ending=".npz",
-            module="npz",
-            check=_npz_facts,
-            facts=_npz_facts,
-        ),
-        Source(
             TEXT,
             "your own text, for a language model: any file, by bytes",
             ending=".txt",
@@ -222,6 +214,14 @@ SOURCES = {
             check=_text_facts,
             facts=_text_facts,
             task=tasks.TEXT.name,
+        ),
+        Source(
+            NPZ,
+            "your own .npz: x_train, y_train, x_test and y_test",
+            ending=".npz",
+            module="npz",
+            check=_npz_facts,
+            facts=_npz_facts,
         ),
     )
 }
@@ -237,6 +237,12 @@ def task_of(name: str) -> tasks.Task:
     """Returns what a data set is for, by its name alone."""
     known = DATASETS.get(name) or source_of(name)
     return tasks.TASKS[known.task] if known else tasks.IMAGES
+
+
+def labels_of(config: Mapping[str, object]) -> tuple[int, str]:
+    """How many labels an example has, and what they are called, by a configuration as the journal has it."""
+    called, context = task_of(str(config.get("dataset"))).labels, config.get("context")
+    return (context, called) if called and isinstance(context, int) else (1, "")
 
 
 def is_examined(name: str) -> bool:

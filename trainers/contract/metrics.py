@@ -35,8 +35,6 @@ TEST_LOSS = "test/loss"
 """Mean over all examples of the test set, each counted once, over all devices."""
 TEST_ACCURACY = "test/accuracy"
 """From 0 to 1; a script may report it in per cent: see `accuracy_percent`."""
-TEST_PERPLEXITY = "test/perplexity"
-"""Of a language model: e to the power of the test loss."""
 TEST_EXAMPLES = "test/examples"
 TEST_SECONDS = "test/seconds"
 

@@ -1,6 +1,7 @@
 """How well a run uses its devices, derived from its events: the same figures in every view.
 
-- **Examples per joule**: examples trained on, over the energy of the run's GPUs in the same time.
+- **Examples per joule**, of a text tokens, too: examples trained on, over the energy of the run's GPUs in the same
+  time.
 - **GPU idle share**: 1 less the mean share of the time in which a kernel ran.
 - **Data-wait share**: the time that ranks waited for their next batches, over that of their steps.
 - **Model FLOP/s**: FLOPs of the model's forward and backward pass per example (`RunStarted.flops_per_example`: matrix
@@ -18,6 +19,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from math import isfinite
 
+from trainers.config.datasets import labels_of
 from trainers.contract.events import DeviceSample, Event, Metrics, RankStarted, RunStarted
 from trainers.state.digest import Digest
 from trainers.state.totals import Totals, TotalsMeter
@@ -26,6 +28,8 @@ from trainers.state.totals import Totals, TotalsMeter
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
     examples_per_joule: float | None = None
+    tokens_per_joule: float | None = None  # of a text only, as the next
+    tokens_per_second: float | None = None  # of training, over all devices
     gpu_idle_share: float | None = None  # 0 to 1
     data_wait_share: float | None = None  # 0 to 1
     flops_per_second: float | None = None  # over all devices
@@ -44,6 +48,8 @@ class EfficiencyMeter:
     _names: dict[int, str] = field(default_factory=dict)
     _flops_per_example: float | None = None
     _precision: str = ""
+    _tokens: int | None = None
+    """Of an example."""
     _world_size: int = 0
 
     def add(self, event: Event | Digest) -> None:
@@ -61,6 +67,8 @@ class EfficiencyMeter:
             case RunStarted():
                 self._flops_per_example, self._world_size = event.flops_per_example, event.world_size
                 self._precision = str(event.config.get("precision", "float32"))
+                tokens, called = labels_of(event.config)
+                self._tokens = tokens if called else None
                 self._names.clear()
                 self._marks.clear()
             case RankStarted():
@@ -78,11 +86,15 @@ class EfficiencyMeter:
         totals = self._meter.totals
         if self._marks:
             totals = totals.since(self._marks[0][1])
-        flops = self._flops(totals)
+        flops, tokens = (self._per_second(totals, each) for each in (self._flops_per_example, self._tokens))
         peak = self._peak()
         sampled, measured = totals.sampled_gpu_seconds, totals.energy_gpu_seconds
         figures = {
             "examples_per_joule": totals.examples / totals.energy_j if totals.energy_j and totals.examples else None,
+            "tokens_per_joule": self._tokens * totals.examples / totals.energy_j
+            if self._tokens and totals.energy_j and totals.examples
+            else None,
+            "tokens_per_second": tokens,
             "gpu_idle_share": 1 - totals.busy_gpu_seconds / sampled if sampled else None,
             "data_wait_share": totals.waited_seconds / totals.reported_seconds if totals.reported_seconds else None,
             "flops_per_second": flops,
@@ -92,10 +104,11 @@ class EfficiencyMeter:
         # A damaged journal may hold impossible figures.
         return Efficiency(**{name: one for name, one in figures.items() if one is not None and isfinite(one)})
 
-    def _flops(self, totals: Totals) -> float | None:
-        if self._flops_per_example is None or not totals.rank_seconds:
+    def _per_second(self, totals: Totals, each: float | None) -> float | None:
+        """Of what there is so much `each` example, over all devices."""
+        if each is None or not totals.rank_seconds:
             return None
-        return self._flops_per_example * totals.examples / totals.rank_seconds * self._world_size
+        return each * totals.examples / totals.rank_seconds * self._world_size
 
     def _peak(self) -> float | None:
         if not self._world_size or len(self._names) != self._world_size:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from trainers.config.datasets import labels_of
 from trainers.config.files import printable
 from trainers.contract.events import Checkpoint, Node, Profile, Queued, RankFailed, RunStarted, Summary
 from trainers.contract.metrics import accuracy_percent
 from trainers.state.text import (
     format_bytes,
     format_percent,
+    format_rate,
     format_seconds,
     join_words,
     plural,
@@ -164,3 +166,9 @@ def listed(what: Sequence[object]) -> str:
     if len(what) > MOST_RANKS:
         return f"{', '.join([*shown, last])} and {len(what) - MOST_RANKS} more"
     return f"{', '.join(shown)} and {last}" if shown else last
+
+
+def describe_rate(rate: float, config: Mapping[str, object]) -> str:
+    """Formats the rate of a run of a configuration as the journal has it; of a text that of its tokens, too."""
+    labels, called = labels_of(config)
+    return f"{format_rate(rate)} examples/s" + (f" ({format_rate(rate * labels)} {called}/s)" if called else "")

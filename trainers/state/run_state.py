@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.datasets import task_of
 from trainers.config.script_syntax import program_name
 from trainers.contract import events as ev
 from trainers.contract.about import About
@@ -25,6 +26,7 @@ from trainers.state.rank_state import NodeState, RankState
 from trainers.state.readings import GpuState, HostHistory
 from trainers.state.resume_point import has_more
 from trainers.state.text import sanitize, without_directories
+from trainers.tasks.catalog import Task
 
 RunStatus: TypeAlias = Literal["queued", "starting", "running", "completed", "failed", "stopped", "lost"]
 Fault: TypeAlias = Literal["", "failure", "hang"]
@@ -195,6 +197,11 @@ class RunState:
     def config(self) -> dict[str, object]:
         """As in run.toml."""
         return self.started.config if self.started else self.planned
+
+    @property
+    def task(self) -> Task:
+        """What a built-in trainer trains for."""
+        return task_of(str(self.config.get("dataset")))
 
     @property
     def name(self) -> str:

@@ -16,6 +16,8 @@ from trainers.tasks import text
 class Task:
     name: str
     """What it is about, in a sentence: "… trains on …"."""
+    figure: str
+    """What is charted beside the loss."""
     figures: Callable[[float, float], dict[str, float]]
     """What an evaluation reports beside its loss, from the mean loss and the share of the labels that are right."""
     best_by: tuple[str, ...]
@@ -28,11 +30,13 @@ class Task:
 
 IMAGES = Task(
     "images",
+    figure="accuracy",
     figures=lambda loss, right: {"accuracy": right},
     best_by=("accuracy", "loss"),
 )
 TEXT = Task(
     "text",
+    figure="perplexity",
     figures=lambda loss, right: {"perplexity": text.perplexity(loss)},
     best_by=("loss",),
     samples=text.samples,

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.reactive import var
 from textual.widget import Widget
 
-from trainers.contract.metrics import LOSS, TEST_ACCURACY
+from trainers.contract.metrics import LOSS, TEST, TEST_ACCURACY
 from trainers.state.known_metrics import UTILIZATION, first_choice, metric, of_interest
 from trainers.state.objective import Objective, chosen_of
 from trainers.state.run_state import RunState
@@ -162,7 +162,7 @@ class RunCharts(ChosenCharts):
         subtitle = f"checkpoint: step {last.step:,}{' · best' if last.best else ''}" if last else ""
         self.main.note = subtitle
         # A trainer with epochs evaluates after them.
-        expected = [TEST_ACCURACY] if state.steps_per_epoch and state.is_live else []
+        expected = [f"{TEST}/{state.task.figure}"] if state.steps_per_epoch and state.is_live else []
         if expected != self._expected:
             self._expected = expected
             self._choose_others()

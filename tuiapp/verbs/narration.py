@@ -30,7 +30,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.condition import run_words
 from trainers.state.digest import is_logged
 from trainers.state.known_metrics import format_accuracy, metric
-from trainers.state.messages import describe_checkpoint, describe_queued, describe_result, failure_lines
+from trainers.state.messages import describe_checkpoint, describe_queued, describe_rate, describe_result, failure_lines
 from trainers.state.rank_state import RankState
 from trainers.state.run_state import RunClock, RunState, names
 from trainers.state.text import (
@@ -38,7 +38,6 @@ from trainers.state.text import (
     format_duration,
     format_metric,
     format_percent,
-    format_rate,
     format_seconds,
     join_words,
     plural,
@@ -176,7 +175,7 @@ def describe_end(state: RunState, run: RunDir) -> str:
     parts = [f"{state.status.upper()}: {sanitize(state.ended.reason)}"]
     parts += filter(None, [describe_result(summary)])
     if summary.examples_per_second is not None:
-        parts.append(f"{format_rate(summary.examples_per_second)} examples/s")
+        parts.append(describe_rate(summary.examples_per_second, state.config))
     return " · ".join([*parts, format_duration(summary.seconds), sanitize(str(run.path))])
 
 
@@ -279,7 +278,7 @@ def _learning(state: RunState) -> list[str]:
     return [
         f"loss {format_metric(sum(losses) / len(losses))}" if losses else "",
         f"accuracy {format_accuracy(accuracy)}" if (accuracy := state.test_accuracy) is not None else "",
-        f"{format_rate(state.examples_per_second)} examples/s" if state.examples_per_second is not None else "",
+        describe_rate(rate, state.config) if (rate := state.examples_per_second) is not None else "",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the model of a run predicts for each class, as of its last evaluation."""
+"""What the model of a run predicts for each class, and writes, as of its last evaluation."""
 
 from __future__ import annotations
 
@@ -76,4 +76,5 @@ def predictions_facts(found: Predictions | None) -> dict[str, object] | None:
             {"example": one.number, "label": one.label, "predicted": one.predicted, "loss": one.loss}
             for one in found.worst
         ],
+        "samples": found.samples,
     }

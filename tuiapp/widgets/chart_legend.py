@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from trainers.contract.metrics import LOSS, TEST_ACCURACY
+from trainers.contract.metrics import LOSS, TEST
 from trainers.state.known_metrics import UTILIZATION, metric
 from trainers.state.text import join_words
+from trainers.tasks.catalog import TASKS
 from tuiapp.view.chart import BAND, Chart, ChartOptions
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.colors import BAND_COLOR, MUTED
@@ -112,5 +113,6 @@ def why_empty(name: str, *, live: bool) -> str:
     """Returns the text shown in place of an empty chart."""
     if not live:
         return "no step was taken" if name == LOSS else "no data for this metric"
-    awaited = {LOSS: "the first step", TEST_ACCURACY: "the first evaluation", UTILIZATION: "the first sample of a GPU"}
+    awaited = {LOSS: "the first step", UTILIZATION: "the first sample of a GPU"}
+    awaited |= {f"{TEST}/{task.figure}": "the first evaluation" for task in TASKS.values()}
     return f"waiting for {awaited[name]}…" if name in awaited else "no data for this metric yet"

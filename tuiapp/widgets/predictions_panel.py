@@ -1,13 +1,18 @@
-"""What the model predicts for each class: accuracies, the confusion matrix, and the worst examples."""
+"""What the model predicts: of images each class's accuracy, the confusion matrix, and the worst examples.
+
+Of a text what the model writes, and the accuracy of the most frequent tokens.
+"""
 
 from __future__ import annotations
+
+import textwrap
 
 from rich.cells import cell_len
 from textual.content import Content
 
 from trainers.contract.events import Predictions
 from trainers.state.run_state import RunState
-from trainers.state.text import bar, format_percent
+from trainers.state.text import bar, format_percent, sanitize_lines
 from tuiapp.view.predictions import ClassAccuracy, by_class, class_name, confusions, is_matrix
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.text_panel import TextPanel
@@ -15,6 +20,7 @@ from tuiapp.widgets.text_panel import TextPanel
 MOST_NAME = 16
 BAR = 10
 MAX_PAIRS = 8
+MOST_TOKENS = 16
 CONFUSED = 0.05
 """From this share of a class on, a wrong prediction is marked."""
 
@@ -29,7 +35,13 @@ class PredictionsPanel(TextPanel):
         classes = by_class(found)
         right, examples = sum(one.right for one in classes), sum(one.examples for one in classes)
         share = format_percent(right / examples if examples else None, 1)
-        lines = [Content.assemble((f"{share} of {examples:,} examples right", "bold"), f"  after step {found.step:,}")]
+        called = state.task.labels or "examples"
+        lines = [Content.assemble((f"{share} of {examples:,} {called} right", "bold"), f"  after step {found.step:,}")]
+        for text in found.samples:
+            lines += [Content(""), Content.styled("the model writes", MUTED), *_written(text, width)]
+        if found.samples:
+            # Of all bytes that there may be, most are in no text.
+            classes = sorted((one for one in classes if one.examples), key=lambda one: -one.examples)[:MOST_TOKENS]
         lines += [Content(""), *_table(found, classes, width)]
         if pairs := confusions(found)[:MAX_PAIRS]:
             lines += [Content(""), Content.styled("most often taken for another class", MUTED)]
@@ -38,14 +50,21 @@ class PredictionsPanel(TextPanel):
                 count = f"{pair.examples:,} ({format_percent(pair.share, 1)})"
                 lines.append(Content(f"  {pair.label:>{longest}} → {pair.predicted}  {count}"))
         if found.worst:
-            lines += [Content(""), Content.styled("examples of the test set with the highest loss", MUTED)]
+            lines += [Content(""), Content.styled(f"{called} of the test set with the highest loss", MUTED)]
             rows = [(class_name(found, one.label), class_name(found, one.predicted)) for one in found.worst]
             longest = max(len("true"), *(cell_len(label) for label, _ in rows))
-            lines.append(Content.styled(f"  {'example':>8}  {'loss':>8}  {'true'.ljust(longest)}  predicted", MUTED))
+            each = called.removesuffix("s")
+            lines.append(Content.styled(f"  {each:>8}  {'loss':>8}  {'true'.ljust(longest)}  predicted", MUTED))
             for one, (label, predicted) in zip(found.worst, rows, strict=True):
                 pad = " " * (longest - cell_len(label))
                 lines.append(Content(f"  {one.number:>8}  {one.loss:>8.3g}  {label}{pad}  {predicted}"))
         return lines
+
+
+def _written(text: str, width: int) -> list[Content]:
+    """A text's lines, those that are too long on several."""
+    lines = [part for line in sanitize_lines(text) for part in textwrap.wrap(line, width - 2) or [""]]
+    return [Content(f"  {line}") for line in lines]
 
 
 def _table(found: Predictions, classes: list[ClassAccuracy], width: int) -> list[Content]:
@@ -55,7 +74,8 @@ def _table(found: Predictions, classes: list[ClassAccuracy], width: int) -> list
     cell = 1 + max(len(str(count)) for row in found.counts for count in row)
     room = width - first - 10 - 9 - BAR - 3
     shows_matrix = is_matrix(found) and cell * len(classes) <= room
-    heading = f"{'true' if shows_matrix else 'class':{first}}  examples  accuracy  {' ' * BAR}"
+    kind = "true" if shows_matrix else "token" if found.samples else "class"
+    heading = f"{kind:{first}}  {'times' if found.samples else 'examples':>8}  accuracy  {' ' * BAR}"
     lines = []
     if shows_matrix:
         heading += "  "

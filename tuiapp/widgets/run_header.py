@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from trainers.state.condition import run_words
-from trainers.state.messages import describe_queued
+from trainers.state.messages import describe_queued, describe_rate
 from trainers.state.objective import Objective
 from trainers.state.run_state import RunState, names
 from trainers.state.signs import SIGNS, Severity
@@ -118,8 +118,11 @@ class RunHeader(Widget):
             return [""]
         rate = state.examples_per_second
         pace = _pace(state.step_s if state.is_live and state.is_moving else None)
-        long, short = (f"{format_rate(rate)} {unit}" if rate is not None else pace for unit in ("examples/s", "ex/s"))
-        ways = [(long, 3), (short, 3), (short, 2), (short, 1), (short, 0)]
+        full, long, short = [pace] * 3
+        if rate is not None:
+            full = describe_rate(rate, state.config)
+            long, short = (f"{format_rate(rate)} {unit}" for unit in ("examples/s", "ex/s"))
+        ways = [(full, 3), (long, 3), (short, 3), (short, 2), (short, 1), (short, 0)]
         return [*(join_words([speed, self._best(detail)]) for speed, detail in ways), short]
 
     def _best(self, detail: int) -> str:

@@ -15,15 +15,21 @@ from tuiapp.view.devices.view import GpuView, one_row_each
 
 
 def efficiency_words(found: Efficiency) -> list[str]:
-    """Formats model FLOP/s and MFU, idle share, examples per joule; unknown figures are left out."""
+    """Formats model FLOP/s and MFU, idle share, examples, or tokens, per joule; unknown figures are left out."""
     words = [
         f"model {flops(found.flops_per_second)}" if found.flops_per_second is not None else "",
         f"MFU {format_percent(found.mfu, 1)}" if found.mfu is not None else "",
         f"GPU idle {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
-        f"{format_metric(found.examples_per_joule)} examples/J" if found.examples_per_joule is not None else "",
+        _per_joule(found),
         f"data wait {format_percent(found.data_wait_share, 1)}" if found.data_wait_share is not None else "",
     ]
     return [word for word in words if word]
+
+
+def _per_joule(found: Efficiency) -> str:
+    if found.tokens_per_joule is not None:
+        return f"{format_metric(found.tokens_per_joule)} tokens/J"
+    return f"{format_metric(found.examples_per_joule)} examples/J" if found.examples_per_joule is not None else ""
 
 
 def efficiency_line(state: RunState, width: int) -> Line:
