@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.model_tasks import IMAGE_MODELS
 from tests.processes.harness import launched
-from trainers.config.catalog import BACKENDS, MODELS
+from trainers.config.catalog import BACKENDS
 from trainers.config.run_config import RunConfig
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -70,7 +71,7 @@ def main() -> None:
     GOLDEN.mkdir(exist_ok=True)
     for backend in sys.argv[1:] or BUILTIN:
         with tempfile.TemporaryDirectory() as directory:
-            curves = {model: curve(backend, model, Path(directory)) for model in MODELS}
+            curves = {model: curve(backend, model, Path(directory)) for model in IMAGE_MODELS}
         lines = ",\n".join(f'  "{model}": {json.dumps(losses)}' for model, losses in curves.items())
         (GOLDEN / f"{backend}.json").write_text(f"{{\n{lines}\n}}\n")
         print(backend, "written")

@@ -15,6 +15,7 @@ import torch._inductor.config
 import torch.nn.functional as F
 
 from tests.backends.recorder import Recorder, Shelf, check_predictions, train
+from tests.model_tasks import EXAMPLE
 from trainers.backends import torch_ddp, torch_dp
 from trainers.backends.torch_dp import mean_per_device
 from trainers.config.catalog import MODELS
@@ -101,6 +102,7 @@ def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
     """With dropout, BatchNorm, momentum, and a learning rate that changes."""
     changes: dict[str, Any] = {
         "model": model,
+        "dataset": EXAMPLE[model],
         "optimizer": optimizer,
         "max_steps": 12,
         "global_batch_size": 24,
@@ -185,6 +187,7 @@ def test_compiling_changes_no_number(model: str) -> None:
     """Dropout's draws included; and the first step is not the second one on that batch."""
     changes: dict[str, Any] = {
         "model": model,
+        "dataset": EXAMPLE[model],
         # Rounding grows from step to step in a deep network: as much so uncompiled, with another number of threads.
         "max_steps": 3 if model == "resnet18" else 30,
         "eval_every": 0,

@@ -12,6 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.model_tasks import IMAGE_MODELS
 from trainers.config.catalog import (
     BACKENDS,
     MODELS,
@@ -21,13 +22,11 @@ from trainers.config.installed import installed_version
 from trainers.config.run_config import RunConfig, cross_check
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.torch import models as torch_models
-from trainers.tasks.catalog import IMAGES
 
 SHAPES = [(28, 28, 1), (32, 32, 3), (17, 23, 2)]
 CONTEXTS = [(128,), (40,)]
-INPUTS = {name: SHAPES if model.task == IMAGES.name else CONTEXTS for name, model in MODELS.items()}
+INPUTS = {name: SHAPES if name in IMAGE_MODELS else CONTEXTS for name in MODELS}
 CASES = [(name, shape) for name, shapes in INPUTS.items() for shape in shapes]
-OF_IMAGES = [name for name in MODELS if INPUTS[name] is SHAPES]
 
 
 def example(shape: tuple[int, ...]) -> torch.Tensor:
@@ -48,8 +47,7 @@ def test_parameters_are_those_of_the_torch_model(name: str, shape: tuple[int, ..
 def test_parameters_are_those_of_the_flax_model(name: str, shape: tuple[int, ...], classes: int) -> None:
     model = flax_models.build(name, classes)
     # Shapes only: nothing is computed.
-    dtype = jnp.float32 if INPUTS[name] is SHAPES else jnp.int32
-    made = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *shape), dtype), train=False))
+    made = jax.eval_shape(lambda: model.init(jax.random.key(0), flax_models.empty(shape), train=False))
     assert MODELS[name].size(shape, classes).parameters == sum(leaf.size for leaf in jax.tree.leaves(made["params"]))
 
 
@@ -63,7 +61,7 @@ def test_flops_are_those_that_torch_counts(name: str, shape: tuple[int, ...]) ->
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-@pytest.mark.parametrize("name", OF_IMAGES)
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_images_of_the_least_size_go_through_and_smaller_ones_do_not(name: str) -> None:
     side = MODELS[name].min_side
     model = torch_models.build(name, (side, side + 1, 3), 4).eval()

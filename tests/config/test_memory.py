@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import torch
 
+from tests.model_tasks import EXAMPLE
 from tests.npz import make_arrays, write_npz
 from trainers.config.catalog import MODELS, OPTIMIZER_SLOTS
 from trainers.config.datasets import find_dataset
@@ -26,7 +27,6 @@ from trainers.config.run_config import RunConfig
 from trainers.frameworks.torch.models import build
 from trainers.frameworks.torch.ranks import build_optimizer
 from trainers.state.text import format_bytes
-from trainers.tasks.catalog import IMAGES
 from tuiapp.view.launch_warnings import memory_warning
 
 CPU = RunConfig(platform="cpu", devices=2)
@@ -34,8 +34,7 @@ CPU = RunConfig(platform="cpu", devices=2)
 
 def of_model(model: str, **changes: object) -> RunConfig:
     """On data that it is for."""
-    dataset = "digits" if MODELS[model].task == IMAGES.name else "shakespeare"
-    return msgspec.structs.replace(CPU, model=model, dataset=dataset, **changes)
+    return msgspec.structs.replace(CPU, model=model, dataset=EXAMPLE[model], **changes)
 
 
 def built(config: RunConfig, examples: int) -> tuple[torch.nn.Module, torch.Tensor]:

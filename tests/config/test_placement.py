@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.model_tasks import IMAGE_MODELS
 from tests.npz import make_arrays, write_npz
 from trainers.config.catalog import MODELS
 from trainers.config.machine import Gpu, Machine
@@ -14,7 +15,6 @@ from trainers.config.options import ConfigError
 from trainers.config.placement import place, placement_problems
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig, build_config, cross_check, parse_toml, to_toml
-from trainers.tasks.catalog import IMAGES
 
 
 def machine(gpus: int, cores: int = 4) -> Machine:
@@ -195,7 +195,7 @@ def test_a_batch_that_a_data_set_of_ones_own_cannot_fill(tmp_path: Path) -> None
     assert message == f"global_batch_size: 64 is more than the 50 training examples of {name}."
 
 
-@pytest.mark.parametrize("model", [name for name, model in MODELS.items() if model.task == IMAGES.name])
+@pytest.mark.parametrize("model", IMAGE_MODELS)
 def test_images_too_small_for_a_model(tmp_path: Path, model: str) -> None:
     side = MODELS[model].min_side
     name = write_npz(tmp_path / "mine.npz", make_arrays((side, side + 1)))

@@ -12,13 +12,14 @@ import keras
 import numpy as np
 import pytest
 
+from tests.model_tasks import IMAGE_MODELS
 from trainers.config.catalog import MODELS
 from trainers.frameworks.keras import models as keras_models
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "classes"), [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_parameters_are_those_of_the_catalog(name: str, shape: tuple[int, int, int], classes: int) -> None:
     """`test_parity` counts two shapes more on its way."""
     # Shapes only: nothing is computed.
@@ -29,7 +30,7 @@ def test_parameters_are_those_of_the_catalog(name: str, shape: tuple[int, int, i
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "resnet18" else ()) for name in MODELS]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "resnet18" else ()) for name in IMAGE_MODELS]
 )
 def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) -> None:
     model = keras_models.build(name, (28, 28, 1), 10, "bfloat16")

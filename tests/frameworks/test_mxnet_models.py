@@ -15,15 +15,16 @@ import torch
 from tests.frameworks.test_keras_optimizers import RATES, by_torch, numbers
 from tests.frameworks.test_parity import SHAPES, random_torch
 from tests.frameworks.weights import gluon_arrays
+from tests.model_tasks import IMAGE_MODELS
 from tests.mxnet_environment import mxnet_python
-from trainers.config.catalog import MODELS, OPTIMIZER_SLOTS
+from trainers.config.catalog import OPTIMIZER_SLOTS
 from trainers.config.run_config import RunConfig
 
 ROOT = Path(__file__).parents[2]
 
 FORWARD = {
     f"{name}-{number}-{'training' if train else 'evaluation'}": (name, shape, train)
-    for name in MODELS
+    for name in IMAGE_MODELS
     for number, shape in enumerate(SHAPES)
     for train in (False, True)
     # Dropout's draws differ; and training one shape is enough.

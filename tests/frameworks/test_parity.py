@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.frameworks.weights import from_torch, into_keras
+from tests.model_tasks import IMAGE_MODELS
 from tests.slow import mostly_slow
 from trainers.config.catalog import MODELS
 from trainers.frameworks.jax import models as flax_models
@@ -78,7 +79,7 @@ Forward = Callable[[str, Shape, torch.nn.Module, Any, bool], Result]
 
 @FRAMEWORKS
 @pytest.mark.parametrize("shape", mostly_slow(SHAPES, SHAPES[1]), ids=["28x28x1", "19x25x3"])
-@pytest.mark.parametrize("name", mostly_slow(MODELS, "net"))
+@pytest.mark.parametrize("name", mostly_slow(IMAGE_MODELS, "net"))
 def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
     model = random_torch(name, shape).eval()
     x = np.random.default_rng(0).random((4, *shape), np.float32)
@@ -89,7 +90,7 @@ def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
 
 
 @FRAMEWORKS
-@pytest.mark.parametrize("name", mostly_slow([name for name in MODELS if name != "convnet"], "mlp", "net"))
+@pytest.mark.parametrize("name", mostly_slow([name for name in IMAGE_MODELS if name != "convnet"], "mlp", "net"))
 def test_training(name: str, forward: Forward) -> None:
     """With the batch's own statistics; without dropout, whose draws differ."""
     model = random_torch(name, SHAPES[0])
@@ -107,9 +108,9 @@ def test_training(name: str, forward: Forward) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) -> None:
-    shape = (28, 28, 1)
+    one, each = ((28, 28, 1), ()) if name in IMAGE_MODELS else ((16,), (16,))
     model = flax_models.build(name, 10, jnp.bfloat16)
-    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *shape)), train=False))
+    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), flax_models.empty(one), train=False))
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
-    logits = jax.eval_shape(lambda v: model.apply(v, jnp.zeros((2, *shape)), train=False), variables)
-    assert (logits.shape, logits.dtype) == ((2, 10), jnp.dtype("float32"))
+    logits = jax.eval_shape(lambda v: model.apply(v, flax_models.empty(one), train=False), variables)
+    assert (logits.shape, logits.dtype) == ((1, *each, 10), jnp.dtype("float32"))

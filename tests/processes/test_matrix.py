@@ -1,4 +1,4 @@
-"""Every backend trains every model, in real processes on two CPU devices."""
+"""Every backend trains every model of images, in real processes on two CPU devices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_tasks import IMAGE_MODELS
 from tests.processes.harness import launched
-from trainers.config.catalog import BACKENDS, MODELS
+from trainers.config.catalog import BACKENDS
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Sharding
 
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STEPS = {"mlp": 58, "net": 116, "convnet": 116, "resnet18": 16}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", IMAGE_MODELS)
 @pytest.mark.parametrize("backend", [name for name, backend in BACKENDS.items() if backend.builtin])
 def test_the_loss_falls(backend: str, model: str, runs_dir: Path) -> None:
     # DataParallel has one device on the CPU.
