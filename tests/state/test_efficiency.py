@@ -45,10 +45,11 @@ def test_a_run_on_two_gpus() -> None:
 
 
 def test_a_text_has_tokens() -> None:
-    first, *others = [*h.beginning(2, gpus=True), *(event for number in range(11) for event in second(number))]
+    events = [*h.beginning(2, gpus=True), *(event for number in range(11) for event in second(number))]
+    first = events[0]
     assert isinstance(first, RunStarted)
     on_text = msgspec.structs.replace(first, config={**first.config, "dataset": "text:mine.txt", "context": 64})
-    figures, plain = (meter([began, *others]).efficiency() for began in (on_text, first))
+    figures, plain = (meter([began, *events[1:]]).efficiency() for began in (on_text, first))
     assert figures.examples_per_joule == plain.examples_per_joule
     assert figures.tokens_per_joule == pytest.approx(64 * 11 * 2 * 10 * 24 / (2 * 500 * 10))
     assert figures.tokens_per_second == pytest.approx(64 * 2 * 24 / 0.05)
