@@ -158,7 +158,7 @@ def test_names(directory: Path, name: str) -> None:
 
 def test_the_built_in_ones_are_right_and_read_only(directory: Path) -> None:
     builtin = {path.stem: path.read_bytes() for path in BUILTIN_DIR.glob("*.toml")}
-    first = ["quickstart", "mlp", "single-device"]
+    first = ["quickstart", "mlp", "single-device", "gpt"]
     assert names(builtin=True) == [*first, *sorted(builtin.keys() - set(first))]
     save_preset("mine", CONFIG)
     for name in builtin:

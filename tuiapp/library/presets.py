@@ -31,7 +31,7 @@ from trainers.state.text import without_directories
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
 QUICKSTART = "quickstart"  # for new users
-AT_HAND = (QUICKSTART, "mlp", "single-device")  # built-in presets that need no download; listed first
+AT_HAND = (QUICKSTART, "mlp", "single-device", "gpt")  # built-in presets that need no download; listed first
 BUILTIN_DIR = Path(__file__).with_name("builtin_presets")
 
 
