@@ -92,6 +92,8 @@ def test_sorted_and_chosen_by_keys_and_results(tuiapp: Command, recorded: Path) 
     assert "LR" in tuiapp("runs", "--sort", "lr").out.splitlines()[0].split()
     assert listed("lr>=0.1", "--sort", "learning_rate", "--reverse") == [FAILED, COMPLETED]
     assert listed("lr>0.05", "state:completed") == listed("steps=290") == [COMPLETED]
+    assert listed("epoch_time>1", "--sort", "epoch_time", "--columns", "run,epoch_time") == [COMPLETED, FAILED, LOST]
+    assert "None of 5 runs" in tuiapp("runs", "epoch_time<1.4").err
     assert listed("--sort", "best")[0] == COMPLETED
     done = tuiapp("runs", "lerning_rate<1")
     assert (done.code, done.out) == (2, "")
@@ -165,6 +167,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
         "test_loss": pytest.approx(0.15393, abs=1e-5),
         "test_accuracy": pytest.approx(0.99885, abs=1e-5),
         "seconds": 17.5,
+        "epoch_seconds": pytest.approx(1.45),
         "best_loss": pytest.approx(0.13656, abs=1e-5),
         "best_accuracy": pytest.approx(0.99885, abs=1e-5),
         "backend": "torch-ddp",

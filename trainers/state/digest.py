@@ -144,7 +144,7 @@ def write_digest(
             totals=totals,
             gaps=curves.gaps.found,
             reached=curves.gaps.last,
-            epochs=curves.epochs.rows,
+            epochs=curves.epochs.stored,
             logged=logged,
         )
     )

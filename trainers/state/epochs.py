@@ -92,6 +92,11 @@ class Epochs:
         return [row for row in found if row.steps <= row.of and row.examples < row.of_examples + 0.5]
 
     @property
+    def stored(self) -> list[Epoch]:
+        """All, as `load` takes them."""
+        return list(self._rows.values())
+
+    @property
     def last_whole(self) -> Epoch | None:
         return next((row for row in reversed(self._rows.values()) if row.is_whole), None)
 
