@@ -152,6 +152,11 @@ def test_what_is_no_name_for_a_key_is_quoted(key: str) -> None:
         ({"device_ids": ["1", "0", "1"]}, "device_ids", "names a GPU twice"),
         ({"device_ids": ["0"], "platform": "cpu"}, "device_ids", "platform is cpu"),
         ({"precision": "tf32", "platform": "cpu"}, "precision", "tf32 is a GPU format"),
+        (
+            {"learning_rate_scaling": "sqrt"},
+            "learning_rate_scaling",
+            "no effect unless learning_rate_for names a batch",
+        ),
     ],
 )
 def test_values_that_do_not_go_together(values: dict[str, object], key: str, words: str) -> None:

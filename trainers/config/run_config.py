@@ -229,6 +229,28 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Option("Optimization", "Learning rate", "", above=0, maximum=100, aliases=("lr",)),
     ] = 0.001
+    learning_rate_for: Annotated[
+        int,
+        Option(
+            "Optimization",
+            "Rate is for batch",
+            "global batch that the rate is meant for; 0: any",
+            minimum=0,
+            maximum=1_048_576,
+            similar=("base_batch_size", "lr_base_batch_size", "scale_lr"),
+            is_rare=True,
+        ),
+    ] = 0
+    learning_rate_scaling: Annotated[
+        str,
+        Option(
+            "Optimization",
+            "Rate scaling",
+            "with the batch, of a rate that is for another",
+            choices=("linear", "sqrt"),
+            is_rare=True,
+        ),
+    ] = "linear"
     momentum: Annotated[
         float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
     ] = 0.9
@@ -484,6 +506,9 @@ def cross_check(config: RunConfig) -> list[Problem]:
     elif config.compile and config.devices > (BACKENDS[config.backend].max_compiled_devices or config.devices):
         message = "cannot compile a model's copies on several devices; use one device, or torch-ddp."
         problems.append(Problem("compile", message, also=("backend", "devices")))
+    if config.learning_rate_scaling != "linear" and not config.learning_rate_for:
+        message = f"{config.learning_rate_scaling} has no effect unless learning_rate_for names a batch."
+        problems.append(Problem("learning_rate_scaling", message, also=("learning_rate_for",)))
     if config.optimizer == "sgd" and config.nesterov and not config.momentum:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":

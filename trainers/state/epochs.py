@@ -142,7 +142,7 @@ class Epochs:
             row.first_seconds = (row.first_seconds or 0.0) + (seconds[0] or 0.0)
         if event.last_step <= row.number * self._steps and None not in losses and None not in examples:
             # Most events: entry by entry they would cost a reader of a long journal more.
-            weighted = sum(map(mul, losses, examples))  # type: ignore[arg-type]
+            weighted = sum(map(mul, losses, examples))
             _count(row, event.rank, event.last_step, sum(counts), total(seconds, counts), total(examples), weighted)
             return
         for count, each, size, loss in zip(counts, seconds, examples, losses, strict=True):

@@ -11,6 +11,7 @@ from typing import TextIO
 
 from rich.text import Text
 
+from trainers.config.learning_rate import started_rate_words
 from trainers.contract.events import (
     Alert,
     AnyEvent,
@@ -206,7 +207,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             platform = config.get("platform")
             devices = f"{event.world_size} × {platform}" if platform else plural(event.world_size, "rank")
             run = join_words([state.name, event.run_id])
-            return sanitize(f"run {run}: {join_words([*names(config), devices, attempt])}")
+            rate = f"learning rate {scaled}" if (scaled := started_rate_words(config)) else ""
+            return sanitize(f"run {run}: {join_words([*names(config), devices, rate, attempt])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics() if is_logged(event):

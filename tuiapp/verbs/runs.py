@@ -12,6 +12,7 @@ from functools import partial
 from shutil import get_terminal_size
 from typing import cast
 
+from trainers.config.learning_rate import actual_rate, rate_words
 from trainers.config.options import Value, format_value
 from trainers.config.run_config import OPTIONS, to_toml_values
 from trainers.config.secrets import mask_values
@@ -179,6 +180,7 @@ def show_run(options: Namespace) -> int:
     if options.json:
         more = {
             "config": config or None,
+            "actual_learning_rate": actual_rate(info.config) if info.config and "learning_rate" in config else None,
             "traceback": failure.traceback if failure else None,
             "alerts": [alert.text for alert in alerts],
             "efficiency": asdict(efficiency),
@@ -197,6 +199,8 @@ def show_run(options: Namespace) -> int:
     facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
     named = {"name": info.name, "group": info.about.group, "tags": ", ".join(info.about.tags)}
     facts = {"run": run.run_id, **{key: text for key, text in named.items() if text}, **facts}
+    if info.config is not None and (rate := rate_words(info.config)):
+        facts["rate"] = rate
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     facts["reason"] = info.reason
