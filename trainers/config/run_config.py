@@ -12,6 +12,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.datasets import DATASETS, SOURCES, Dataset
 from trainers.config.mirror import OFF, TENSORBOARD
+from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
 from trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
 from trainers.config.user_code import PY
@@ -132,6 +133,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             only=("dataset", tuple(prefix for prefix, source in SOURCES.items() if source.is_decoded)),
         ),
     ] = 64
+
+    normalize: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Normalize",
+            "inputs: data, or means / deviations: 0.29 / 0.35",
+            text="line",
+            similar=("normalization", "mean", "std", "image_mean", "image_std"),
+            is_rare=True,
+        ),
+    ] = ""
 
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs if there are any", choices=("auto", "cuda", "cpu"))
@@ -433,7 +446,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 OPTIONS = declared(RunConfig)
 
-KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size")
+KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size", "normalize")
 """Keys that a resumed run keeps: its checkpoints fit no others. All other keys may change with a resume."""
 
 
@@ -534,6 +547,10 @@ def _check_training(config: RunConfig) -> list[Problem]:
                 also=("devices",),
             )
         )
+    try:
+        parse_normalization(config.normalize)
+    except ValueError as error:
+        problems.append(Problem("normalize", str(error)))
     local = config.global_batch_size // max(1, config.devices)
     if config.accumulate > 1 and "accumulate" not in BACKENDS[config.backend].keys:
         message = f"{config.backend} takes a batch as a whole: use 1, or another backend."
