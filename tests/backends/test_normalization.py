@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
 import msgspec
 import numpy as np
 import pytest
@@ -11,13 +12,15 @@ from msgspec.structs import replace
 
 from tests.backends.recorder import JAX_BACKENDS, ONE_PROCESS, Shelf, train
 from tests.npz import NpzArrays, make_arrays, write_npz
-from tests.processes.harness import Watched, launched, resumed
+from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
 from trainers.config.catalog import BACKENDS
 from trainers.config.normalization import Normalization
-from trainers.config.plan import make_plan
+from trainers.config.plan import make_plan, read_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.manifest import list_checkpoints
+from trainers.frameworks.keras import state as keras_state
+from trainers.launch import LaunchError, resume
 from trainers.sources.arrays import StoredImages
 from trainers.sources.datasets import load
 from trainers.sources.normalization import MOST, measure, normalized
@@ -75,12 +78,8 @@ def test_ranks_train_as_on_normalized_data(backend: str, tmp_path: Path) -> None
     assert curves[0] == pytest.approx(curves[1], abs=2e-5)
 
 
-def _losses(run: Watched) -> list[float]:
-    return [loss for rank in range(2) for loss in run.losses(rank)]
-
-
 def test_a_resumed_run_normalizes_by_what_its_checkpoint_says(tmp_path: Path) -> None:
-    """Bit for bit as one that never stopped, though the numbers of the data are others now."""
+    """Bit for bit as one that never stopped; of data that have changed meanwhile, too, and by nothing else."""
     config = replace(both(tmp_path, "torch-ddp")[0], max_steps=20, epochs=10, checkpoint_every=2)
     with launched(config, tmp_path / "whole") as whole:
         assert whole.end(170).status == "completed"
@@ -91,10 +90,16 @@ def test_a_resumed_run_normalizes_by_what_its_checkpoint_says(tmp_path: Path) ->
     found = saved.manifest.normalization
     assert found is not None
     assert found.mean + found.std == pytest.approx(wanted.mean + wanted.std, rel=1e-6)
-    # Two images are exchanged for white ones, of which the rest of the run sees neither.
     with resumed(run.run, config) as rest:
         assert rest.end(170).status == "completed"
         assert [rest.losses(rank)[-10:] for rank in range(2)] == [whole.losses(rank)[10:] for rank in range(2)]
+    darker = {name: part // 2 if name == "x_train" else part for name, part in colours().items()}
+    write_npz(tmp_path / "raw.npz", darker)
+    with resumed(run.run, replace(config, max_steps=22)) as last:
+        assert last.end(170).status == "completed"
+    assert read_plan(run.run.plan).normalization == found
+    with pytest.raises(LaunchError, match="was made with normalize = data, not nothing: start a new run"):
+        resume(run.run, replace(config, max_steps=30, normalize=""))
 
 
 @pytest.mark.parametrize("backend", mostly_slow(JAX_BACKENDS, "jax-sharding"))
@@ -102,6 +107,29 @@ def test_one_process_goes_on_bit_for_bit(backend: str, tmp_path: Path) -> None:
     config, shelf = both(tmp_path, backend)[0], Shelf()
     whole = train(config, save_at=4, shelf=shelf)
     assert train(config, shelf=Shelf(shelf.saved[4])).losses() == whole.losses()[4:]
+
+
+OWN = """
+import keras
+
+def net(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes)])
+"""
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_keras_model_that_is_exported_normalizes_by_itself(own: bool, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    model = f"py:{tmp_path / 'own.py'}:net" if own else "mlp"
+    config = replace(CONFIG, backend="keras-jax", model=model, normalize="0.4 / 0.2, 0.3, 0.1")
+    plan = make_plan(replace(config, dataset=write_npz(tmp_path / "raw.npz", colours())))
+    trained = keras_state.create_model(plan)
+    plain = keras_state.create_model(msgspec.structs.replace(plan, normalization=None))
+    plain.set_weights(trained.get_weights())
+    keras_state.save(trained, plan, tmp_path / "model.keras")
+    exported, images = keras.saving.load_model(tmp_path / "model.keras"), colours()["x_test"]
+    ready = (images.astype(np.float32) / 255 - np.float32(0.4)) / np.array([0.2, 0.3, 0.1], np.float32)
+    np.testing.assert_allclose(exported(images), plain(ready), atol=1e-5)
 
 
 def test_the_numbers_of_the_data() -> None:

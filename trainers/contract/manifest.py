@@ -150,7 +150,8 @@ def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
     for key in KEPT:
         was, wanted = getattr(manifest, key), getattr(config, key)
         if was != wanted:
-            return f"was made with {key} = {was or 'nothing'}, not {wanted or 'nothing'}: start a new run for that"
+            was, wanted = ("nothing" if value == "" else value for value in (was, wanted))
+            return f"was made with {key} = {was}, not {wanted}: start a new run for that"
     if manifest.classes != classes:
         return (
             f"was trained on {manifest.classes} classes, but {config.dataset} has {classes}: start a new run for that"
