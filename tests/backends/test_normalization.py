@@ -72,7 +72,7 @@ def test_ranks_train_as_on_normalized_data(backend: str, tmp_path: Path) -> None
     for config in both(tmp_path, backend, 1 if backend == "torch-dp" else 2):
         with launched(config, tmp_path) as run:
             assert run.end(170).status == "completed"
-            curves.append(run.losses(0) + [one.loss for one in run.evaluations()])
+            curves.append([*run.losses(0), *(one.loss or 0.0 for one in run.evaluations())])
             exported = run.run.export / "normalization.json"
             assert exported.exists() == bool(config.normalize)
     assert curves[0] == pytest.approx(curves[1], abs=2e-5)
