@@ -312,8 +312,8 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     known = f"{', '.join(EXPORTERS)}; default: the extension of -o, or csv"
     export.add_argument("--format", choices=EXPORTERS, metavar="FORMAT", help=known)
     what = (
-        f"step metrics (default), evaluation metrics, both (default of {directories}), device samples, or predictions "
-        "by class"
+        f"step metrics (default), evaluation metrics, both (default of {directories}), device samples, predictions by "
+        "class, or epochs"
     )
     export.add_argument("--what", choices=TABLES, help=what)
     stdout = ", ".join(row.name for row in EXPORTERS.values() if row.is_text)

@@ -24,6 +24,7 @@ from trainers.rank.evaluation import WORST
 from trainers.rank.profile import Profiler
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
+from trainers.sources.normalization import normalized
 
 DEVICES = 7
 JAX_BACKENDS = [name for name, backend in BACKENDS.items() if "jax" in backend.packages]
@@ -137,6 +138,7 @@ def train(config: RunConfig, stop_at: int = 0, save_at: int | None = None, shelf
 def train_plan(plan: Plan, stop_at: int = 0, save_at: int | None = None, shelf: Shelf | None = None) -> Recorder:
     """Trains as `train` does; in an interpreter of its own where the framework has none of this one."""
     recorder, backend = Recorder(), BACKENDS[plan.config.backend]
+    plan = normalized(plan)
     recorder.stop_at, recorder.save_at = stop_at, save_at
     if find_spec(backend.packages[0]) is None:
         # Needs pytest, which that interpreter lacks.

@@ -41,6 +41,30 @@ def test_one_line_for_each_checkpoint_and_the_stop() -> None:
     ]
 
 
+def test_one_line_for_each_epoch_that_all_ranks_have_ended() -> None:
+    stream, state = StringIO(), RunState()
+    narrator = PlainNarrator(stream, RUN)
+
+    def lines(events: Sequence[AnyEvent]) -> list[str]:
+        stream.seek(0)
+        stream.truncate()
+        for event in events:
+            apply(state, event)
+            narrator.event(event, state)
+        return [line for line in stream.getvalue().splitlines() if "s/epoch" in line]
+
+    assert not lines([h.started(), h.steps(0, 1, 40, 3.0), h.steps(1, 1, 28, 3.0)])
+    (line,) = lines([h.steps(1, 29, 40, 3.1)])
+    assert "epoch 1/10 · loss 1.8" in line
+    assert line.endswith("· 1.45 s/epoch · 960 examples/s")
+    both = [h.steps(rank, 41, 87, 6.0) for rank in (0, 1)]
+    assert ["epoch 2/10" in line for line in lines(both)] == [True, False]
+    # The next attempt makes the third again.
+    assert not lines([h.started(attempt=2, resumed_from=58, seconds=9)])
+    (line,) = lines([h.steps(rank, 59, 87, 11.0) for rank in (0, 1)])
+    assert "epoch 3/10" in line
+
+
 def test_quiet_has_what_goes_wrong_and_the_end() -> None:
     stream, state = StringIO(), RunState()
     narrator = QuietNarrator(stream, RUN)

@@ -151,6 +151,26 @@ def test_predictions_by_class(tuiapp: Command, runs_dir: Path) -> None:
     assert found["worst"][0] == {"example": 7, "label": 2, "predicted": 0, "loss": 4.5}
 
 
+def test_epochs_as_what_counts(tuiapp: Command, runs_dir: Path) -> None:
+    """A resumed run has each epoch once; `show` prints the last 20, and all if asked."""
+    again = h.started(attempt=2, resumed_from=29, seconds=9)
+    record(runs_dir, COMPLETED, [*h.running(last_step=40), again, *(h.steps(rank, 30, 660, 50) for rank in (0, 1))])
+    rows = list(csv.DictReader(io.StringIO(tuiapp("export", "latest", "--what", "epochs").out)))
+    assert [(row["epoch"], row["steps"]) for row in rows[:2]] == [("1", "29"), ("2", "29")]
+    assert (rows[-1]["epoch"], rows[-1]["steps"], rows[-1]["of_steps"]) == ("23", "22", "29")
+    assert float(rows[0]["seconds"]) == pytest.approx(1.45)
+    assert rows[0]["test_seconds"] == "0.2"
+    found = json.loads(tuiapp("show", "latest", "--json").out)["by_epoch"]
+    assert [one["epoch"] for one in found] == [*range(1, 24)]
+    assert found[0]["loss"] == pytest.approx(float(rows[0]["loss"]))
+    assert found[0]["examples_per_second"] == pytest.approx(960.0)
+    printed = tuiapp("show", "latest").out
+    assert "\n    4     29 " in printed
+    assert "\n    3     29 " not in printed
+    assert "and 3 earlier epochs: --all prints them" in printed
+    assert "\n    3     29 " in tuiapp("show", "latest", "--all").out
+
+
 def test_metrics_of_any_name_have_a_column(tuiapp: Command, runs_dir: Path) -> None:
     values: dict[str, list[float | None]] = {"val/ppl": [12.5], "step": [7.0], "a,\x1b[31mb": [None]}
     odd = Metrics(rank=1, first_step=3, values=values, lows={"val/ppl": [12.0]}, counts=[4], **h.at(4))

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests import histories, interrupted
 from tests.cli.terminal import Command
@@ -18,6 +19,7 @@ from trainers.contract.events import Alert, RankFailed
 from trainers.contract.lock import LockNote, write_note
 from trainers.contract.rundir import RunDir
 from trainers.state.efficiency import EfficiencyMeter
+from trainers.state.messages import describe_start
 from trainers.state.text import join_words
 from tuiapp.view.devices.large import efficiency_words
 
@@ -92,6 +94,8 @@ def test_sorted_and_chosen_by_keys_and_results(tuiapp: Command, recorded: Path) 
     assert "LR" in tuiapp("runs", "--sort", "lr").out.splitlines()[0].split()
     assert listed("lr>=0.1", "--sort", "learning_rate", "--reverse") == [FAILED, COMPLETED]
     assert listed("lr>0.05", "state:completed") == listed("steps=290") == [COMPLETED]
+    assert listed("epoch_time>1", "--sort", "epoch_time", "--columns", "run,epoch_time") == [COMPLETED, FAILED, LOST]
+    assert "None of 5 runs" in tuiapp("runs", "epoch_time<1.4").err
     assert listed("--sort", "best")[0] == COMPLETED
     done = tuiapp("runs", "lerning_rate<1")
     assert (done.code, done.out) == (2, "")
@@ -165,6 +169,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
         "test_loss": pytest.approx(0.15393, abs=1e-5),
         "test_accuracy": pytest.approx(0.99885, abs=1e-5),
         "seconds": 17.5,
+        "epoch_seconds": pytest.approx(1.45),
         "best_loss": pytest.approx(0.13656, abs=1e-5),
         "best_accuracy": pytest.approx(0.99885, abs=1e-5),
         "backend": "torch-ddp",
@@ -212,7 +217,19 @@ def test_show_a_completed_run(tuiapp: Command, recorded: Path) -> None:
     assert lines["learning_rate"] == "0.001"
     facts = json.loads(tuiapp("show", COMPLETED, "--json").out)
     assert facts["config"] == to_toml_values(CONFIG)
+    assert facts["actual_learning_rate"] == 0.001
     assert facts["traceback"] is None
+
+
+def test_show_a_rate_that_is_for_another_batch(tuiapp: Command, runs_dir: Path) -> None:
+    config = replace(CONFIG, learning_rate=0.1, learning_rate_for=12)
+    begun = replace(histories.started(), config=to_toml_values(config))
+    run = record(runs_dir, COMPLETED, [begun, *histories.completed()[1:]])
+    run.config.write_text(to_toml(config))
+    assert "\nrate        0.1 for 12 → 0.4 at 48\n" in tuiapp("show", "latest").out
+    assert json.loads(tuiapp("show", "latest", "--json").out)["actual_learning_rate"] == pytest.approx(0.4)
+    # In the log of its screen, too.
+    assert "2 rank processes, learning rate 0.1 for 12 → 0.4 at 48" in describe_start(begun, process_per_device=True)
 
 
 def test_show_what_a_run_made_of_its_devices(tuiapp: Command, runs_dir: Path) -> None:

@@ -152,6 +152,14 @@ def test_what_is_no_name_for_a_key_is_quoted(key: str) -> None:
         ({"device_ids": ["1", "0", "1"]}, "device_ids", "names a GPU twice"),
         ({"device_ids": ["0"], "platform": "cpu"}, "device_ids", "platform is cpu"),
         ({"precision": "tf32", "platform": "cpu"}, "precision", "tf32 is a GPU format"),
+        ({"normalize": "mean"}, "normalize", "'mean' is neither 'data' nor means / deviations above 0"),
+        ({"normalize": "0.5 / 0"}, "normalize", "deviations above 0, a number for each channel or one for all"),
+        ({"normalize": "0.1 0.2 0.3 / 1 2"}, "normalize", "as '0.49 0.48 0.45 / 0.25 0.24 0.26'"),
+        (
+            {"learning_rate_scaling": "sqrt"},
+            "learning_rate_scaling",
+            "no effect unless learning_rate_for names a batch",
+        ),
     ],
 )
 def test_values_that_do_not_go_together(values: dict[str, object], key: str, words: str) -> None:

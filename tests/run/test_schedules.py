@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import cos, pi
 
 import pytest
+from msgspec.structs import replace
 
+from trainers.config.learning_rate import rate_words
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.rank.loop import rate_factor
+from trainers.rank.loop import learning_rate, rate_factor
 
 STEPS = 40
 
@@ -31,6 +33,26 @@ def test_cosine() -> None:
     values = factors("cosine")
     assert values == pytest.approx([(1 + cos(pi * step / STEPS)) / 2 for step in range(STEPS)])
     assert values[STEPS // 2] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("given_for", "scaling", "rate", "words"),
+    [
+        (0, "linear", 0.1, ""),
+        (256, "linear", 0.4, "0.1 for 256 → 0.4 at 1,024"),
+        (256, "sqrt", 0.2, "0.1 for 256 → 0.2 at 1,024"),
+        (1024, "linear", 0.1, "0.1 for 1,024 → 0.1 at 1,024"),
+        (4096, "linear", 0.025, "0.1 for 4,096 → 0.025 at 1,024"),
+    ],
+)
+def test_a_rate_for_another_batch(given_for: int, scaling: str, rate: float, words: str) -> None:
+    config = RunConfig(
+        global_batch_size=1024, learning_rate=0.1, learning_rate_for=given_for, learning_rate_scaling=scaling
+    )
+    assert rate_words(config) == words
+    assert learning_rate(make_plan(config), 1) == pytest.approx(rate)
+    warming = make_plan(replace(config, warmup_steps=10, schedule="linear"))
+    assert learning_rate(warming, 5) == pytest.approx(rate / 2)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])

@@ -7,7 +7,8 @@ from textual.content import Content
 
 from tests.screens.configure_app import Start, screen, until, words
 from trainers.config.run_config import RunConfig
-from tuiapp.widgets.launch_facts import FactLines, _whole_facts
+from tuiapp.view.draft import Draft
+from tuiapp.widgets.launch_facts import FactLines, _training, _whole_facts
 
 LINE = "Memory    26 MiB per device · 6 GiB free   activations 17 MiB · data 5 MiB"
 
@@ -25,6 +26,12 @@ LINE = "Memory    26 MiB per device · 6 GiB free   activations 17 MiB · data 5
 )
 def test_whole_facts_are_left_out(room: int, shown: str) -> None:
     assert _whole_facts(Content(LINE), room).plain == shown
+
+
+def test_a_rate_for_another_batch_is_said_with_what_it_comes_to() -> None:
+    config = RunConfig(global_batch_size=64, learning_rate=0.1, learning_rate_for=256)
+    training = str(_training(Draft(base=config, config=config)))
+    assert "220 in all · learning rate 0.1 for 256 → 0.025 at 64 · 225,226 parameters" in training
 
 
 @pytest.mark.parametrize("size", [(64, 24), (120, 40)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -97,6 +98,37 @@ async def test_predictions_are_a_panel_of_their_own() -> None:
         assert len(visible(app)) == 5
 
 
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_epochs_are_a_panel_of_their_own_the_newest_first(size: tuple[int, int]) -> None:
+    app = RunApp(h.running(last_step=40))
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        await pilot.press("8")
+        await until(pilot, lambda: visible(app) == ["epochs"])
+
+        def rows() -> list[list[str]]:
+            heading, *rest = str(app.run_screen.query_one("#epochs Static", Static).render()).splitlines()
+            assert heading.split()[:4] == ["epoch", "steps", "loss", "seconds"]
+            return [row.split() for row in rest]
+
+        await until(pilot, lambda: [row[:2] for row in rows()] == [["2", "11/29"], ["1", "29"]])
+        assert rows()[1][3:6] == ["1.45", "s", "960"]
+        app.feed.events = [h.steps(rank, 41, 60, 5.0) for rank in (0, 1)]
+        await until(pilot, lambda: [row[:2] for row in rows()] == [["3", "2/29"], ["2", "29"], ["1", "29"]])
+        header = str(app.run_screen.query_one(RunHeader).render())
+        assert "1.45 s/epoch" in header
+
+
+async def test_a_run_without_epochs_has_no_panel_of_them() -> None:
+    app = RunApp([replace(h.started(), steps_per_epoch=0), *h.running(last_step=60)[1:]])
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("8")
+        await pilot.pause()
+        assert len(visible(app)) == 5
+        assert "/epoch" not in str(app.run_screen.query_one(RunHeader).render())
+
+
 async def test_one_panel_at_a_time_at_80_by_24() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=SMALL) as pilot:
@@ -132,9 +164,9 @@ async def test_the_open_tab_is_named_in_the_least_terminal() -> None:
     async with app.run_test(size=(40, 12)) as pilot:
         await settled(pilot, app)
         tabs = app.run_screen.query_one(PanelTabs)
-        assert str(tabs.render()) == " 1 loss   2   3   4   5 "
+        assert str(tabs.render()) == " 1 loss   2   3   4   5   8 "
         await pilot.press("5")
-        await until(pilot, lambda: str(tabs.render()) == " 1   2   3   4   5 log ")
+        await until(pilot, lambda: str(tabs.render()) == " 1   2   3   4   5 log   8 ")
         await pilot.click(tabs, offset=(5, 0))
         await until(pilot, lambda: visible(app) == ["devices"])
 
@@ -259,7 +291,7 @@ async def test_large_panels_use_their_room(size: tuple[int, int], key: str, word
         await until(pilot, lambda: words not in "\n".join(lines()))
 
 
-@pytest.mark.parametrize(("devices", "speed"), [(2, "ex/s · best test accuracy 93.7 %"), (16, "ex/s · best 93.7 %")])
+@pytest.mark.parametrize(("devices", "speed"), [(2, "ex/s · 1.45 s/epoch · best 93.7 %"), (16, "ex/s · best 93.7 %")])
 async def test_the_header_of_a_small_terminal_says_what_runs(devices: int, speed: str) -> None:
     app = RunApp(h.running(devices))
     async with app.run_test(size=SMALL) as pilot:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from mxnet import autograd, gluon
 from mxnet.gluon.utils import split_and_load
 
+from trainers.config.normalization import Normalization
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
@@ -142,7 +143,8 @@ class Trainer:
     def load(self, batch: Batch) -> tuple[list[Any], list[Any]]:
         """Each context's part: images, float32 [local batch, C, H, W], and labels, int32 [local batch]."""
         _, images, labels = batch
-        return [to_floats(part) for part in self.split(images)], self.split(labels.astype(np.int32))
+        parts = [to_floats(part, self.plan.normalization) for part in self.split(images)]
+        return parts, self.split(labels.astype(np.int32))
 
     def split(self, array: npt.NDArray[Any]) -> list[Any]:
         """Part after part of an array on as many contexts as it has rows for; the first ones have one more."""
@@ -156,7 +158,7 @@ class Trainer:
         logits = []
         for start in range(0, len(self.arrays.y_test), EVAL_BATCH):
             parts = self.split(self.arrays.x_test[start : start + EVAL_BATCH])
-            found = [self.model(to_floats(part)) for part in parts]
+            found = [self.model(to_floats(part, self.plan.normalization)) for part in parts]
             logits += [part.asnumpy() for part in found]
         return sum_up(np.concatenate(logits), self.arrays.y_test)
 
@@ -198,9 +200,13 @@ def draws(model: gluon.Block) -> bool:
     return bool(found)
 
 
-def to_floats(images: Any) -> Any:
-    """From [N, H, W, C] to float32 [N, C, H, W], uint8 scaled to 0–1."""
+def to_floats(images: Any, normalization: Normalization | None) -> Any:
+    """From [N, H, W, C] to float32 [N, C, H, W], uint8 scaled to 0–1, normalized if wanted."""
     scaled = images.astype(np.float32) / 255 if images.dtype == np.uint8 else images
+    if normalization is not None:
+        both = normalization.mean, normalization.std
+        mean, std = (mx.np.array(each, dtype=np.float32, ctx=images.ctx) for each in both)
+        scaled = (scaled - mean) / std
     return scaled.transpose(0, 3, 1, 2)
 
 

@@ -67,8 +67,9 @@ class Trainer:
         arrays = datasets.open_planned(plan)
         # What fits lives on the first device whole: a step then indexes, and copies nothing from the host.
         layout = memory_format(config, self.device)
-        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, self.device, layout)
-        self.x_test, self.y_test = to_device(arrays.x_test, arrays.y_test, self.device, layout)
+        how = self.device, layout, plan.normalization
+        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, *how)
+        self.x_test, self.y_test = to_device(arrays.x_test, arrays.y_test, *how)
         self.model = build_model(plan, self.device)
         self.seed_dropout()
         self.optimizer = build_optimizer(config, self.model)

@@ -13,6 +13,7 @@ from trainers.config.interpreters import find_interpreter, why_not
 from trainers.config.machine import Gpu, Machine, NotHereError, own_address
 from trainers.config.memory import check_data_fits, check_gpus_have_room
 from trainers.config.mirror import mirror_fault, place_mirror
+from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import OPTIONS, RunConfig, check_batch, cross_check
 from trainers.config.script import check_script, place_script
@@ -84,7 +85,13 @@ def check_data(config: RunConfig) -> list[Problem]:
 def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
     """Problems of training the model on data of known facts."""
     problems = [] if config.dataset in DATASETS else check_batch(config, data)
-    if config.model not in MODELS or MODELS[config.model].task != IMAGES.name or data.task != IMAGES.name:
+    if data.task != IMAGES.name:
+        return problems
+    channels = data.input_shape[2]
+    if (given := parse_normalization(config.normalize)) and not given.over(channels).fits(channels):
+        message = f"{config.normalize!r} has not a number for each of the {channels} channels of {config.dataset}."
+        problems.append(Problem("normalize", message, also=("dataset",)))
+    if config.model not in MODELS or MODELS[config.model].task != IMAGES.name:
         return problems
     (height, width, channels), least = data.input_shape, MODELS[config.model].min_side
     if min(height, width) < least:

@@ -12,6 +12,7 @@ from trainers.config.datasets import Dataset, find_dataset
 from trainers.config.files import read_limited, write_atomically
 from trainers.config.machine import Machine
 from trainers.config.memory import jax_memory_fraction
+from trainers.config.normalization import Normalization, parse_normalization
 from trainers.config.run_config import RunConfig
 from trainers.config.script import rank_processes
 
@@ -48,6 +49,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int | None = None
     """None if not known, as `flops_per_example`: the model is the user's own."""
     flops_per_example: int | None = None
+    normalization: Normalization | None = None
+    """Of the inputs; None: none, or that of the training data, which is measured when they are opened."""
 
     @property
     def data(self) -> Dataset:
@@ -135,6 +138,7 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
         total_steps=min(steps, config.max_steps) if config.max_steps else steps,
         parameters=size.parameters if size else None,
         flops_per_example=size.flops if size else None,
+        normalization=given.over(data.input_shape[2]) if (given := parse_normalization(config.normalize)) else None,
     )
 
 

@@ -13,11 +13,12 @@ from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
 from trainers.config.mirror import OFF, TENSORBOARD
+from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
 from trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
 from trainers.config.text import CONTEXT
 from trainers.config.user_code import PY
-from trainers.tasks.catalog import TEXT
+from trainers.tasks.catalog import IMAGES, TEXT
 
 SCHEMA = 1
 """Version of the keys below; `schema` at the top of every file."""
@@ -154,6 +155,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = CONTEXT
 
+    normalize: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Normalize",
+            "inputs: data, or means / deviations: 0.29 / 0.35",
+            text="line",
+            similar=("normalization", "mean", "std", "image_mean", "image_std"),
+            is_rare=True,
+        ),
+    ] = ""
+
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs if there are any", choices=("auto", "cuda", "cpu"))
     ] = "auto"
@@ -250,6 +263,28 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Option("Optimization", "Learning rate", "", above=0, maximum=100, aliases=("lr",)),
     ] = 0.001
+    learning_rate_for: Annotated[
+        int,
+        Option(
+            "Optimization",
+            "Rate is for batch",
+            "global batch that the rate is meant for; 0: any",
+            minimum=0,
+            maximum=1_048_576,
+            similar=("base_batch_size", "lr_base_batch_size", "scale_lr"),
+            is_rare=True,
+        ),
+    ] = 0
+    learning_rate_scaling: Annotated[
+        str,
+        Option(
+            "Optimization",
+            "Rate scaling",
+            "with the batch, of a rate that is for another",
+            choices=("linear", "sqrt"),
+            is_rare=True,
+        ),
+    ] = "linear"
     momentum: Annotated[
         float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
     ] = 0.9
@@ -432,7 +467,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 OPTIONS = declared(RunConfig)
 
-KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size")
+KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size", "normalize")
 """Keys that a resumed run keeps: its checkpoints fit no others. All other keys may change with a resume."""
 
 
@@ -505,6 +540,9 @@ def cross_check(config: RunConfig) -> list[Problem]:
     elif config.compile and config.devices > (BACKENDS[config.backend].max_compiled_devices or config.devices):
         message = "cannot compile a model's copies on several devices; use one device, or torch-ddp."
         problems.append(Problem("compile", message, also=("backend", "devices")))
+    if config.learning_rate_scaling != "linear" and not config.learning_rate_for:
+        message = f"{config.learning_rate_scaling} has no effect unless learning_rate_for names a batch."
+        problems.append(Problem("learning_rate_scaling", message, also=("learning_rate_for",)))
     if config.optimizer == "sgd" and config.nesterov and not config.momentum:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":
@@ -534,6 +572,10 @@ def _check_training(config: RunConfig) -> list[Problem]:
                 also=("devices",),
             )
         )
+    try:
+        parse_normalization(config.normalize)
+    except ValueError as error:
+        problems.append(Problem("normalize", str(error)))
     local = config.global_batch_size // max(1, config.devices)
     if config.accumulate > 1 and "accumulate" not in BACKENDS[config.backend].keys:
         message = f"{config.backend} takes a batch as a whole: use 1, or another backend."
@@ -547,6 +589,9 @@ def _check_training(config: RunConfig) -> list[Problem]:
 def _check_task(config: RunConfig) -> list[Problem]:
     """Problems of a model, or a backend, that is for other data."""
     task, model, backend = task_of(config.dataset), MODELS.get(config.model), BACKENDS[config.backend]
+    if config.normalize and task is not IMAGES:
+        message = f"only images are normalized; {config.dataset} is {task.name}: leave it empty."
+        return [Problem("normalize", message, also=("dataset",))]
     if model and model.task != task.name:
         those = ", ".join(one.name for one in MODELS.values() if one.task == task.name)
         message = f"{model.name} trains on {model.task}, not on {task.name} as of {config.dataset}: use {those}."

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.config.files import read_limited
+from trainers.config.normalization import Normalization
 from trainers.config.run_config import KEPT, RunConfig
 from trainers.contract.evaluations import Evaluated, extremes
 
@@ -44,6 +45,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """As of the data: height, width, channels."""
     data_checksum: str = ""
     """Of the user's own data file."""
+    normalize: str = ""
+    normalization: Normalization | None = None
+    """What the inputs were normalized by."""
     optimizer: str
     seed: int
     global_batch_size: int
@@ -146,6 +150,7 @@ def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
     for key in KEPT:
         was, wanted = getattr(manifest, key), getattr(config, key)
         if was != wanted:
+            was, wanted = ("nothing" if value == "" else value for value in (was, wanted))
             return f"was made with {key} = {was}, not {wanted}: start a new run for that"
     if manifest.classes != classes:
         return (

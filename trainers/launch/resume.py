@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from trainers.config import slurm
 from trainers.config.catalog import BACKENDS
 from trainers.config.files import read_limited, write_atomically
@@ -102,6 +104,8 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         key, value = doubled(config, step)
         more = f"tuiapp run --resume {run.run_id} --set {key}={value}"
         raise LaunchError(f"{run.run_id} has finished its {plan.total_steps:,} steps. To train further: {more}")
+    # That of the checkpoint, whatever has become of the data.
+    plan = msgspec.structs.replace(plan, normalization=checkpoint.manifest.normalization)
     newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
     if newer and point.covered and not notes:
         notes = [f"{newer[0]} is newer than the run's journal"]

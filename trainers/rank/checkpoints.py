@@ -42,6 +42,7 @@ from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 
 MODEL_FILE = "model.safetensors"
+NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"
 
 
@@ -101,7 +102,15 @@ class Checkpoints:
         self.export_file(MODEL_FILE, lambda path: _write(path, model))
 
     def export_file(self, name: str, write: Callable[[Path], object]) -> None:
-        """Writes the trained model atomically to `export/<name>`; `write` gets a path that ends with `name`."""
+        """Writes the trained model atomically to `export/<name>`; `write` gets a path that ends with `name`.
+
+        Beside it what its inputs are normalized by.
+        """
+        self._export(name, write)
+        if (by := self._plan.normalization) is not None:
+            self._export(NORMALIZATION_FILE, lambda path: path.write_bytes(msgspec.json.encode(by) + b"\n"))
+
+    def _export(self, name: str, write: Callable[[Path], object]) -> None:
         if self._rank:
             return
         directory = self._run.export
@@ -172,6 +181,8 @@ class Checkpoints:
             classes=data.classes,
             input_shape=data.input_shape,
             data_checksum=data.checksum,
+            normalize=config.normalize,
+            normalization=self._plan.normalization,
             optimizer=config.optimizer,
             seed=config.seed,
             global_batch_size=config.global_batch_size,

@@ -28,6 +28,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from trainers.config.learning_rate import actual_rate
 from trainers.config.plan import Plan
 from trainers.contract.events import Predictions
 from trainers.rank.checkpoints import Checkpoints
@@ -219,7 +220,7 @@ def timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
 
 
 def rate_factor(plan: Plan, step: int) -> float:
-    """The factor of `learning_rate`, from 0 to 1, at a step counted from 1.
+    """The factor of the actual learning rate, from 0 to 1, at a step counted from 1.
 
     Rises linearly over `warmup_steps`; then stays at 1 (constant), or falls along half a cosine (Loshchilov and Hutter
     2017, without restarts) or a straight line that would reach 0 one step after the run's last, so that no step is made
@@ -236,4 +237,4 @@ def rate_factor(plan: Plan, step: int) -> float:
 
 def learning_rate(plan: Plan, step: int) -> np.float32:
     """The learning rate of a step, counted from 1; float32, as a compiled step takes it."""
-    return np.float32(plan.config.learning_rate * rate_factor(plan, step))
+    return np.float32(actual_rate(plan.config) * rate_factor(plan, step))

@@ -30,6 +30,7 @@ from trainers.rank.stop_gate import StopGate
 from trainers.run import stacks, wire
 from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from trainers.run.failures import rank_error
+from trainers.sources.normalization import normalized
 from trainers.sources.user_code import format_error
 
 ORPHAN_S = 5.0
@@ -69,6 +70,7 @@ def main() -> int:
         threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
     report.phase("preparing")
     try:
+        plan = normalized(plan)
         with Checkpoints(run, plan, rank, report, recorded, resume_from) as checkpoints:
             backend = importlib.import_module(BACKENDS[plan.config.backend].module)
             backend.train(plan, rank, report, checkpoints)

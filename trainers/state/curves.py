@@ -24,6 +24,7 @@ from trainers.contract.metrics import (
     TEST_LOSS,
 )
 from trainers.state.digest import Digest
+from trainers.state.epochs import Epochs
 from trainers.state.history import Attempts, Gaps
 from trainers.state.timeline import Earlier, Timeline, timed, warm_after
 from trainers.state.waiting import NAN, Queue
@@ -143,6 +144,7 @@ class Curves:
         self.attempts = Attempts()
         self.timeline = Timeline()
         self.gaps = Gaps()  # steps missing from the journal
+        self.epochs = Epochs()
         self.earlier = Earlier()  # what earlier attempts count for
         self.steps_per_epoch = 0  # 0 when not known
         self.from_zero = False  # its first step was 0
@@ -196,6 +198,7 @@ class Curves:
         for sampled in self.utilization.values():
             sampled.truncate(step + 1)
         self.evaluated = min(self.evaluated, step)
+        self.epochs.begin(begun, step)
         self.gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
         self._warm_after = warm_after(step, begun.total_steps, begun.steps_per_epoch)
         self._note_earlier()
@@ -213,6 +216,7 @@ class Curves:
         if (resumed := self.attempts.add(event)) is not None:
             self._go_back(resumed)
         self.gaps.add(event)
+        self.epochs.add(event)
         self.from_zero |= event.first_step == 0
         own = self._of(event.rank)
         if event.values.keys() <= own.names:
@@ -254,6 +258,7 @@ class Curves:
             elif isinstance(event, Metrics) and (step := self.attempts.add(event)) is not None:
                 self._go_back(step)
         self.timeline, self.gaps = digest.timeline, digest.gaps
+        self.epochs.load(digest.epochs)
         for (rank, name), series in digest.curves.items():
             if len(series) and self._knows(self._of(rank), name):
                 self.from_zero |= series.first_step == 0

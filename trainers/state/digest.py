@@ -28,6 +28,7 @@ from trainers.contract.events import AnyEvent, Event, Metrics, decode
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS, evaluation_of
 from trainers.contract.rundir import RunDir
+from trainers.state.epochs import Epoch
 from trainers.state.history import Gaps
 from trainers.state.timeline import Timeline
 from trainers.state.totals import Totals
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from trainers.state.curves import Curves
     from trainers.state.series import Series
 
-MAGIC = b"tuiapp-digest 4\n"
+MAGIC = b"tuiapp-digest 5\n"
 MAX_BYTES = 128 << 20
 """A longer file is no digest."""
 
@@ -61,6 +62,7 @@ class Digest:
     timeline: Timeline = field(default_factory=Timeline)
     totals: Totals = field(default_factory=Totals)
     gaps: Gaps = field(default_factory=Gaps)
+    epochs: list[Epoch] = field(default_factory=list)
     forgotten: int = 0
     """Number of events shown in the log that are no longer in `events`."""
 
@@ -96,6 +98,7 @@ class _Stored(msgspec.Struct, array_like=True):
     gaps: list[tuple[int, int]]
     """Spans of steps that some rank lacks."""
     reached: dict[int, int]
+    epochs: list[Epoch]
     logged: int
 
 
@@ -141,6 +144,7 @@ def write_digest(
             totals=totals,
             gaps=curves.gaps.found,
             reached=curves.gaps.last,
+            epochs=curves.epochs.stored,
             logged=logged,
         )
     )
@@ -197,6 +201,7 @@ def _parse(run: RunDir, data: memoryview) -> Digest | None:
         timeline=timeline,
         totals=stored.totals,
         gaps=gaps,
+        epochs=stored.epochs,
         forgotten=max(0, stored.logged - sum(map(is_logged, events))),
     )
 

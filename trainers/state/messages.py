@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from trainers.config.datasets import labels_of
 from trainers.config.files import printable
+from trainers.config.learning_rate import started_rate_words
 from trainers.contract.events import Checkpoint, Node, Profile, Queued, RankFailed, RunStarted, Summary
 from trainers.contract.metrics import accuracy_percent
 from trainers.state.text import (
@@ -115,7 +116,8 @@ def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
         again = f"resumed from step {started.resumed_from:,}" if started.resumed_from else "started again"
         how = f"{again}, attempt {started.attempt},"
     others = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
-    return f"run {how} on {started.host}{others}: {ranks}"
+    rate = f", learning rate {words}" if (words := started_rate_words(started.config)) else ""
+    return f"run {how} on {started.host}{others}: {ranks}{rate}"
 
 
 def describe_node(node: Node) -> str:

@@ -80,6 +80,12 @@ class RunInfo:
         return self.about.name or self.facts.name
 
     @property
+    def epoch_seconds(self) -> float | None:
+        """What the steps of an epoch take at its speed, so without what an attempt's first epoch takes to compile."""
+        rate, steps = self.summary.examples_per_second, self.begun.steps_per_epoch if self.begun else 0
+        return steps * self.config.global_batch_size / rate if rate and steps and self.config else None
+
+    @property
     def host(self) -> str:
         return self.begun.host if self.begun else ""
 

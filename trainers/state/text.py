@@ -126,14 +126,14 @@ def format_bytes(count: float | None) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Formats the time of one step: "85 µs", "27.8 ms", "1.42 s"."""
+    """Formats the time of a step or an epoch: "85 µs", "27.8 ms", "1.42 s", "312 s"."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
         return f"{seconds * 1e3:.{1 if seconds < 0.1 else 0}f} ms"
-    return f"{seconds:.2f} s"
+    return f"{seconds:,.{2 if seconds < 9.995 else 1 if seconds < 99.95 else 0}f} s"
 
 
 def format_fact(value: object) -> str:

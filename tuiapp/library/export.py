@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainers.contract.rundir import RunDir
-from tuiapp.library.exporters import EXPORTERS, What, names_of
+from tuiapp.library.exporters import EXPORTERS, NO_METRICS, What, names_of
 
 
 class ExportError(Exception):
@@ -28,7 +28,7 @@ def check_target(path: Path, form: str, what: What = "metrics", *, force: bool) 
     exporter = EXPORTERS[form]
     if exporter.package and importlib.util.find_spec(exporter.package) is None:
         raise ExportError(f"The format {form} needs {exporter.package}, which is not installed: {exporter.install}")
-    if exporter.is_directory and what in ("samples", "predictions"):
+    if exporter.is_directory and what in NO_METRICS:
         files = names_of(directories=False)
         raise ExportError(f"{form} holds metrics, no {what}: choose {', '.join(files[:-1])} or {files[-1]} for those.")
     if not exporter.is_directory and path.suffix and path.suffix.lower() != exporter.suffix:

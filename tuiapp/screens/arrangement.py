@@ -43,6 +43,9 @@ PANELS = {
     "log": Panel(),
     "failure": Panel(lambda state: bool(state.fault), "No failure or hang.", "Failure or hang"),
     "predictions": Panel(lambda state: state.predictions is not None, "No predictions were reported.", only_alone=True),
+    "epochs": Panel(
+        lambda state: bool(state.steps_per_epoch), "It is not known how long an epoch is.", only_alone=True
+    ),
 }
 """By name, which is the id of the widget and its title, in the order of their keys; `compose` places them."""
 

@@ -46,6 +46,7 @@ from tuiapp.view.profile import why_no_profile
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.device_panel import DevicePanel
+from tuiapp.widgets.epochs_panel import EpochsPanel
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.panel_tabs import PanelTabs
@@ -75,7 +76,9 @@ FIRST_PICTURE_S = 0.3
 MAX_DEFERRALS = 70
 """How often in a row a key may delay a tick."""
 
-View: TypeAlias = RunCharts | DevicePanel | ShardingMap | LogView | PredictionsPanel | AlertStrip | FailurePanel
+View: TypeAlias = (
+    RunCharts | DevicePanel | ShardingMap | LogView | PredictionsPanel | EpochsPanel | AlertStrip | FailurePanel
+)
 
 VIEWS: tuple[tuple[Topic, type[View]], ...] = (
     ("curves", RunCharts),
@@ -83,6 +86,7 @@ VIEWS: tuple[tuple[Topic, type[View]], ...] = (
     ("sharding", ShardingMap),
     ("log", LogView),
     ("predictions", PredictionsPanel),
+    ("curves", EpochsPanel),
     ("alerts", AlertStrip),
     ("alerts", FailurePanel),
 )
@@ -232,6 +236,7 @@ class RunScreen(RefusingScreen[None]):
                 yield FailurePanel(directory=self.run.path, id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
                 yield PredictionsPanel(id="predictions", classes="panel")
+                yield EpochsPanel(id="epochs", classes="panel")
         yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
 
     async def on_mount(self) -> None:

@@ -41,6 +41,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         "tags": list(info.about.tags),
         "group": info.about.group,
         "note": info.about.note or None,
+        "epoch_seconds": info.epoch_seconds,
         "best_loss": info.summary.best_loss,
         "best_accuracy": info.best_accuracy,
         **config_facts(config),

@@ -11,6 +11,7 @@ from typing import TextIO
 
 from rich.text import Text
 
+from trainers.config.learning_rate import started_rate_words
 from trainers.contract.events import (
     Alert,
     AnyEvent,
@@ -46,6 +47,7 @@ from trainers.state.text import (
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
 from tuiapp.verbs.output import redirect_to_devnull
+from tuiapp.view.epochs import epoch_words
 
 FRAME_S = 0.2  # between two drawings of the view
 LINE_EVERY_S = 10.0  # longest silence without a terminal
@@ -71,11 +73,25 @@ class PlainNarrator:
         self._stream, self._run = stream, run
         self._printed_at = time.monotonic()
         self._in_trouble = False
+        self._epochs_told = 0
 
     def event(self, event: AnyEvent, state: RunState) -> None:
         """Called after an event was folded into the state."""
-        if text := _in_words(event, state):
+        texts = [_in_words(event, state)]
+        if isinstance(event, RunStarted):
+            # Earlier attempts have made them.
+            whole = state.curves.epochs.last_whole
+            self._epochs_told = whole.number if whole else 0
+        elif isinstance(event, Metrics):
+            texts += self._epochs(state)
+        for text in filter(None, texts):
             self.say(f"{format_clock(event.time)}  {text}")
+
+    def _epochs(self, state: RunState) -> list[str]:
+        """Returns a line for each epoch that all ranks have ended meanwhile."""
+        found = [row for row in state.curves.epochs.since(self._epochs_told) if row.is_whole]
+        self._epochs_told = max([self._epochs_told, *(row.number for row in found)])
+        return [epoch_words(row, state.epochs) for row in found]
 
     def tick(self, state: RunState) -> None:
         """Called once all available events are folded."""
@@ -190,7 +206,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             platform = config.get("platform")
             devices = f"{event.world_size} × {platform}" if platform else plural(event.world_size, "rank")
             run = join_words([state.name, event.run_id])
-            return sanitize(f"run {run}: {join_words([*names(config), devices, attempt])}")
+            rate = f"learning rate {scaled}" if (scaled := started_rate_words(config)) else ""
+            return sanitize(f"run {run}: {join_words([*names(config), devices, rate, attempt])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics() if is_logged(event):

@@ -12,12 +12,14 @@ from functools import partial
 from shutil import get_terminal_size
 from typing import cast
 
+from trainers.config.learning_rate import actual_rate, rate_words
 from trainers.config.options import Value, format_value
 from trainers.config.run_config import OPTIONS, to_toml_values
 from trainers.config.secrets import mask_values
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.experiments.queue import start_keeper
+from trainers.state.epochs import Epoch
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
 from trainers.state.messages import describe_alone, failure_lines
 from trainers.state.objective import guess
@@ -53,6 +55,7 @@ from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
+from tuiapp.view.epochs import EPOCH_COLUMNS, epoch_facts
 from tuiapp.view.groups import ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of, state_counts
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
@@ -82,6 +85,7 @@ from tuiapp.view.run_values import (
 from tuiapp.view.table import Column, plain_table, told
 
 MAX_ALERTS = 5
+MAX_EPOCHS = 20
 
 BEST = "best"
 """Sorts by what the Runs screen says that runs are best by."""
@@ -176,12 +180,14 @@ def show_run(options: Namespace) -> int:
     if options.json:
         more = {
             "config": config or None,
+            "actual_learning_rate": actual_rate(info.config) if info.config and "learning_rate" in config else None,
             "traceback": failure.traceback if failure else None,
             "alerts": [alert.text for alert in alerts],
             "efficiency": asdict(efficiency),
             "checkpoints": checkpoint_facts(checkpoints, best) or reported_facts(state),
             "missing_steps": gaps.spans,
             "predictions": predictions_facts(state.predictions),
+            "by_epoch": [epoch_facts(row) for row in state.curves.epochs.rows],
             "script_config": shown(state.facts.config),
             "script_summary": state.facts.summary,
             "script_metrics": reported,
@@ -193,6 +199,8 @@ def show_run(options: Namespace) -> int:
     facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
     named = {"name": info.name, "group": info.about.group, "tags": ", ".join(info.about.tags)}
     facts = {"run": run.run_id, **{key: text for key, text in named.items() if text}, **facts}
+    if info.config is not None and (rate := rate_words(info.config)):
+        facts["rate"] = rate
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     facts["reason"] = info.reason
@@ -221,6 +229,7 @@ def show_run(options: Namespace) -> int:
         print(f"  and {plural(left_out, 'key')} at the library's defaults: --all prints them")
     _print_facts("the script's summary", state.facts.summary)
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
+    _print_epochs(state.curves.epochs.rows, everything=options.all)
     hint = resume_hint(run)
     _print_checkpoints(checkpoints, best, damaged, resume_point(run) if hint else None)
     if state.is_script and state.checkpoints:
@@ -251,6 +260,18 @@ def _print_facts(title: str, facts: Mapping[str, object]) -> None:
     width = min(60, max([24, *map(len, facts)]))
     for key, value in facts.items():
         print(f"  {sanitize(key):{width}}  {format_fact(value)}")
+
+
+def _print_epochs(rows: list[Epoch], *, everything: bool) -> None:
+    shown = rows if everything else rows[-MAX_EPOCHS:]
+    if not shown:
+        return
+    print()
+    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in plain_table(told(EPOCH_COLUMNS, shown), shown, width):
+        print(line)
+    if left_out := len(rows) - len(shown):
+        print(f"  and {plural(left_out, 'earlier epoch')}: --all prints them")
 
 
 def _print_checkpoints(
@@ -352,7 +373,8 @@ def _column_named(name: str, names: Collection[str]) -> Column[RunInfo]:
         return LISTED_BY_TITLE[name.upper()]
     if not any(one in names for one in same_names(name)):
         raise UsageError(f"runs have no column {name!r}: {unknown_name(name, names)}")
-    return replace(column_of(name), title=name.upper(), left=True)
+    column = column_of(name)
+    return replace(column, title=name.upper(), width=max(column.width, len(name)), left=True)
 
 
 def _folded(column: Column[RunInfo]) -> Column[ListRow]:

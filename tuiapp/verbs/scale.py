@@ -8,6 +8,7 @@ from pathlib import Path
 from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import find_dataset
+from trainers.config.learning_rate import rate_words
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.run_config import RunConfig
 from trainers.experiments.group_study import GroupStudy, Planned, read_study
@@ -64,8 +65,9 @@ def _plan(options: Namespace, devices: int, fewest: int, machine: Machine) -> Pl
     settings += [*quiet, f"devices={devices}", f"global_batch_size={batch}"]
     if options.steps:
         settings += [f"max_steps={options.steps}", f"epochs={_epochs(base, batch, options.steps)}"]
-    grows = f"; the learning rate stays {base.learning_rate:g}" if options.weak else ""
-    return Planned(read_source(options.source, settings, checks), f"{note}, global batch {batch:,}{grows}")
+    config = read_source(options.source, settings, checks)
+    rate = rate_words(config) or f"stays {base.learning_rate:g}"
+    return Planned(config, f"{note}, global batch {batch:,}{f'; the learning rate {rate}' if options.weak else ''}")
 
 
 def _epochs(config: RunConfig, batch: int, steps: int) -> int:

@@ -18,6 +18,7 @@ from trainers.state.text import (
     MISSING,
     format_count,
     format_duration,
+    format_seconds,
     join_words,
     sanitize,
     without_directories,
@@ -150,6 +151,9 @@ COLUMNS = (
     _figure("speed", "ex/s", 8, 6, lambda info: info.summary.examples_per_second, _RATE.format, is_relative=True),
     Column(NEWEST, 12, started, 4, left=True, name=NEWEST, key=lambda info: _finite(info.started), falls=True),
     _figure("took", "took", 7, 9, lambda info: info.summary.seconds, format_duration, is_relative=True),
+    _figure(
+        "epoch_time", "s/epoch", 8, 13, lambda info: info.epoch_seconds, format_seconds, falls=False, is_relative=True
+    ),
     _figure("steps", "steps", 9, 10, lambda info: info.summary.steps, format_count),
     _figure("best_loss", "best loss", 9, 12, lambda info: info.summary.best_loss, KNOWN[TEST_LOSS].format, falls=False),
     _words("run", 44, 11, lambda info: sanitize(_run_id(info)), _run_id),

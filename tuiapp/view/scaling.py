@@ -83,7 +83,9 @@ def _notes(study: GroupStudy, unit: str, rows: Sequence[ScalingRow]) -> list[str
         f"speed-up over {least} device{'s' if least > 1 else ''}; efficiency: speed-up over the linear one",
     ]
     if study.weak:
-        notes.append("weak scaling: the global batch grows with the devices; the learning rate stays as it is")
+        notes.append(
+            "weak scaling: the global batch grows with the devices, and with `learning_rate_for` the learning rate"
+        )
     if any(row.waiting is not None for row in rows):
         notes.append("waiting: part of a step in which ranks waited for the gradients of the others, as DDP times it")
     elif any(row.counted for row in rows):

@@ -10,10 +10,11 @@ from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
+from trainers.config.learning_rate import rate_words
 from trainers.config.machine import Machine
 from trainers.config.memory import free_memory, jax_pool_bytes, on_host
 from trainers.config.script import short_command
-from trainers.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
+from trainers.state.text import MISSING, format_bytes, join_words, plural, sanitize, sanitize_lines
 from tuiapp.view.draft import FIELDS, Draft, device_words, sweep_words
 from tuiapp.view.launch_warnings import busy_gpus, memory_warning, users_of
 from tuiapp.widgets.colors import MUTED
@@ -169,7 +170,8 @@ def _training(draft: Draft) -> Content:
     parameters = MISSING if draft.parameters is None else f"{draft.parameters:,}"
     per_epoch = MISSING if draft.steps_per_epoch is None else f"{draft.steps_per_epoch:,}"
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
-    words = f"{per_epoch} steps per epoch · {total} in all · {parameters} parameters"
+    rate = f"learning rate {words}" if (words := rate_words(draft.config)) else ""
+    words = join_words([f"{per_epoch} steps per epoch", f"{total} in all", rate, f"{parameters} parameters"])
     left_out = f"{ASIDE}{plural(draft.left_out, 'example')} per epoch left out" if draft.left_out else ""
     return Content.assemble(words, (left_out, MUTED))
 

@@ -16,6 +16,7 @@ from trainers.state.text import (
     format_duration,
     format_percent,
     format_rate,
+    format_seconds,
     join_words,
     plural,
     sanitize,
@@ -69,7 +70,8 @@ class RunHeader(Widget):
             # Why it waits takes the place.
             lines = [_spread(width, status, Content(self._where())), _spread(width, run_id, what, Content(speeds[0]))]
         elif width >= 100:
-            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, Content(speeds[0]))]
+            speed = Content(speeds[0] if run_id.cell_length + 2 + len(speeds[0]) <= width else speeds[1])
+            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, speed)]
         else:
             if state.name:
                 what = Content.styled(join_words([state.name, self._what()]), "bold")
@@ -115,15 +117,19 @@ class RunHeader(Widget):
         """Returns speed and what it has come to, the longest words first."""
         state = self._state
         if state.reading is not None:
-            return [""]
+            return ["", ""]
         rate = state.examples_per_second
         pace = _pace(state.step_s if state.is_live and state.is_moving else None)
         full, long, short = [pace] * 3
         if rate is not None:
             full = describe_rate(rate, state.config)
             long, short = (f"{format_rate(rate)} {unit}" for unit in ("examples/s", "ex/s"))
-        ways = [(full, 3), (long, 3), (short, 3), (short, 2), (short, 1), (short, 0)]
-        return [*(join_words([speed, self._best(detail)]) for speed, detail in ways), short]
+        epoch = state.curves.epochs.last_whole
+        per_epoch = f"{format_seconds(epoch.seconds)}/epoch" if epoch and epoch.seconds else ""
+        ways = [(full, per_epoch, 3), (long, per_epoch, 3), (long, "", 3)]
+        ways += [(short, per_epoch, detail) for detail in (3, 2, 1, 0)]
+        ways += [(short, "", detail) for detail in (3, 2, 1, 0)]
+        return [*(join_words([speed, more, self._best(detail)]) for speed, more, detail in ways), short]
 
     def _best(self, detail: int) -> str:
         """Returns the best value, with more `detail` where it was, and the last one."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpy.typing as npt
 import optax
 from flax.training import train_state
 from jax import Array
 from jax.typing import ArrayLike
 
+from trainers.config.normalization import Normalization
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
@@ -43,13 +46,23 @@ def create(plan: Plan) -> TrainState:
     init, apply = flax_models.methods(model)
     variables = jax.jit(lambda key: init(key, example, train=False))(jax.random.key(config.seed))
     state: TrainState = TrainState.create(
-        apply_fn=apply,
+        apply_fn=normalizing(apply, plan.normalization) if plan.normalization else apply,
         params=variables["params"],
         tx=build_optimizer(config),
         batch_stats=variables.get("batch_stats", {}),
         seed=jnp.uint32(config.seed),
     )
     return state
+
+
+def normalizing(apply: Callable[..., Any], by: Normalization) -> Callable[..., Any]:
+    """A model's `apply` on images that are normalized first."""
+    mean, std = (np.array(each, np.float32) for each in (by.mean, by.std))
+
+    def on_normalized(variables: object, x: Array, **more: Any) -> Any:
+        return apply(variables, (x - mean) / std, **more)
+
+    return on_normalized
 
 
 def gradients_of(state: TrainState, dropout: Array, parts: int) -> GradientsOf:

@@ -23,22 +23,34 @@ from trainers.config.catalog import (
     RESNET_STAGES,
     Shape,
 )
+from trainers.config.normalization import Normalization
 from trainers.config.user_code import PY, UserCodeError
 from trainers.sources.user_code import call
 
 FORMAT = "channels_last"
 
 
-def build(name: str, shape: Shape, classes: int, precision: str = "float32", *, rescaling: bool = False) -> keras.Model:
+def build(
+    name: str,
+    shape: Shape,
+    classes: int,
+    precision: str = "float32",
+    *,
+    rescaling: bool = False,
+    normalization: Normalization | None = None,
+) -> keras.Model:
     """Builds the user's own model, `py:FILE:NAME`, or one of the catalog with Keras' default initialization.
 
-    `rescaling` prepends a layer from 0–255 to 0–1 to the latter.
+    `rescaling` prepends a layer from 0–255 to 0–1, and `normalization` one that normalizes.
     """
     if name.startswith(PY):
-        return own(name, shape, classes)
+        model = own(name, shape, classes)
+        return before(model, shape, [normalizing(normalization)]) if normalization else model
     stack = Stack(shape, "mixed_bfloat16" if precision == "bfloat16" else "float32")
     if rescaling:
         stack.x = layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(stack.x)
+    if normalization:
+        stack.x = normalizing(normalization)(stack.x)
     {"mlp": _mlp, "net": _net, "convnet": _convnet, "resnet18": _resnet18}[name](stack)
     # The last layer's name in `torch_models`.
     stack.dense(classes, {"mlp": "out", "resnet18": "fc"}.get(name, "fc2"))
@@ -65,8 +77,21 @@ def own(value: str, shape: Shape, classes: int) -> keras.Model:
 
 def rescaled(model: keras.Model, shape: Shape) -> keras.Model:
     """The same model for images from 0 to 255."""
-    images = keras.Input(shape, dtype="float32", name="images")
-    return keras.Model(images, model(layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(images)))
+    return before(model, shape, [layers.Rescaling(1 / 255, dtype="float32", name="rescaling")])
+
+
+def normalizing(by: Normalization) -> layers.Layer:
+    """Normalizes images of 0 to 1, without weights."""
+    variance = [std * std for std in by.std]
+    return layers.Normalization(-1, list(by.mean), variance, dtype="float32", name="normalization")
+
+
+def before(model: keras.Model, shape: Shape, prepended: list[layers.Layer]) -> keras.Model:
+    """The same model behind some layers."""
+    images = x = keras.Input(shape, dtype="float32", name="images")
+    for layer in prepended:
+        x = layer(x)
+    return keras.Model(images, model(x))
 
 
 class Stack:

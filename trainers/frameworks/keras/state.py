@@ -21,7 +21,9 @@ def create_model(plan: Plan) -> keras.Model:
     """The model before the first step; the same seed gives the same weights on any number of devices."""
     config, data = plan.config, plan.data
     keras.utils.set_random_seed(config.seed)
-    return keras_models.build(config.model, data.input_shape, data.classes, config.precision)
+    return keras_models.build(
+        config.model, data.input_shape, data.classes, config.precision, normalization=plan.normalization
+    )
 
 
 def save(model: keras.Model, plan: Plan, path: Path) -> None:
@@ -34,7 +36,8 @@ def save(model: keras.Model, plan: Plan, path: Path) -> None:
         model = keras_models.rescaled(model, data.input_shape)
     elif data.value_bytes == 1:
         trained = model.get_weights()
-        model = keras_models.build(config.model, data.input_shape, data.classes, config.precision, rescaling=True)
+        parts = config.model, data.input_shape, data.classes, config.precision
+        model = keras_models.build(*parts, rescaling=True, normalization=plan.normalization)
         model.set_weights(trained)
     model.save(path)
 

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers.config.environment import hang_limit_s
+from trainers.config.normalization import Normalization
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
@@ -243,11 +244,23 @@ def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Te
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction=reduction)
 
 
-def to_floats(x: Tensor, layout: torch.memory_format | None) -> Tensor:
-    """Images as float32, uint8 scaled to 0–1, in `layout`."""
-    if layout is not None:
-        x = x.contiguous(memory_format=layout)
-    return x.float().div_(255) if x.dtype == torch.uint8 else x
+class ToFloats:
+    """Images as float32, uint8 scaled to 0–1, normalized if wanted: [N, C, H, W] in `layout`; None: [N, H, W, C]."""
+
+    def __init__(self, device: torch.device, layout: torch.memory_format | None, by: Normalization | None) -> None:
+        self._layout = layout
+        shape = (-1,) if layout is None else (-1, 1, 1)
+        both = (by.mean, by.std) if by else ()
+        self._by = [torch.tensor(each, dtype=torch.float32, device=device).reshape(shape) for each in both]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._layout is not None:
+            x = x.contiguous(memory_format=self._layout)
+        x = x.float().div_(255) if x.dtype == torch.uint8 else x
+        if not self._by:
+            return x
+        mean, std = self._by
+        return (x - mean).div_(std)
 
 
 class Images:
@@ -256,7 +269,13 @@ class Images:
     From [N, H, W, C], uint8 or float32, to batches [N, C, H, W] in `layout`; None: [N, H, W, C].
     """
 
-    def __init__(self, images: datasets.Images, device: torch.device, layout: torch.memory_format | None) -> None:
+    def __init__(
+        self,
+        images: datasets.Images,
+        device: torch.device,
+        layout: torch.memory_format | None,
+        normalization: Normalization | None = None,
+    ) -> None:
         stored = torch.from_numpy(images).to(device)
         # With one channel the strides of the whole determine those of the batches, and these the kernels.
         stored = stored if layout is None else stored.permute(0, 3, 1, 2)
@@ -265,13 +284,13 @@ class Images:
             as_floats = layout or torch.contiguous_format
             stored = stored.clone() if stored.dtype == torch.uint8 else stored.contiguous(memory_format=as_floats)
         self._stored = stored
-        self._layout = layout
+        self._to_floats = ToFloats(device, layout, normalization)
 
     def __len__(self) -> int:
         return len(self._stored)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        return to_floats(self._stored[rows], self._layout)
+        return self._to_floats(self._stored[rows])
 
 
 class Windows:
@@ -291,8 +310,15 @@ class Windows:
 class Streamed:
     """`Images` that are read when they are indexed: none is kept on the device."""
 
-    def __init__(self, images: StoredImages, device: torch.device, layout: torch.memory_format | None) -> None:
+    def __init__(
+        self,
+        images: StoredImages,
+        device: torch.device,
+        layout: torch.memory_format | None,
+        normalization: Normalization | None = None,
+    ) -> None:
         self._images, self._layout = images, layout
+        self._to_floats = ToFloats(device, layout, normalization)
         self._copies = Copies(images, device) if device.type == "cuda" else None
 
     def __len__(self) -> int:
@@ -309,7 +335,7 @@ class Streamed:
         """What `read` gave, on the device as `Images` has it."""
         x = self._copies.move(read) if self._copies and isinstance(read, Filled) else read
         assert isinstance(x, Tensor)
-        return to_floats(x if self._layout is None else x.permute(0, 3, 1, 2), self._layout)
+        return self._to_floats(x if self._layout is None else x.permute(0, 3, 1, 2))
 
 
 Examples: TypeAlias = Images | Windows | Streamed
@@ -324,9 +350,10 @@ class TrainingSet:
         labels: datasets.Labels,
         device: torch.device,
         layout: torch.memory_format | None = None,
+        normalization: Normalization | None = None,
     ) -> None:
         self._device = device
-        self._images, self._labels = to_device(images, labels, device, layout)
+        self._images, self._labels = to_device(images, labels, device, layout, normalization)
 
     def place(self, order: datasets.Rows) -> Iterable[tuple[Tensor, Tensor | Filled | None]]:
         """Returns what `batch` takes for each step, given example numbers, int64 [steps, batch].
@@ -355,11 +382,14 @@ def open_data(
 ) -> tuple[TrainingSet, Examples, Tensor]:
     """The training set, and a rank's part of the test set, images and labels: of N ranks rank r has r, r + N and so on.
 
-    What fits lives on the device whole: a step then indexes, and copies nothing from the host.
+    What fits lives on the device whole: a step then indexes, and copies nothing from the host. Images in a `layout` are
+    normalized; those that Keras takes its model normalizes.
     """
     arrays, part = datasets.open_planned(plan), slice(rank, None, plan.config.devices)
-    training_set = TrainingSet(arrays.x_train, arrays.y_train, device, layout)
-    return training_set, *to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device, layout)
+    normalization = plan.normalization if layout is not None else None
+    training_set = TrainingSet(arrays.x_train, arrays.y_train, device, layout, normalization)
+    x_test, y_test = datasets.part(arrays.x_test, part), arrays.y_test[part]
+    return training_set, *to_device(x_test, y_test, device, layout, normalization)
 
 
 def to_device(
@@ -367,13 +397,15 @@ def to_device(
     labels: datasets.Labels,
     device: torch.device,
     layout: torch.memory_format | None = None,
+    normalization: Normalization | None = None,
 ) -> tuple[Examples, Tensor]:
     """`Images` or `Windows` on the device, or `Streamed` images, and labels on the device, as they are stored."""
+    how = device, layout, normalization
     kind: Examples
     if isinstance(images, StoredImages):
-        kind = Streamed(images, device, layout)
+        kind = Streamed(images, *how)
     else:
-        kind = Windows(images, device) if images.ndim == 2 else Images(images, device, layout)
+        kind = Windows(images, device) if images.ndim == 2 else Images(images, *how)
     return kind, torch.from_numpy(labels).to(device)
 
 

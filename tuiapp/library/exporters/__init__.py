@@ -18,9 +18,10 @@ from trainers.config.mirror import INSTALL, PACKAGE
 if TYPE_CHECKING:
     from trainers.contract.rundir import RunDir
 
-What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples", "predictions"]
-"""Metrics of steps, those of evaluations, both, the sampler's figures, or how often classes were predicted."""
+What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples", "predictions", "epochs"]
+"""Metrics of steps, those of evaluations, both, the sampler's figures, how often classes were predicted, or epochs."""
 TABLES: tuple[What, ...] = get_args(What)
+NO_METRICS: tuple[What, ...] = ("samples", "predictions", "epochs")
 
 
 @dataclass(frozen=True, slots=True)

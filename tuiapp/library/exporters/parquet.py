@@ -33,7 +33,7 @@ def write(path: Path, run: RunDir, what: What) -> int:
 
 def _parquet_type(column: str, what: What) -> pyarrow.DataType:
     """The type of a column: a metric is a float64; nested fields of samples are JSON."""
-    if column in ("attempt", "rank", "step", "steps", "count"):
+    if column in ("attempt", "rank", "step", "steps", "count", "epoch", "of_steps"):
         return pyarrow.int64()
     if column in ("label", "predicted") and what == "predictions":
         return pyarrow.string()

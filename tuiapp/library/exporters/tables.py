@@ -1,7 +1,7 @@
 """A run's figures as rows: what the formats that are tables have in common.
 
 The journal is read piece by piece. A resumed run has steps that were taken twice, after the checkpoint that it resumed
-from: the rows have both, and `attempt` distinguishes them.
+from: the rows have both, and `attempt` distinguishes them. Epochs have what counts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ from trainers.contract.events import (
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, group_of
 from trainers.contract.rundir import RunDir
+from trainers.state.curves import Curves
+from trainers.state.digest import read_run
+from trainers.state.epochs import Epoch
 from trainers.state.text import sanitize
-from tuiapp.library.exporters import What
+from tuiapp.library.exporters import NO_METRICS, What
+from tuiapp.view.epochs import epoch_facts
 from tuiapp.view.predictions import class_name, is_matrix
 
 Row: TypeAlias = dict[str, object]
@@ -44,6 +48,8 @@ def columns_of(run: RunDir, what: What) -> list[str]:
         return ["attempt", "time", "kind", *dict.fromkeys(fields)]
     if what == "predictions":
         return ["attempt", "time", "step", "label", "predicted", "count"]
+    if what == "epochs":
+        return list(epoch_facts(Epoch(1, 1, 1.0)))
     found, columns = dict.fromkeys(_PLACE), _Columns()
     for event, _ in _events(run):
         if isinstance(event, Metrics):
@@ -55,10 +61,15 @@ def columns_of(run: RunDir, what: What) -> list[str]:
 
 def rows_of(run: RunDir, what: What) -> Iterator[Row]:
     """Yields the rows of a table, in the journal's order; reads it piece by piece."""
+    if what == "epochs":
+        curves = Curves(by_rank=False)
+        curves.fold(read_run(run))
+        yield from map(epoch_facts, curves.epochs.rows)
+        return
     columns = _Columns()
     for event, attempt in _events(run):
         if isinstance(event, Metrics):
-            if what not in ("samples", "predictions"):
+            if what not in NO_METRICS:
                 yield from _metric_rows(event, attempt, what, columns)
         elif isinstance(event, Predictions):
             if what == "predictions":

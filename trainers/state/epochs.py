@@ -1,0 +1,179 @@
+"""What each epoch of a run came to: its mean loss, its seconds, its examples, and the evaluation after it.
+
+An epoch's seconds are those of its steps, by rank 0's clock: waiting for data counts, and so does what an attempt's
+first step takes to compile; evaluations and checkpoints do not. A reporter that joins steps may put two epochs into one
+entry: its figures are then shared out by their steps.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from math import isfinite, nan
+from operator import mul
+
+import msgspec
+
+from trainers.contract.events import Metrics, RunStarted
+from trainers.contract.metrics import (
+    EXAMPLES,
+    LOSS,
+    MAX_STEP,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_LOSS,
+    TEST_SECONDS,
+    total,
+)
+
+MAX_EPOCHS = 4096
+"""Beyond it the earliest are forgotten."""
+
+
+class Epoch(msgspec.Struct, array_like=True, gc=False):
+    """What is on record of an epoch, in the history in force."""
+
+    number: int
+    """Counted from 1."""
+    of: int
+    """Steps that it has, as `of_examples` is the examples."""
+    of_examples: float
+    steps: int = 0
+    """Of rank 0."""
+    seconds: float = 0.0
+    """That rank 0's steps took."""
+    first_seconds: float | None = None
+    """Part of them that an attempt's first step took, which compiles; None if it is no step of this epoch, or if the
+    journal does not have it by itself."""
+    examples: float = 0.0
+    """Of all ranks."""
+    total_loss: float = 0.0
+    """Of all ranks: the sum over examples."""
+    last: int = 0
+    """The last step that counts here, of whatever rank."""
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    test_seconds: float | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its steps are on record, of all ranks."""
+        # What joined entries are shared out by need not add up to the last digit.
+        return self.steps == self.of and abs(self.examples - self.of_examples) < 0.5
+
+    @property
+    def loss(self) -> float | None:
+        """Mean over its examples, each as of its step, before the update; None if it is not finite."""
+        return self.total_loss / self.examples if self.examples and isfinite(self.total_loss) else None
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Of all ranks."""
+        return self.steps * self.of_examples / self.of / self.seconds if self.seconds > 0 else None
+
+
+class Epochs:
+    """The epochs of a run whose journal says how long one is; of others none."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Epoch] = {}
+        self._steps = 0
+        """Per epoch; 0 if not known."""
+        self._batch = 0.0
+        self._first = 0
+        """The present attempt's first step."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> list[Epoch]:
+        """The last `MAX_EPOCHS`, ascending; without what a damaged journal reports of steps that no epoch has."""
+        found = (row for _, row in sorted(self._rows.items()))
+        return [row for row in found if row.steps <= row.of and row.examples < row.of_examples + 0.5]
+
+    @property
+    def stored(self) -> list[Epoch]:
+        """All, as `load` takes them."""
+        return list(self._rows.values())
+
+    @property
+    def last_whole(self) -> Epoch | None:
+        return next((row for row in reversed(self._rows.values()) if row.is_whole), None)
+
+    def since(self, number: int) -> list[Epoch]:
+        """Returns those after an epoch, ascending; costs as much as there are."""
+        found = takewhile(lambda row: row.number > number, reversed(self._rows.values()))
+        return [*found][::-1]
+
+    def load(self, rows: list[Epoch]) -> None:
+        self._rows = {row.number: row for row in rows}
+
+    def begin(self, event: RunStarted, step: int) -> None:
+        """Begins an attempt after `step`, and drops each epoch of which earlier ones did more.
+
+        What they did of it up to there is not known by itself: the rest of it is then all that is on record.
+        """
+        steps = event.steps_per_epoch if 0 < event.steps_per_epoch < MAX_STEP else 0
+        batch = event.config.get("global_batch_size")
+        batch = float(batch) if isinstance(batch, int) and batch > 0 else 0.0
+        if (steps, batch) != (self._steps, self._batch) and self._steps:
+            self._rows.clear()
+        self._steps, self._batch, self._first = (steps if batch else 0), batch, step + 1
+        self._rows = {number: row for number, row in self._rows.items() if row.last <= step}
+
+    def add(self, event: Metrics) -> None:
+        if not self._steps:
+            return
+        values, last = event.values, event.last_step
+        if STEP_TIME in values and EXAMPLES in values and LOSS in values and event.first_step:
+            self._add_steps(event)
+        elif event.rank == 0 and (TEST_LOSS in values or TEST_ACCURACY in values) and last:
+            row = self._of(last)
+            row.last = max(row.last, last)
+            row.test_loss, row.test_accuracy, row.test_seconds = (
+                (values.get(name) or [None])[-1] for name in (TEST_LOSS, TEST_ACCURACY, TEST_SECONDS)
+            )
+
+    def _add_steps(self, event: Metrics) -> None:
+        values, counts, first = event.values, event.counts or [1] * len(event), event.first_step
+        seconds, examples, losses = (values[name] for name in (STEP_TIME, EXAMPLES, LOSS))
+        row = self._of(first)
+        if first == self._first and event.rank == 0 and counts[0] == 1:
+            row.first_seconds = (row.first_seconds or 0.0) + (seconds[0] or 0.0)
+        if event.last_step <= row.number * self._steps and None not in losses and None not in examples:
+            # Most events: entry by entry they would cost a reader of a long journal more.
+            weighted = sum(map(mul, losses, examples))
+            _count(row, event.rank, event.last_step, sum(counts), total(seconds, counts), total(examples), weighted)
+            return
+        for count, each, size, loss in zip(counts, seconds, examples, losses, strict=True):
+            if count > MAX_EPOCHS * self._steps:
+                # More than any row is kept of.
+                first += count
+                continue
+            left = count
+            while left:
+                row = self._of(first)
+                here = min(left, row.number * self._steps - first + 1)
+                share = (size or 0.0) * here / count
+                weighted = share * (nan if loss is None else loss)
+                _count(row, event.rank, first + here - 1, here, here * (each or 0.0), share, weighted)
+                first, left = first + here, left - here
+
+    def _of(self, step: int) -> Epoch:
+        number = (step - 1) // self._steps + 1
+        row = self._rows.get(number)
+        if row is None:
+            row = self._rows[number] = Epoch(number, self._steps, self._steps * self._batch)
+            if len(self._rows) > MAX_EPOCHS:
+                del self._rows[next(iter(self._rows))]
+        return row
+
+
+def _count(row: Epoch, rank: int, last: int, steps: int, seconds: float, examples: float, loss: float) -> None:
+    """Adds steps of a rank up to `last`; `loss` is the sum over their examples."""
+    row.examples += examples
+    row.total_loss += loss
+    row.last = max(row.last, last)
+    if rank == 0:
+        row.steps += steps
+        row.seconds += seconds
