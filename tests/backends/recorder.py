@@ -18,9 +18,11 @@ import numpy.typing as npt
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import Held, Predictions, Profile, Sharding
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import WORST
+from trainers.rank.patience import Patience
 from trainers.rank.profile import Profiler
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
@@ -46,6 +48,7 @@ class Recorder:
         self.ranks: list[tuple[int | None, str]] = []
         self.phases: list[str] = []
         self.steps: list[SimpleNamespace] = []
+        self.evaluated: tuple[int, Evaluated] | None = None
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
         self.arrays: dict[str, Sharding] = {}
@@ -109,6 +112,7 @@ class Shelf:
 
     def __init__(self, resumed: Saved | None = None) -> None:
         self.resumed = resumed
+        self.patience = Patience("accuracy", 0)
         self.saved: dict[int, Saved] = {}
         self.exported: Tensors = {}
 
@@ -117,6 +121,9 @@ class Shelf:
 
     def export(self, model: Tensors) -> None:
         self.exported = model
+
+    def best_model(self) -> None:
+        return None
 
     def export_file(self, name: str, write: Callable[[Path], object]) -> None:
         with tempfile.TemporaryDirectory() as directory:

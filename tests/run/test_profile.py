@@ -18,6 +18,7 @@ from trainers.config.plan import make_plan
 from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, KINDS, Alert
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.loop import Evaluate, Step, training
+from trainers.rank.patience import Patience
 from trainers.rank.profile import LARGEST, Span, Traced, largest, spent
 from trainers.rank.reporter import Reporter
 from trainers.rank.stop_gate import StopGate
@@ -60,6 +61,7 @@ class Told(Recorder):
 
 class Nothing:
     resumed = None
+    patience = Patience("accuracy", 0)
 
 
 def run(told: Told, *, epochs: int = 3) -> list[int]:

@@ -118,6 +118,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(*pure.snapshot(state))
             case Export():
                 pure.write_back(state)
+                if best := checkpoints.best_model():
+                    keras_state.assign(keras_state.weights(pure.model), best)
                 checkpoints.export_file("model.keras", lambda path: keras_state.save(pure.model, plan, path))
     jax.distributed.shutdown()
 

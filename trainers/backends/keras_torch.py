@@ -95,6 +95,8 @@ class Replica:
                     work.done(*self.snapshot())
                 case Export():
                     average_statistics(self.model, plan.config.devices)
+                    if best := self.checkpoints.best_model():
+                        self.model.load_state_dict({name: torch.from_numpy(array) for name, array in best.items()})
                     self.checkpoints.export_file(
                         "model.keras", lambda path: keras_state.save(self.keras_model, plan, path)
                     )

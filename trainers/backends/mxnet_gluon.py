@@ -43,7 +43,7 @@ from trainers.frameworks.mxnet.state import (
     snapshot,
     trained,
 )
-from trainers.rank.checkpoints import Checkpoints
+from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import Sums, sum_up
 from trainers.rank.loop import Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
@@ -164,6 +164,8 @@ class Trainer:
 
     def export(self) -> None:
         average_statistics(self.parameters)
+        if best := self.checkpoints.best_model():
+            restore(self.parameters, Saved(0, best, {}))
         self.checkpoints.export_file("model.params", lambda path: self.model.save_parameters(str(path)))
 
     def report_sharding(self, x: list[Any], y: list[Any], rows: datasets.Rows) -> None:

@@ -410,6 +410,19 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             similar=("eval_steps", "eval_interval", "val_check_interval"),
         ),
     ] = 1
+    early_stop: Annotated[
+        int,
+        Option(
+            "Run",
+            "Early stop",
+            "evaluations in a row that are not the best; 0: never",
+            minimum=0,
+            maximum=1_000_000,
+            aliases=("patience", "early_stopping_patience"),
+            similar=("early_stopping",),
+            is_rare=True,
+        ),
+    ] = 0
     checkpoint_every: Annotated[
         int,
         Option(
@@ -558,6 +571,9 @@ def cross_check(config: RunConfig) -> list[Problem]:
 
 def _check_training(config: RunConfig) -> list[Problem]:
     problems = _check_task(config)
+    if config.early_stop and not config.eval_every:
+        message = "without evaluations there is no best one: use eval_every = 1."
+        problems.append(Problem("early_stop", message, also=("eval_every",)))
     if not problems and config.dataset in DATASETS:
         try:
             problems = check_batch(config, find_dataset(config.dataset, config.context))

@@ -17,7 +17,7 @@ import msgspec
 from trainers.config.files import read_limited
 from trainers.config.normalization import Normalization
 from trainers.config.run_config import KEPT, RunConfig
-from trainers.contract.evaluations import Evaluated, extremes
+from trainers.contract.evaluations import NEVER, Evaluated, extremes
 
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -60,6 +60,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """On the test set, if the model was evaluated after this very step."""
     accuracy: float | None = None
     """As the loss."""
+    best: Evaluated = NEVER
+    """The best evaluation so far, by the key `best`."""
+    since_best: int = 0
+    """Number of evaluations after that."""
     files: dict[str, StoredFile]
 
 

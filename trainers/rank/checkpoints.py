@@ -38,6 +38,7 @@ from trainers.contract.manifest import (
 )
 from trainers.contract.rundir import RunDir
 from trainers.rank import tensor_files
+from trainers.rank.patience import Patience
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 
@@ -74,6 +75,10 @@ class Checkpoints:
         self._writer: threading.Thread | None = None
         self.resumed = load(read_checkpoint(resume_from)) if resume_from else None
         """What this attempt resumes from; None in a new run."""
+        config, was = plan.config, read_checkpoint(resume_from).manifest if resume_from else None
+        self.patience = Patience(
+            best_by(config), config.early_stop, was.best if was else NEVER, was.since_best if was else 0
+        )
         if rank == 0:
             _remove_hidden(run.checkpoints)
 
@@ -93,13 +98,26 @@ class Checkpoints:
             self._wait()
             evaluated, began = self._report.evaluated, perf_counter()
             result = evaluated[1] if evaluated and evaluated[0] == step else NEVER
-            work = step, result, model, state, began
+            work = step, result, (self.patience.best, self.patience.spent), model, state, began
             self._writer = threading.Thread(target=self._write, args=work, name="checkpoint")
             self._writer.start()
 
     def export(self, model: Tensors) -> None:
-        """Writes the trained model, as in `save`, to `export/model.safetensors`."""
-        self.export_file(MODEL_FILE, lambda path: _write(path, model))
+        """Writes the trained model, as in `save`, to `export/model.safetensors`; after an early stop the best one."""
+        best = self.best_model()
+        self.export_file(MODEL_FILE, lambda path: _write(path, best or model))
+
+    def best_model(self) -> dict[str, npt.NDArray[Any]] | None:
+        """After an early stop, what is to be exported in place of the last model; None on ranks that export nothing."""
+        if self._rank or not self.patience.is_over:
+            return None
+        self._wait()
+        found = best_checkpoint(list_checkpoints(self._run.checkpoints)[0], best_by(self._plan.config))
+        if found is None or found.evaluated != self.patience.best:
+            text = "the best model was not saved as a checkpoint: the last one is exported in its place"
+            self._report.send(Alert(kind="export", text=text))
+            return None
+        return load(found).model
 
     def export_file(self, name: str, write: Callable[[Path], object]) -> None:
         """Writes the trained model atomically to `export/<name>`; `write` gets a path that ends with `name`.
@@ -133,7 +151,15 @@ class Checkpoints:
             self._writer.join()
             self._writer = None
 
-    def _write(self, step: int, result: Evaluated, model: Tensors, state: Tensors, began: float) -> None:
+    def _write(
+        self,
+        step: int,
+        result: Evaluated,
+        patience: tuple[Evaluated, int],
+        model: Tensors,
+        state: Tensors,
+        began: float,
+    ) -> None:
         name = checkpoint_name(step)
         pending = self._run.checkpoints / f".{name}.pending"
         try:
@@ -143,7 +169,7 @@ class Checkpoints:
                 MODEL_FILE: _write_durably(pending / MODEL_FILE, tensor_files.encode(model)),
                 STATE_FILE: _write_durably(pending / STATE_FILE, tensor_files.encode(state)),
             }
-            manifest = self._describe(step, result, model, files)
+            manifest = self._describe(step, result, patience, model, files)
             _write_durably(pending / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest))])
             _sync(pending)
             committed = self._run.checkpoints / name
@@ -171,8 +197,16 @@ class Checkpoints:
         )
         _forget_old(found, config.keep_checkpoints, best, self._recorded)
 
-    def _describe(self, step: int, result: Evaluated, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
+    def _describe(
+        self,
+        step: int,
+        result: Evaluated,
+        patience: tuple[Evaluated, int],
+        model: Tensors,
+        files: dict[str, StoredFile],
+    ) -> Manifest:
         config, data = self._plan.config, self._plan.data
+        best, spent = patience
         return Manifest(
             run_id=self._run.run_id,
             backend=config.backend,
@@ -192,6 +226,8 @@ class Checkpoints:
             finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
             loss=result.loss,
             accuracy=result.accuracy,
+            best=best,
+            since_best=spent,
             files=files,
         )
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from trainers.config.learning_rate import actual_rate
 from trainers.config.plan import Plan
-from trainers.contract.events import Predictions
+from trainers.contract.events import Alert, Predictions
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.evaluation import Sums, evaluation_of
 from trainers.rank.profile import Tracing
@@ -201,9 +201,15 @@ def training(
         if plan.evaluates_after(number):
             report.phase("evaluating")
             yield Evaluate(number, plan, report)
+            if report.evaluated is not None:
+                checkpoints.patience.add(report.evaluated[1])
         if plan.saves_after(number):
             report.phase("checkpointing")
             yield Save(number, checkpoints)
+        if checkpoints.patience.is_over and number < plan.total_steps:
+            if report.rank == 0:
+                report.send(Alert(kind="early-stop", severity="info", step=number, text=checkpoints.patience.words))
+            break
     yield Export()
 
 

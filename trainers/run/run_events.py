@@ -60,4 +60,5 @@ def run_ended_event(
     if not total_steps:
         reason = f"{summary.steps:,} steps" if summary.steps else "all processes exited with code 0"
         return RunEnded(status="completed", reason=reason, summary=summary)
-    return RunEnded(status="completed", reason=f"{summary.steps:,} of {total_steps:,} steps", summary=summary)
+    early = "early stop: " if summary.steps < total_steps else ""
+    return RunEnded(status="completed", reason=f"{early}{summary.steps:,} of {total_steps:,} steps", summary=summary)

@@ -1,0 +1,76 @@
+"""Training that ends when evaluations are no better any more."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.run.small_checkpoints import CONFIG, Told
+from trainers.config.options import Problem
+from trainers.config.plan import make_plan
+from trainers.config.run_config import RunConfig, cross_check
+from trainers.contract.evaluations import Evaluated
+from trainers.contract.manifest import list_checkpoints, read_checkpoint
+from trainers.contract.rundir import RunDir
+from trainers.rank import tensor_files
+from trainers.rank.checkpoints import MODEL_FILE, Checkpoints
+from trainers.rank.patience import Patience
+from trainers.rank.reporter import Reporter
+
+
+@pytest.mark.parametrize(
+    ("by", "figures", "ends"),
+    [
+        ("accuracy", [0.5, 0.6, 0.6, 0.4], [False, False, False, True]),
+        ("accuracy", [0.5, math.nan, 0.6, 0.4], [False] * 4),
+        ("loss", [2.0, 1.0, 1.0, math.inf], [False, False, False, True]),
+    ],
+)
+def test_so_many_in_a_row_that_are_no_better(by: str, figures: list[float], ends: list[bool]) -> None:
+    patience, never, found = Patience(by, 2), Patience(by, 0), []
+    for figure in figures:
+        finite = figure if math.isfinite(figure) else None
+        evaluated = Evaluated(accuracy=finite) if by == "accuracy" else Evaluated(loss=finite)
+        patience.add(evaluated)
+        never.add(evaluated)
+        found.append(patience.is_over)
+    assert found == ends
+    assert not never.is_over
+
+
+def test_the_best_is_exported_and_a_resumed_run_goes_on_counting(tmp_path: Path) -> None:
+    run, told = RunDir(tmp_path), Told()
+    plan = make_plan(msgspec.structs.replace(CONFIG, early_stop=3))
+    accuracies = {29: 0.5, 58: 0.9, 87: 0.8, 116: 0.7}
+
+    def saved(step: int, checkpoints: Checkpoints) -> tensor_files.Tensors:
+        told.evaluated = step, Evaluated(1.0, accuracies.get(step, 0.6))
+        checkpoints.patience.add(told.evaluated[1])
+        model: tensor_files.Tensors = {"a": np.full(3, step, np.float32)}
+        checkpoints.save(step, model, {"b": np.zeros(1, np.float32)})
+        return model
+
+    with Checkpoints(run, plan, 0, cast(Reporter, told), set()) as checkpoints:
+        for step in accuracies:
+            saved(step, checkpoints)
+        assert not checkpoints.patience.is_over
+        assert checkpoints.best_model() is None
+    newest = list_checkpoints(run.checkpoints)[0][0]
+    manifest = read_checkpoint(newest.path).manifest
+    assert (manifest.best, manifest.since_best) == (Evaluated(1.0, 0.9), 2)
+    with Checkpoints(run, plan, 0, cast(Reporter, told), set(), newest.path) as checkpoints:
+        model = saved(145, checkpoints)
+        assert checkpoints.patience.is_over
+        checkpoints.export(model)
+    assert tensor_files.load(run.export / MODEL_FILE)["a"].tolist() == [58.0] * 3
+
+
+def test_evaluations_there_must_be() -> None:
+    problems: list[Problem] = cross_check(RunConfig(early_stop=3, eval_every=0))
+    assert [problem.key for problem in problems] == ["early_stop"]
+    assert not cross_check(RunConfig(early_stop=3))
