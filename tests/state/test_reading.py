@@ -27,6 +27,7 @@ NOW = h.START + 2.5 + LAST / 20
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     """A run that makes its 6,000th step just now, with a hang near its beginning that has long been over."""
     monkeypatch.setattr(feeds, "CHUNK_BYTES", 4096)
+    monkeypatch.setattr(feeds, "SLACK_BYTES", 4096)
     run = RunDir(tmp_path)
     run.take_lock()
     write_journal(run, journal())
