@@ -8,7 +8,6 @@ from itertools import zip_longest
 from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.visual import Visual
 from textual.widget import Widget
 
 from tuiapp.widgets.colors import mark_selection
@@ -21,14 +20,14 @@ class Lines(Widget):
     """
 
     DEFAULT_CSS = """
-    Lines { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
+    Lines { height: auto; }
     """
 
-    def __init__(self, *lines: Content, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, *lines: Content, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
         self._lines: Sequence[Content] = lines
 
-    def show(self, lines: Sequence[Content]) -> None:
+    def update(self, lines: Sequence[Content]) -> None:
         both = enumerate(zip_longest(self._lines, lines))
         changed = [line for line, (old, new) in both if old is None or new is None or not new.is_same(old)]
         self._lines = lines
@@ -43,5 +42,5 @@ class Lines(Widget):
     def render_line(self, y: int) -> Strip:
         if y >= len(self._lines):
             return Strip.blank(self.size.width, self.rich_style)
-        strips = Visual.to_strips(self, self._lines[y], self.size.width, 1, self.visual_style, apply_selection=False)
-        return mark_selection(self, strips[0], y)
+        line = self._lines[y].truncate(self.size.width, ellipsis=True)
+        return mark_selection(self, Strip(line.render_segments(self.visual_style), line.cell_length), y)

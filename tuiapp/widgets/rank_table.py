@@ -105,10 +105,10 @@ class RankTable(Vertical):
         # A cell for the chosen rank's mark, and one for the scroll bar.
         columns = fitting(columns_of(self._state, ranks, self.sort), self.content_size.width - 2, rows)
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
-        self.query_one("#heading", Lines).show([heading])
+        self.query_one("#heading", Lines).update([heading])
         first, last = self._in_sight(len(rows))
         lines = [self._line(row, columns) if first <= place <= last else Content("") for place, row in enumerate(rows)]
-        self.query_one("#rows", Lines).show(lines)
+        self.query_one("#rows", Lines).update(lines)
         self._order = rows
         self._draw_graphs(len(rows))
 
@@ -150,7 +150,7 @@ class RankTable(Vertical):
         graphs.display = bool(lines)
         if lines:
             dark = self.app.current_theme.dark
-            graphs.show([styled(one, dark=dark) for one in lines])
+            graphs.update([styled(one, dark=dark) for one in lines])
 
     def _in_sight(self, count: int) -> tuple[int, int]:
         """Returns the first and last row to draw."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.content import Content
-from textual.widget import Widget
 
 from trainers.state.condition import run_words
 from trainers.state.messages import describe_queued
@@ -22,12 +22,13 @@ from trainers.state.text import (
 )
 from tuiapp.view.devices.drawing import join_fitting
 from tuiapp.widgets.colors import MUTED, TONES
+from tuiapp.widgets.lines import Lines
 
 OWN_TONES: dict[str, Severity] = {"stopped": "warning", "lost": "error"}
 """Of states that are more serious on a run's own screen than in a list."""
 
 
-class RunHeader(Widget):
+class RunHeader(Lines):
     DEFAULT_CSS = """
     RunHeader {
         height: 3;
@@ -43,20 +44,16 @@ class RunHeader(Widget):
         self._state = RunState()
         self._objective: Objective | None = None
         self._now = 0.0
-        self._shown: Content | None = None
 
     def show(self, state: RunState, now: float, objective: Objective | None = None) -> None:
         """Shows a run, and what it has come to by its `objective`."""
         self._state, self._now, self._objective = state, now, objective
-        content = self._build(self.content_size.width)
-        if self._shown is None or not content.is_same(self._shown):
-            self.refresh()
+        self.update(self._build(self.content_size.width))
 
-    def render(self) -> Content:
-        self._shown = self._build(self.content_size.width)
-        return self._shown
+    def on_resize(self) -> None:
+        self.update(self._build(self.content_size.width))
 
-    def _build(self, width: int) -> Content:
+    def _build(self, width: int) -> list[Content]:
         state = self._state
         status, style = state_words(state, self._now)
         what, run_id = Content.styled(self._what(), "bold"), Content.styled(state.run_id, MUTED)
@@ -64,20 +61,20 @@ class RunHeader(Widget):
             run_id = Content.assemble((state.name, "bold"), " · ", run_id)
         if state.about.tags:
             run_id = Content.assemble(run_id, (f" · {sanitize(', '.join(state.about.tags))}", MUTED))
-        speeds = self._speeds()
         if width >= 100 and state.status == "queued":
             # Why it waits takes the place.
-            lines = [_spread(width, status, Content(self._where())), _spread(width, run_id, what, Content(speeds[0]))]
+            lines = [_spread(width, status, Content(self._where())), _spread(width, run_id, what, Content(next(self._speeds())))]
         elif width >= 100:
-            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, Content(speeds[0]))]
+            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, Content(next(self._speeds())))]
         else:
             if state.name:
                 what = Content.styled(join_words([state.name, self._what()]), "bold")
-            fitting = (speed for speed in speeds if what.cell_length + 2 + len(speed) <= width)
-            speed = Content(next(fitting, speeds[-1]))
+            for speed in self._speeds():
+                if what.cell_length + 2 + len(speed) <= width:
+                    break
             where = self._where(width - status.cell_length - 2)
-            lines = [_spread(width, status, Content(where)), _spread(width, what or run_id, speed)]
-        return Content("\n").join([*lines, self._progress(width, style)])
+            lines = [_spread(width, status, Content(where)), _spread(width, what or run_id, Content(speed))]
+        return [*lines, self._progress(width, style)]
 
     def _what(self) -> str:
         config, devices = self._state.config, len(self._state.devices()) or self._state.world_size
@@ -111,16 +108,18 @@ class RunHeader(Widget):
         epochs = str(state.epochs)
         return join_words([f"epoch {state.epoch:>{len(epochs)}}/{epochs}" if state.epochs else "", step])
 
-    def _speeds(self) -> list[str]:
-        """Returns speed and what it has come to, the longest words first."""
+    def _speeds(self) -> Iterator[str]:
+        """Yields speed and what it has come to, the longest words first."""
         state = self._state
         if state.reading is not None:
-            return [""]
+            yield ""
+            return
         rate = state.examples_per_second
         pace = _pace(state.step_s if state.is_live and state.is_moving else None)
         long, short = (f"{format_rate(rate)} {unit}" if rate is not None else pace for unit in ("examples/s", "ex/s"))
         ways = [(long, 3), (short, 3), (short, 2), (short, 1), (short, 0)]
-        return [*(join_words([speed, self._best(detail)]) for speed, detail in ways), short]
+        yield from (join_words([speed, self._best(detail)]) for speed, detail in ways)
+        yield short
 
     def _best(self, detail: int) -> str:
         """Returns the best value, with more `detail` where it was, and the last one."""

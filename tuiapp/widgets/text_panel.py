@@ -52,4 +52,4 @@ class TextPanel(VerticalScroll):
             lines = [Content.styled(self.WAITING, MUTED)]
         if lines:
             self._has_lines = True
-            self.query_one(Lines).show(lines)
+            self.query_one(Lines).update(lines)
