@@ -120,7 +120,8 @@ class Run:
         for rank in range(self._ranks):
             yield RankSample(rank=rank, cpu_percent=95 + math.sin(second + rank), rss_bytes=400 << 20, threads=8, **at)
         if int(second) % 5 == 0:
-            yield LogLine(rank=int(second) // 5 % self._ranks, stream="stdout", text=f"second {second:.0f} passed", **at)
+            rank = int(second) // 5 % self._ranks
+            yield LogLine(rank=rank, stream="stdout", text=f"second {second:.0f} passed", **at)
 
 
 def go_on(run: RunDir, past_steps: int, seconds: float, ranks: int = RANKS) -> None:

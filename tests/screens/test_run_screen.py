@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from tests import histories as h
 from tests import interrupted
@@ -18,6 +18,7 @@ from tuiapp.screens.arrangement import PANELS
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.failure_panel import FailurePanel
+from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.run_header import RunHeader
@@ -29,7 +30,7 @@ def visible(app: RunApp) -> list[str]:
 
 
 def text_of(widget: Widget) -> str:
-    return "\n".join(str(part.render()) for part in (widget.query(Static) or [widget]))
+    return "\n".join(str(part.render()) for part in (widget.query("Static, Lines") or [widget]))
 
 
 async def test_from_empty_to_the_end() -> None:
@@ -88,7 +89,7 @@ async def test_predictions_are_a_panel_of_their_own() -> None:
         await pilot.press("7")
         await pilot.pause()
         assert visible(app) == ["predictions"]
-        shown = str(app.run_screen.query_one("#predictions Static", Static).render())
+        shown = str(app.run_screen.query_one("#predictions Lines", Lines).render())
         assert "96.7 % of 90 examples right" in shown
         assert "cat → horse  2 (6.7 %)" in shown
         assert "7       4.5  horse  cat" in shown

@@ -33,6 +33,10 @@ _Row: TypeAlias = tuple[LogEntry, str]
 
 
 class LogRows(ScrollView, can_focus=True):
+    DEFAULT_CSS = """
+    LogRows { overflow-x: hidden; }
+    """
+
     follow: reactive[bool] = reactive(True)
     needle: reactive[str] = reactive("")
     """Text to highlight, case-insensitive."""

@@ -157,7 +157,7 @@ class RankTable(Vertical):
         if count <= MOST_DRAWN:
             return 0, count
         top = self.query_one(NodeScroll).scroll_offset.y
-        return top - MOST_DRAWN // 2, top + MOST_DRAWN
+        return top, top + self.content_size.height
 
 
 def _heading(columns: Sequence[Column[RankRow]], sort: SortKey) -> Content:

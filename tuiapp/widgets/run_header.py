@@ -61,11 +61,11 @@ class RunHeader(Lines):
             run_id = Content.assemble((state.name, "bold"), " · ", run_id)
         if state.about.tags:
             run_id = Content.assemble(run_id, (f" · {sanitize(', '.join(state.about.tags))}", MUTED))
-        if width >= 100 and state.status == "queued":
+        if width >= 100:
+            first, second = [status, Content(self._where())], [run_id, Content(next(self._speeds()))]
             # Why it waits takes the place.
-            lines = [_spread(width, status, Content(self._where())), _spread(width, run_id, what, Content(next(self._speeds())))]
-        elif width >= 100:
-            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, Content(next(self._speeds())))]
+            (second if state.status == "queued" else first).insert(1, what)
+            lines = [_spread(width, *first), _spread(width, *second)]
         else:
             if state.name:
                 what = Content.styled(join_words([state.name, self._what()]), "bold")
