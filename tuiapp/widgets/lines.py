@@ -20,7 +20,7 @@ class Lines(Widget):
     """
 
     DEFAULT_CSS = """
-    Lines { height: auto; }
+    Lines { height: auto; text-wrap: nowrap; }
     """
 
     def __init__(self, *lines: Content, id: str | None = None, classes: str | None = None) -> None:
