@@ -20,7 +20,7 @@ class Lines(Widget):
     """
 
     DEFAULT_CSS = """
-    Lines { height: auto; text-wrap: nowrap; }
+    Lines { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
     def __init__(self, *lines: Content, id: str | None = None, classes: str | None = None) -> None:
