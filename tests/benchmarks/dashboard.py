@@ -1,7 +1,9 @@
-"""What the dashboard costs, in a pty of 120 x 40: `python -m tests.benchmarks.dashboard`. Takes about a minute.
+"""What the dashboard costs, in a pty of 120 x 40: `python -m tests.benchmarks.dashboard [live] [draw] [RANKS]`.
 
-- Watching 8 ranks at 200 steps/s each, written by a process of its own: the share of a core, and the bytes written to
-  the terminal per second.
+Takes about a minute.
+
+- Watching 8 ranks (or RANKS) at 200 steps/s each, written by a process of its own: the share of a core, and the bytes
+  written to the terminal per second.
 - Meanwhile 56 keys, one after the other: from the key to the moment when the terminal has got what it asks for.
 - The same in the grid of all metrics, six charts on a page.
 - Drawing one frame of the chart, of eight ranks: with plotext, and with numpy's cells.
@@ -23,6 +25,7 @@ from pathlib import Path
 import psutil
 
 from tests.benchmarks.drawing import time_drawing
+from tests.benchmarks.long_run import RANKS
 from tests.pty.terminal import Terminal
 from trainers.contract.rundir import RunDir
 
@@ -107,9 +110,10 @@ def key_latencies(terminal: Terminal, keys: Sequence[tuple[str, bytes | None]]) 
     return found
 
 
-def measure_live(home: Home) -> None:
+def measure_live(home: Home, ranks: int) -> None:
     run = home.run("0002")
-    command = [sys.executable, "-m", "tests.benchmarks.long_run", str(run.path), str(PAST_STEPS), "150"]
+    past = PAST_STEPS * RANKS // ranks
+    command = [sys.executable, "-m", "tests.benchmarks.long_run", str(run.path), str(past), "150", str(ranks)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
         try:
             assert writer.stdout
@@ -140,12 +144,13 @@ def measure_live(home: Home) -> None:
 
 
 def main() -> None:
-    wanted = set(sys.argv[1:]) or {"live", "draw"}
+    ranks = next((int(word) for word in sys.argv[1:] if word.isdigit()), RANKS)
+    wanted = {word for word in sys.argv[1:] if not word.isdigit()} or {"live", "draw"}
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as directory:
         home = Home(Path(directory))
         if "live" in wanted:
-            measure_live(home)
+            measure_live(home, ranks)
     if "draw" in wanted:
         time_drawing()
     print(f"load {os.getloadavg()[0]:.1f}")

@@ -1,4 +1,4 @@
-"""Journals of long runs, as eight ranks at 200 steps a second leave them."""
+"""Journals of long runs, as ranks at 200 steps a second each leave them."""
 
 from __future__ import annotations
 
@@ -46,22 +46,23 @@ class Run:
         total: Its steps.
         start: When it began, in seconds since the epoch.
         window: Steps per entry; 1 keeps each step.
+        ranks: How many ranks it has.
     """
 
-    def __init__(self, total: int, start: float, window: int = WINDOW) -> None:
-        self._total, self._start, self._window = total, start, window
+    def __init__(self, total: int, start: float, window: int = WINDOW, ranks: int = RANKS) -> None:
+        self._total, self._start, self._window, self._ranks = total, start, window, ranks
         self._dice = random.Random(1)
 
     def beginning(self, run_id: str) -> list[Event]:
         """Up to the first step."""
-        values = to_toml_values(RunConfig(platform="cpu", devices=RANKS))
+        values = to_toml_values(RunConfig(platform="cpu", devices=self._ranks))
         events: list[Event] = [
             RunStarted(
-                run_id=run_id, host="box", pid=1, config=values, world_size=RANKS, steps_per_epoch=EPOCH,
+                run_id=run_id, host="box", pid=1, config=values, world_size=self._ranks, steps_per_epoch=EPOCH,
                 total_steps=self._total, **self._at(0),
             )
         ]  # fmt: skip
-        for rank in range(RANKS):
+        for rank in range(self._ranks):
             events.append(RankStarted(rank=rank, pid=100 + rank, device="cpu", **self._at(0)))
             events.append(Phase(rank=rank, phase="training", **self._at(0)))
         return events
@@ -70,7 +71,7 @@ class Run:
         """What all ranks send of a fifth of a second, from step `first` on."""
         count = min(round(STEPS_PER_SECOND * FLUSH_S), self._total - first + 1)
         second = (first + count - 1) / STEPS_PER_SECOND
-        events: list[Event] = [self._steps(rank, first, count, second) for rank in range(RANKS)]
+        events: list[Event] = [self._steps(rank, first, count, second) for rank in range(self._ranks)]
         if (first - 1) % STEPS_PER_SECOND == 0:
             events += self._samples(second)
         if (first + count - 1) % EPOCH == 0:
@@ -116,18 +117,19 @@ class Run:
             cpu_percent=50 + 20 * math.sin(second), cpu_cores=8, load_1m=4.0, memory_used_bytes=used,
             memory_total_bytes=16 << 30, disk_free_bytes=40 << 30, **at,
         )  # fmt: skip
-        for rank in range(RANKS):
+        for rank in range(self._ranks):
             yield RankSample(rank=rank, cpu_percent=95 + math.sin(second + rank), rss_bytes=400 << 20, threads=8, **at)
         if int(second) % 5 == 0:
-            yield LogLine(rank=int(second) // 5 % RANKS, stream="stdout", text=f"second {second:.0f} passed", **at)
+            rank = int(second) // 5 % self._ranks
+            yield LogLine(rank=rank, stream="stdout", text=f"second {second:.0f} passed", **at)
 
 
-def go_on(run: RunDir, past_steps: int, seconds: float) -> None:
+def go_on(run: RunDir, past_steps: int, seconds: float, ranks: int = RANKS) -> None:
     """Hold a run's lock and write it as it goes on, at its own pace."""
     held = run.take_lock()
     assert held
     total = past_steps + 10_000_000
-    made = Run(total, time.time() - past_steps / STEPS_PER_SECOND)
+    made = Run(total, time.time() - past_steps / STEPS_PER_SECOND, ranks=ranks)
     batch = round(STEPS_PER_SECOND * FLUSH_S)
     writer = JournalWriter(run.journal)
     writer.append(made.beginning(run.run_id))
@@ -148,9 +150,9 @@ def go_on(run: RunDir, past_steps: int, seconds: float) -> None:
 
 
 def main(arguments: Sequence[str] = sys.argv[1:]) -> None:
-    """`python -m tests.benchmarks.long_run DIRECTORY PAST_STEPS SECONDS`: a run that goes on for so long."""
-    path, past, seconds = arguments
-    go_on(RunDir(Path(path)), int(past), float(seconds))
+    """`python -m tests.benchmarks.long_run DIRECTORY PAST_STEPS SECONDS [RANKS]`: a run that goes on for so long."""
+    path, past, seconds, *ranks = arguments
+    go_on(RunDir(Path(path)), int(past), float(seconds), *map(int, ranks))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from tests.processes.harness import MLP, launched
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
+from tuiapp.widgets.lines import Lines
 
 WAIT_S = 60.0
 
@@ -30,7 +30,7 @@ async def until(pilot: Pilot[None], condition: Callable[[], bool], screen: RunSc
 
 def panel_text(screen: RunScreen) -> str:
     """All that the panel holds, scrolled out of sight or not."""
-    return "\n".join(str(one.render()) for one in screen.query_one(DevicePanel).query(Static))
+    return "\n".join(str(one.render()) for one in screen.query_one(DevicePanel).query(Lines))
 
 
 def cells(screen: RunScreen) -> dict[str, list[str]]:

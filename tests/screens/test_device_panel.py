@@ -9,13 +9,13 @@ from socket import gethostname
 import pytest
 from msgspec.structs import replace
 from textual.geometry import Size
-from textual.widgets import Static
 
 from tests import device_histories as d
 from tests import histories as h
 from tests.screens.run_app import RunApp, settled, until
 from trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
 from tuiapp.widgets.device_panel import DevicePanel
+from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.text_panel import TextPanel
 
 SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
@@ -124,7 +124,7 @@ async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> N
         assert str(panel.border_subtitle).startswith("last sampled at")
         assert "last sampled at" not in "\n".join(lines_of(app)), "once is enough"
         await pilot.resize_terminal(*SMALL)
-        await until(pilot, lambda: "last sampled at" in str(panel.query_one(Static).content))
+        await until(pilot, lambda: "last sampled at" in str(panel.query_one(Lines).render()))
 
 
 async def test_figures_that_change_leave_all_else_in_its_place() -> None:
@@ -172,7 +172,7 @@ async def test_a_large_panel_grows_with_the_terminal(key: str) -> None:
         await settled(pilot, app)
         await pilot.press(key)
         panel = app.screen.query_one("#devices" if key == "2" else "#sharding", TextPanel)
-        shown = panel.query_one(Static)
+        shown = panel.query_one(Lines)
         for size in (NORMAL, WIDE, SMALL, WIDE):
             await pilot.resize_terminal(*size)
-            await until(pilot, lambda: shown.size.height == str(shown.content).count("\n") + 1)
+            await until(pilot, lambda: shown.size.height == str(shown.render()).count("\n") + 1)

@@ -215,12 +215,21 @@ async def test_more_devices_than_rows_of_an_array() -> None:
         assert any("batch replicated ×64" in line for line in lines(app))
 
 
-async def test_the_last_rank_can_be_scrolled_to() -> None:
-    app = RunApp(h.running(64))
+@pytest.mark.parametrize(("ranks", "last"), [(64, " 63  bl cpu"), (100, " 99  cv cpu")])
+async def test_the_last_rank_can_be_scrolled_to(ranks: int, last: str) -> None:
+    app = RunApp(h.running(ranks))
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         await press(pilot, "3", "end")
-        await until(pilot, lambda: any(" 63  bl cpu" in line for line in lines(app)))
+        await until(pilot, lambda: any(last in line for line in lines(app)))
+
+
+async def test_a_high_terminal_shows_all_of_many_ranks() -> None:
+    app = RunApp(h.running(100))
+    async with app.run_test(size=(120, 130)) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "3")
+        await until(pilot, lambda: sum(" cpu" in line and "training" in line for line in lines(app)) == 100)
 
 
 async def test_each_line_of_the_log_names_its_node() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from tests import histories as h
 from tests import own_metrics as own
@@ -23,6 +22,7 @@ from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
+from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.run_header import RunHeader
 
@@ -32,7 +32,7 @@ def header(app: RunApp) -> str:
 
 
 def columns(app: RunApp) -> str:
-    return str(app.run_screen.query_one(RankTable).query_one("#heading", Static).render())
+    return str(app.run_screen.query_one(RankTable).query_one("#heading", Lines).render())
 
 
 @pytest.mark.parametrize("size", [LARGE, SMALL])

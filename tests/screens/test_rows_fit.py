@@ -87,3 +87,20 @@ async def test_the_end_of_many_lines_that_come_at_once_is_in_sight() -> None:
         assert rows.scroll_offset.y == rows.max_scroll_y == 76
         assert rows.follow
         await until(pilot, lambda: rows.show_vertical_scrollbar and rows.vertical_scrollbar.position == 76)
+
+
+async def test_a_line_that_is_logged_lays_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = _Log()
+    async with app.run_test(size=(80, 24)) as pilot:
+        rows = app.query_one(LogRows)
+        rows.refill([LogEntry(float(n), 0, "stdout", f"line {n}") for n in range(100)])
+        await until(pilot, lambda: rows.show_vertical_scrollbar and rows.vertical_scrollbar.position == 76)
+        await pilot.pause()
+        laid_out: list[object] = []
+        monkeypatch.setattr(app.screen, "_refresh_layout", lambda *args, **options: laid_out.append(args))
+        rows.add([LogEntry(100.0, 0, "stdout", "line 100")])
+        bar = rows.vertical_scrollbar
+        await until(pilot, lambda: (bar.position, bar.window_virtual_size) == (77, 101))
+        await pilot.pause()
+        assert rows.render_line(23).text.rstrip().endswith("line 100")
+        assert not laid_out

@@ -24,6 +24,7 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
+from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.option_field import OptionField
 from tuiapp.widgets.rank_table import RankTable
@@ -291,7 +292,7 @@ async def test_fewer_ranks_than_before() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         source, log = app.run_screen._source, app.run_screen.query_one(LogView)
-        rows = app.run_screen.query_one(RankTable).query_one("#rows", Static)
+        rows = app.run_screen.query_one(RankTable).query_one("#rows", Lines)
         await pilot.press("r", "r", "r")
         await until(pilot, lambda: log.rank == 2)
         app.feed.events = interrupted.resumed(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from tests import histories as h
 from tests import interrupted
@@ -19,6 +19,7 @@ from tuiapp.screens.arrangement import PANELS
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.failure_panel import FailurePanel
+from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.run_header import RunHeader
@@ -30,7 +31,7 @@ def visible(app: RunApp) -> list[str]:
 
 
 def text_of(widget: Widget) -> str:
-    return "\n".join(str(part.render()) for part in (widget.query(Static) or [widget]))
+    return "\n".join(str(part.render()) for part in (widget.query("Static, Lines") or [widget]))
 
 
 async def test_from_empty_to_the_end() -> None:
@@ -89,7 +90,7 @@ async def test_predictions_are_a_panel_of_their_own() -> None:
         await pilot.press("7")
         await pilot.pause()
         assert visible(app) == ["predictions"]
-        shown = str(app.run_screen.query_one("#predictions Static", Static).render())
+        shown = str(app.run_screen.query_one("#predictions Lines", Lines).render())
         assert "96.7 % of 90 examples right" in shown
         assert "cat → horse  2 (6.7 %)" in shown
         assert "7       4.5  horse  cat" in shown
@@ -107,7 +108,7 @@ async def test_epochs_are_a_panel_of_their_own_the_newest_first(size: tuple[int,
         await until(pilot, lambda: visible(app) == ["epochs"])
 
         def rows() -> list[list[str]]:
-            heading, *rest = str(app.run_screen.query_one("#epochs Static", Static).render()).splitlines()
+            heading, *rest = str(app.run_screen.query_one("#epochs Lines", Lines).render()).splitlines()
             assert heading.split()[:4] == ["epoch", "steps", "loss", "seconds"]
             return [row.split() for row in rest]
 

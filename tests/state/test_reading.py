@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
 from tests import histories as h
 from tests.state.test_digest import digest_of, write_journal
-from trainers.contract.events import Alert, AnyEvent
+from trainers.contract.events import Alert, AnyEvent, encode
 from trainers.contract.rundir import RunDir
 from trainers.state.condition import headline
 from tuiapp.feeds import feed as feeds
@@ -27,6 +28,7 @@ NOW = h.START + 2.5 + LAST / 20
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     """A run that makes its 6,000th step just now, with a hang near its beginning that has long been over."""
     monkeypatch.setattr(feeds, "CHUNK_BYTES", 4096)
+    monkeypatch.setattr(feeds, "SLACK_BYTES", 4096)
     run = RunDir(tmp_path)
     run.take_lock()
     write_journal(run, journal())
@@ -99,6 +101,28 @@ def test_a_program_that_was_suspended_reads_again(live: RunDir) -> None:
     while feed.reading is not None:
         next(looks)
         feed.take(1000)
+    looks.close()
+
+
+def test_a_feed_that_keeps_up_reads_together_what_is_written_meanwhile(
+    live: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "SLACK_BYTES", 1 << 20)
+    feed = JournalFeed(live, poll_s=0.005)
+    looks = feed._poll()
+    while feed.reading is not None:
+        next(looks)
+        feed.take(1000)
+    steps = count(LAST + 1)
+    with live.journal.open("ab", buffering=0) as file:
+        for _ in range(3):
+            file.write(encode(h.steps(0, step := next(steps), step, 500)))
+            assert next(looks) == 0.005
+            assert len(feed.take(1000)) == 1
+        # More than is read at a time, but no more than such a feed may be behind.
+        file.write(b"".join(encode(h.steps(0, step, step, 500)) for step in islice(steps, 80)))
+        assert next(looks) == 0
+        assert feed.reading is None
     looks.close()
 
 

@@ -85,7 +85,7 @@ class RankCurves:
     def __contains__(self, name: str) -> bool:
         # Without adding what is queued, where that changes nothing.
         known = self._series.get(name)
-        return (known is not None and len(known) > 0) or len(self[name]) > 0
+        return (known is not None and len(known) > 0) or (name in self.names and len(self[name]) > 0)
 
     def items(self) -> Iterable[tuple[str, Series]]:
         self._settle()
@@ -282,7 +282,7 @@ class Curves:
         return sorted(rank for rank, curves in self._ranks.items() if name in curves)
 
     def first(self, name: str) -> Series:
-        return self[next(iter(self.ranks(name)), ALL), name]
+        return self[next((rank for rank in sorted(self._ranks) if name in self._ranks[rank]), ALL), name]
 
     def places(self, steps: Floats, axis: Axis) -> Floats:
         """Maps steps to an axis: seconds of the run, epochs, or the steps themselves."""

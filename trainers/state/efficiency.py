@@ -17,6 +17,7 @@ import re
 from collections import deque
 from copy import copy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 
 from trainers.config.datasets import labels_of
@@ -181,6 +182,7 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, str], ...] = (
 )
 
 
+@lru_cache(64)
 def find_peak(device_name: str) -> Peak | None:
     """Returns the peak of the GPU with that driver or framework name; None where it is not known."""
     name = re.sub(r"^((NVIDIA|Tesla|GeForce) )+", "", device_name.strip())

@@ -26,6 +26,9 @@ LIVE_CHECK_S = 1.0  # tries the lock, to see whether the supervisor is alive
 CHUNK_BYTES = 1 << 17
 """Read at a time: little, so that the thread that handles keys soon gets the interpreter."""
 
+SLACK_BYTES = 8 * CHUNK_BYTES
+"""Left unread by a feed that keeps up: hundreds of ranks write as much in half a second."""
+
 MAX_WAITING = 4096  # queued events at which the thread stops reading
 
 
@@ -124,9 +127,11 @@ class JournalFeed(PollingThread):
                 self._waiting.extend(events)
                 self._note_ends(events)
                 self._dead = False
-            self._note_share(more=bool(events))
+            keeps_up = self._share is None
+            left = self._note_share(more=bool(events))
             if events:
-                yield 0.0
+                # What is written meanwhile is read together: many small reads cost more.
+                yield self._poll_s if keeps_up and left <= CHUNK_BYTES else 0.0
                 continue
             if alive is not None:
                 dead = not alive and not self._ended
@@ -148,17 +153,18 @@ class JournalFeed(PollingThread):
                 self._waiting.append(Queued(job="", reason=words))
             self._place = words
 
-    def _note_share(self, *, more: bool) -> None:
-        """Notes how far the journal is read; `more` if the last read found something."""
+    def _note_share(self, *, more: bool) -> int:
+        """Notes how far the journal is read, `more` if the last read found something; returns the bytes left."""
         size = 0
         with suppress(OSError):
             size = os.stat(self._run.journal).st_size if more else 0
-        # Once the end was reached, this much may be written between two reads; more if this program was suspended.
-        slack = CHUNK_BYTES if self._share is None else 0
-        if size - self._reader.offset > slack:
+        left = size - self._reader.offset
+        # Once the end was reached, more is left only if this program was suspended.
+        if left > (SLACK_BYTES if self._share is None else 0):
             self._share, self._taken = self._reader.offset / size, False
         else:
             self._share = None
+        return left
 
     def _note_ends(self, events: Iterable[AnyEvent]) -> None:
         for event in events:

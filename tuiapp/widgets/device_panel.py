@@ -11,7 +11,6 @@ from textual import on
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Static
 
 from trainers.state.rank_state import NodeState
 from trainers.state.run_state import RunState
@@ -23,6 +22,7 @@ from tuiapp.view.devices.large import efficiency_line
 from tuiapp.view.devices.processes import process_rows
 from tuiapp.view.devices.view import GpuView, gpu_views, one_row_each, two_a_row, two_rows_each
 from tuiapp.widgets.colors import styled
+from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.node_scroll import NodeScroll
 from tuiapp.widgets.text_panel import TextPanel
 
@@ -195,7 +195,7 @@ class DevicePanel(TextPanel, NodeScroll):
             self._reader = ProcessReader()
         self._seen = await to_thread(self._reader.read)
         # Meanwhile the screen may have been left.
-        if self.query(Static):
+        if self.query(Lines):
             self._draw()
 
     def sort_by_next(self) -> None:

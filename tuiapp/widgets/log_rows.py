@@ -33,6 +33,10 @@ _Row: TypeAlias = tuple[LogEntry, str]
 
 
 class LogRows(ScrollView, can_focus=True):
+    DEFAULT_CSS = """
+    LogRows { overflow-x: hidden; }
+    """
+
     follow: reactive[bool] = reactive(True)
     needle: reactive[str] = reactive("")
     """Text to highlight, case-insensitive."""
@@ -72,7 +76,10 @@ class LogRows(ScrollView, can_focus=True):
         if surplus > 0:
             del self._rows[:surplus]
             self._found -= surplus
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows))
+        size = Size(self.scrollable_content_region.width, len(self._rows))
+        # Not by assignment: that lays out the whole screen, at each line logged.
+        self.set_reactive(LogRows.virtual_size, size)
+        self._scroll_update(size)
         if self.follow:
             self._go_to_end()
         elif surplus > 0:

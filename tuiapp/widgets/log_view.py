@@ -32,7 +32,6 @@ class LogView(Vertical):
         LogRows {
             height: 1fr;
             background: $background;
-            overflow-x: hidden;
             scrollbar-size-vertical: 1;
             scrollbar-gutter: stable;
 

@@ -11,7 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.geometry import Region
 from textual.message import Message
-from textual.widgets import Static
+
+from tuiapp.widgets.lines import Lines
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class NodeScroll(VerticalScroll):
 
     def on_click(self, event: events.Click) -> None:
         """Folds the node that was clicked."""
-        line = event.screen_y - self.query_one(Static).region.y
+        line = event.screen_y - self.query_one(Lines).region.y
         if clicked := next((one for one in self._places if one.line == line), None):
             self.groups.cursor = clicked.node
             self._toggle(clicked.node)

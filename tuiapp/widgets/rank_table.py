@@ -11,13 +11,13 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Static
 
 from trainers.state.run_state import RunState
 from tuiapp.view.devices.drawing import Line
 from tuiapp.view.rank_list import SORT_KEYS, RankRow, SortKey, columns_of, node_rows, rank_graphs, rank_rows
 from tuiapp.view.table import GAP, Column, fitting
 from tuiapp.widgets.colors import SEVERITY_STYLES, styled
+from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.node_scroll import NodeScroll
 
 WAITING = "no rank has started yet"
@@ -35,10 +35,9 @@ class RankTable(Vertical):
         background: $background;
         padding: 0 1;
 
-        #heading { dock: top; height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+        #heading { dock: top; height: 1; color: $text-muted; }
         NodeScroll { height: auto; max-height: 1fr; scrollbar-size-vertical: 1; }
-        #graphs { height: auto; display: none; padding-top: 1; text-wrap: nowrap; }
-        #rows { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
+        #graphs { display: none; margin-top: 1; }
     }
     """
 
@@ -57,13 +56,12 @@ class RankTable(Vertical):
         self._state = RunState()
         self._now = 0.0
         self._order: list[RankRow] = []
-        self._shown: Content | None = None
 
     def compose(self) -> ComposeResult:
-        yield Static(WAITING, id="heading", markup=False)
+        yield Lines(Content(WAITING), id="heading")
         with NodeScroll():
-            yield Static(id="rows", markup=False)
-        yield Static(id="graphs", markup=False)
+            yield Lines(id="rows")
+        yield Lines(id="graphs")
 
     def on_mount(self) -> None:
         self.watch(self.query_one(NodeScroll), "scroll_y", self._scrolled, init=False)
@@ -86,7 +84,7 @@ class RankTable(Vertical):
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
-        rows = self.query_one("#rows", Static)
+        rows = self.query_one("#rows", Lines)
         place = event.screen_y - rows.region.y
         if event.widget is rows and 0 <= place < len(self._order) and (row := self._order[place]).node is None:
             self.post_message(self.Chosen(row.rank.rank))
@@ -107,13 +105,10 @@ class RankTable(Vertical):
         # A cell for the chosen rank's mark, and one for the scroll bar.
         columns = fitting(columns_of(self._state, ranks, self.sort), self.content_size.width - 2, rows)
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
-        self.query_one("#heading", Static).update(heading, layout=False)
+        self.query_one("#heading", Lines).update([heading])
         first, last = self._in_sight(len(rows))
         lines = [self._line(row, columns) if first <= place <= last else Content("") for place, row in enumerate(rows)]
-        content = Content("\n").join(lines)
-        if self._shown is None or not content.is_same(self._shown):
-            self._shown = content
-            self.query_one("#rows", Static).update(content, layout=len(rows) != len(self._order))
+        self.query_one("#rows", Lines).update(lines)
         self._order = rows
         self._draw_graphs(len(rows))
 
@@ -144,7 +139,7 @@ class RankTable(Vertical):
 
     def _draw_graphs(self, count: int) -> None:
         """Fills the room beneath the table, where the panel is large: of several nodes with the ranks of one."""
-        graphs = self.query_one("#graphs", Static)
+        graphs = self.query_one("#graphs", Lines)
         large = self.display and self.screen.has_class("-one")
         room = self.content_size.height - count - BESIDE_GRAPHS if large else 0
         lines: list[Line] = []
@@ -155,14 +150,14 @@ class RankTable(Vertical):
         graphs.display = bool(lines)
         if lines:
             dark = self.app.current_theme.dark
-            graphs.update(Content("\n").join(styled(one, dark=dark) for one in lines))
+            graphs.update([styled(one, dark=dark) for one in lines])
 
     def _in_sight(self, count: int) -> tuple[int, int]:
         """Returns the first and last row to draw."""
         if count <= MOST_DRAWN:
             return 0, count
         top = self.query_one(NodeScroll).scroll_offset.y
-        return top - MOST_DRAWN // 2, top + MOST_DRAWN
+        return top, top + self.content_size.height
 
 
 def _heading(columns: Sequence[Column[RankRow]], sort: SortKey) -> Content:

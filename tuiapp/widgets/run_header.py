@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.content import Content
-from textual.widget import Widget
 
 from trainers.state.condition import run_words
 from trainers.state.messages import describe_queued, describe_rate
@@ -23,12 +23,13 @@ from trainers.state.text import (
 )
 from tuiapp.view.devices.drawing import join_fitting
 from tuiapp.widgets.colors import MUTED, TONES
+from tuiapp.widgets.lines import Lines
 
 OWN_TONES: dict[str, Severity] = {"stopped": "warning", "lost": "error"}
 """Of states that are more serious on a run's own screen than in a list."""
 
 
-class RunHeader(Widget):
+class RunHeader(Lines):
     DEFAULT_CSS = """
     RunHeader {
         height: 3;
@@ -44,20 +45,16 @@ class RunHeader(Widget):
         self._state = RunState()
         self._objective: Objective | None = None
         self._now = 0.0
-        self._shown: Content | None = None
 
     def show(self, state: RunState, now: float, objective: Objective | None = None) -> None:
         """Shows a run, and what it has come to by its `objective`."""
         self._state, self._now, self._objective = state, now, objective
-        content = self._build(self.content_size.width)
-        if self._shown is None or not content.is_same(self._shown):
-            self.refresh()
+        self.update(self._build(self.content_size.width))
 
-    def render(self) -> Content:
-        self._shown = self._build(self.content_size.width)
-        return self._shown
+    def on_resize(self) -> None:
+        self.update(self._build(self.content_size.width))
 
-    def _build(self, width: int) -> Content:
+    def _build(self, width: int) -> list[Content]:
         state = self._state
         status, style = state_words(state, self._now)
         what, run_id = Content.styled(self._what(), "bold"), Content.styled(state.run_id, MUTED)
@@ -65,21 +62,19 @@ class RunHeader(Widget):
             run_id = Content.assemble((state.name, "bold"), " · ", run_id)
         if state.about.tags:
             run_id = Content.assemble(run_id, (f" · {sanitize(', '.join(state.about.tags))}", MUTED))
-        speeds = self._speeds()
-        if width >= 100 and state.status == "queued":
+        if width >= 100:
             # Why it waits takes the place.
-            lines = [_spread(width, status, Content(self._where())), _spread(width, run_id, what, Content(speeds[0]))]
-        elif width >= 100:
-            speed = Content(speeds[0] if run_id.cell_length + 2 + len(speeds[0]) <= width else speeds[1])
-            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, speed)]
+            speed = Content(_fitting(self._speeds(), width - run_id.cell_length - 2))
+            first, second = [status, Content(self._where())], [run_id, speed]
+            (second if state.status == "queued" else first).insert(1, what)
+            lines = [_spread(width, *first), _spread(width, *second)]
         else:
             if state.name:
                 what = Content.styled(join_words([state.name, self._what()]), "bold")
-            fitting = (speed for speed in speeds if what.cell_length + 2 + len(speed) <= width)
-            speed = Content(next(fitting, speeds[-1]))
+            speed = Content(_fitting(self._speeds(), width - what.cell_length - 2))
             where = self._where(width - status.cell_length - 2)
             lines = [_spread(width, status, Content(where)), _spread(width, what or run_id, speed)]
-        return Content("\n").join([*lines, self._progress(width, style)])
+        return [*lines, self._progress(width, style)]
 
     def _what(self) -> str:
         config, devices = self._state.config, len(self._state.devices()) or self._state.world_size
@@ -113,14 +108,14 @@ class RunHeader(Widget):
         epochs = str(state.epochs)
         return join_words([f"epoch {state.epoch:>{len(epochs)}}/{epochs}" if state.epochs else "", step])
 
-    def _speeds(self) -> list[str]:
-        """Returns speed and what it has come to, the longest words first."""
+    def _speeds(self) -> Iterator[str]:
+        """Yields speed and what it has come to, the longest words first."""
         state = self._state
         if state.reading is not None:
-            return ["", ""]
+            yield ""
+            return
         rate = state.examples_per_second
-        pace = _pace(state.step_s if state.is_live and state.is_moving else None)
-        full, long, short = [pace] * 3
+        full = long = short = _pace(state.step_s if state.is_live and state.is_moving else None)
         if rate is not None:
             full = describe_rate(rate, state.config)
             long, short = (f"{format_rate(rate)} {unit}" for unit in ("examples/s", "ex/s"))
@@ -129,7 +124,8 @@ class RunHeader(Widget):
         ways = [(full, per_epoch, 3), (long, per_epoch, 3), (long, "", 3)]
         ways += [(short, per_epoch, detail) for detail in (3, 2, 1, 0)]
         ways += [(short, "", detail) for detail in (3, 2, 1, 0)]
-        return [*(join_words([speed, more, self._best(detail)]) for speed, more, detail in ways), short]
+        yield from (join_words([speed, more, self._best(detail)]) for speed, more, detail in ways)
+        yield short
 
     def _best(self, detail: int) -> str:
         """Returns the best value, with more `detail` where it was, and the last one."""
@@ -172,6 +168,15 @@ def state_words(state: RunState, now: float) -> tuple[Content, str]:
     phase = f" {state.phase}" if name == state.status else ""
     style = TONES[OWN_TONES.get(name, SIGNS[name].tone)]
     return Content.assemble((f"{SIGNS[name].symbol} {words}", f"bold {style}"), phase), style
+
+
+def _fitting(words: Iterator[str], room: int) -> str:
+    """Returns the first of some words that has room, or else the last."""
+    chosen = ""
+    for chosen in words:
+        if len(chosen) <= room:
+            break
+    return chosen
 
 
 def _pace(step_s: float | None) -> str:

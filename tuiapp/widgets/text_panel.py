@@ -7,10 +7,10 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from trainers.state.run_state import RunState
 from tuiapp.widgets.colors import MUTED
+from tuiapp.widgets.lines import Lines
 
 
 class TextPanel(VerticalScroll):
@@ -18,8 +18,6 @@ class TextPanel(VerticalScroll):
     TextPanel {
         background: $background;
         padding: 0 0 0 1;
-
-        Static { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
 
@@ -30,11 +28,10 @@ class TextPanel(VerticalScroll):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._state = RunState()
-        self._height = 0
-        """Number of lines."""
+        self._has_lines = False
 
     def compose(self) -> ComposeResult:
-        yield Static(Content.styled(self.WAITING, MUTED), markup=False)
+        yield Lines(Content.styled(self.WAITING, MUTED))
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         """Returns the lines about a run for a width in cells; an empty list keeps the present ones."""
@@ -50,11 +47,9 @@ class TextPanel(VerticalScroll):
     def _draw(self) -> None:
         width = max(self.LEAST_WIDTH, self.outer_size.width - self.gutter.width - 1)  # the scrollbar's column
         lines = self.lines(self._state, width)
-        if not lines and self._height:
+        if not lines and self._has_lines:
             # A replay restarted.
             lines = [Content.styled(self.WAITING, MUTED)]
         if lines:
-            shown = self.query_one(Static)
-            shown.update(Content("\n").join(lines), layout=False)
-            # Textual 8.2.8 keeps an automatic height that it measured between a resize and the answer to it.
-            shown.styles.height = self._height = len(lines)
+            self._has_lines = True
+            self.query_one(Lines).update(lines)
