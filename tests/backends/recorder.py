@@ -18,7 +18,7 @@ import numpy.typing as npt
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Held, Predictions, Profile, Sharding
+from trainers.contract.events import Alert, Held, Predictions, Profile, Replicas, Sharding
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import WORST
 from trainers.rank.profile import Profiler
@@ -47,6 +47,8 @@ class Recorder:
         self.steps: list[SimpleNamespace] = []
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
+        self.compared: list[Replicas] = []
+        self.alerts: list[Alert] = []
         self.arrays: dict[str, Sharding] = {}
         self.profiler: Profiler | None = None
         self.profiled: list[Profile] = []
@@ -89,8 +91,14 @@ class Recorder:
     def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
         self.evaluations.append(SimpleNamespace(step=step, loss=loss, accuracy=accuracy, examples=examples))
 
-    def predictions(self, found: Predictions) -> None:
-        self.found.append(found)
+    def once(self, found: Predictions | Replicas | Alert) -> None:
+        match found:
+            case Predictions():
+                self.found.append(found)
+            case Replicas():
+                self.compared.append(found)
+            case Alert():
+                self.alerts.append(found)
 
     def send(self, event: Sharding | Held | Profile) -> None:
         if isinstance(event, Profile):

@@ -42,11 +42,12 @@ from trainers.frameworks.torch.ranks import (
     steps_in_flight,
     update,
 )
+from trainers.frameworks.torch.replicas import replica_checksums
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_batch_norm import synchronize
 from trainers.frameworks.torch.sync_wait import SyncWait
 from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 
@@ -96,6 +97,8 @@ class Replica:
                     if work.is_first:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
+                case Compare():
+                    work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
                 case Evaluate():
                     work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast))
                 case Save():

@@ -244,7 +244,7 @@ BACKENDS = {
             extras=("torch",),
             engine="torch",
             process_per_device=True,
-            keys=("accumulate", "sync_batch_norm", "compile"),
+            keys=("accumulate", "sync_batch_norm", "compile", "check_replicas"),
             autocasts=True,
         ),
         Backend(
@@ -282,7 +282,7 @@ BACKENDS = {
             extras=("jax",),
             engine="jax",
             process_per_device=False,
-            keys=("accumulate",),
+            keys=("accumulate", "check_replicas"),
             takes_listener=False,
         ),
         Backend(
@@ -293,7 +293,7 @@ BACKENDS = {
             extras=("jax",),
             engine="jax",
             process_per_device=False,
-            keys=("accumulate",),
+            keys=("accumulate", "check_replicas"),
             takes_listener=False,
         ),
         Backend(
@@ -304,7 +304,7 @@ BACKENDS = {
             extras=("keras", "jax"),
             engine="jax",
             process_per_device=False,
-            keys=("accumulate",),
+            keys=("accumulate", "check_replicas"),
             takes_listener=False,
             keras_backend="jax",
         ),
@@ -316,7 +316,7 @@ BACKENDS = {
             extras=("keras", "torch"),
             engine="torch",
             process_per_device=True,
-            keys=("accumulate",),
+            keys=("accumulate", "check_replicas"),
             keras_backend="torch",
         ),
         Backend(

@@ -6,15 +6,18 @@
                 work.done(update(work.rows, work.rate))
             case Evaluate():
                 work.done(evaluate())
+            case Compare():
+                work.done(checksums())
             case Save():
                 work.done(*snapshot())
             case Export():
                 checkpoints.export(snapshot()[0])
 
-The generator decides what comes next, and reports the phase that begins: epochs and their batches, evaluations and
-checkpoints when they are due, checkpoints and stops after the step on which all ranks have agreed, and how many steps
-may be in flight. A step is reported once it is computed, so that its time is the devices', not that of telling them
-what to do. It knows no framework: a batch is the numbers of its examples, and losses pass through as they are.
+The generator decides what comes next, and reports the phase that begins: epochs and their batches, the comparison of
+replicas after each, evaluations and checkpoints when they are due, checkpoints and stops after the step on which all
+ranks have agreed, and how many steps may be in flight. A step is reported once it is computed, so that its time is the
+devices', not that of telling them what to do. It knows no framework: a batch is the numbers of its examples, and losses
+pass through as they are.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from trainers.contract.events import Predictions
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.evaluation import Sums, evaluation_of
 from trainers.rank.profile import Tracing
+from trainers.rank.replicas import Checksums, Comparison
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 from trainers.sources.datasets import Rows, remaining
@@ -73,9 +77,20 @@ class Evaluate:
         data = self.plan.data
         found = evaluation_of(sums, data.classes)
         self.report.evaluation(self.step, found.loss, found.accuracy, found.examples)
-        self.report.predictions(
+        self.report.once(
             Predictions(step=self.step, counts=found.counts, names=list(data.class_names), worst=found.worst)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """The replicas are to be compared; only of backends that have some, see `Plan.compares_replicas`."""
+
+    step: int
+    comparison: Comparison
+
+    def done(self, found: Checksums) -> None:
+        self.comparison.add(self.step, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +107,7 @@ class Export:
     """All steps are made; the trained model can be exported."""
 
 
-Work: TypeAlias = Step | Evaluate | Save | Export
+Work: TypeAlias = Step | Compare | Evaluate | Save | Export
 
 
 class InFlight:
@@ -158,6 +173,7 @@ def training(
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
+    comparison = Comparison(report)
     for epoch in plan.epochs_after(done):
         report.phase("training")
         first, order = remaining(plan, epoch, done)
@@ -184,6 +200,8 @@ def training(
                 # Reporting how its arrays are sharded is no part of the second.
                 report.restart_clock()
         tracing.finish(number)
+        if plan.compares_after(number):
+            yield Compare(number, comparison)
         if plan.evaluates_after(number):
             report.phase("evaluating")
             yield Evaluate(number, plan, report)

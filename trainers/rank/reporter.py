@@ -30,6 +30,7 @@ from trainers.contract.events import (
     Predictions,
     Profile,
     RankStarted,
+    Replicas,
     Sharding,
     StopRequested,
 )
@@ -197,8 +198,8 @@ class Reporter:
             found = {TEST_LOSS: loss, TEST_ACCURACY: accuracy, TEST_EXAMPLES: examples, TEST_SECONDS: seconds}
             self.metrics(step, found)
 
-    def predictions(self, found: Predictions) -> None:
-        """Reports what an evaluation predicted for each class; every rank may call this, rank 0's counts."""
+    def once(self, found: Predictions | Replicas | Alert) -> None:
+        """Reports what all ranks have found alike; every rank may call this, rank 0's counts."""
         if self.rank == 0:
             self._backlog.append(found)
 
