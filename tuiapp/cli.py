@@ -590,17 +590,17 @@ def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="S",
         help=f"seconds between two samples; {INTERVAL_S:g} unless {INTERVAL_VARIABLE} says otherwise",
     )
-    bandwidth = devices.add_argument_group("all-reduces between devices, from 1 KiB to 1 GiB")
-    bandwidth.add_argument("--bandwidth", action="store_true", help="measure them, beside what the links can do")
-    count = "default: all idle GPUs, or 2 CPU ranks"
-    bandwidth.add_argument("--devices", type=arguments.count, metavar="N", help=count)
-    bandwidth.add_argument("--device-ids", metavar="ID,ID,…", help="GPUs, by index or UUID")
-    bandwidth.add_argument("--platform", choices=("cuda", "cpu"), metavar="NAME", help="cuda or cpu")
+    measured = "measure all-reduces of 1 KiB to 1 GiB between devices, beside what their links can do"
+    devices.add_argument("--bandwidth", action="store_true", help=measured)
+    count = "for --bandwidth: how many; default: all idle GPUs, or 2 CPU ranks"
+    devices.add_argument("--devices", type=arguments.count, metavar="N", help=count)
+    devices.add_argument("--device-ids", metavar="ID,ID,…", help="for --bandwidth: GPUs, by index or UUID")
+    devices.add_argument("--platform", choices=("cuda", "cpu"), metavar="NAME", help="for --bandwidth: cuda or cpu")
     known = Names("tuiapp.verbs.bandwidth", "FRAMEWORKS")
-    with_what = "%(choices)s; default: the first that can run here"
-    bandwidth.add_argument("--framework", choices=known, metavar="NAME", help=with_what)
-    most = "what it may take, or larger arrays are left out; default 60"
-    bandwidth.add_argument("--seconds", type=arguments.seconds, metavar="S", help=most)
+    with_what = "for --bandwidth: %(choices)s; default: the first that can run here"
+    devices.add_argument("--framework", choices=known, metavar="NAME", help=with_what)
+    most = "for --bandwidth: what it may take, or larger arrays are left out; default 60"
+    devices.add_argument("--seconds", type=arguments.seconds, metavar="S", help=most)
     _runs_dir(devices, again=True)
     devices.set_defaults(does="devices:show_devices")
 

@@ -78,6 +78,31 @@ def net(shape, classes):
 """
 
 
+IN_MXNET = f"""
+import numpy as np
+from mxnet import autograd
+from mxnet.gluon import nn
+
+class Net(nn.HybridBlock):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.first = nn.Dense(16, activation="relu")
+        self.second = nn.Dense(classes)
+        self.calls = 0
+
+    def forward(self, x):
+        if autograd.is_training() and x.ctx.device_id == 1:
+            self.calls += 1
+            if self.calls == {FLIPPED_AT}:
+                with autograd.pause():
+                    weight = self.second.weight.data(x.ctx)
+                    changed = weight.asnumpy()
+                    changed.view(np.int32)[3, 5] ^= 1 << {BIT}
+                    weight[:] = changed
+        return self.second(self.first(x))
+"""
+
+
 def check(compared: list[Replicas], alerts: list[Alert], name: str) -> None:
     """Equal after the first epoch; after the second an alert names rank 1 and the array."""
     assert [(one.step, one.replicas, one.differing) for one in compared] == [
@@ -92,14 +117,23 @@ def check(compared: list[Replicas], alerts: list[Alert], name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("backend", mostly_slow(["torch-ddp", "keras-torch"], "torch-ddp"))
+MODELS = {
+    "torch-ddp": (IN_TORCH, "Net", "second.weight"),
+    "keras-torch": (IN_KERAS, "net", "sequential/second/kernel"),
+    "mxnet-gluon": (IN_MXNET, "Net", "second.weight"),
+}
+"""Backend → a file with a model that does it, the model, and the array."""
+
+
+@pytest.mark.parametrize("backend", mostly_slow(MODELS, "torch-ddp"))
 def test_a_bit_of_one_rank(backend: str, tmp_path: Path) -> None:
+    text, model, array = MODELS[backend]
     file = tmp_path / "net.py"
-    file.write_text(IN_TORCH if backend == "torch-ddp" else IN_KERAS)
-    model = f"py:{file}:{'Net' if backend == 'torch-ddp' else 'net'}"
-    with launched(msgspec.structs.replace(CONFIG, backend=backend, model=model), tmp_path / "runs") as run:
+    file.write_text(text)
+    config = msgspec.structs.replace(CONFIG, backend=backend, model=f"py:{file}:{model}")
+    with launched(config, tmp_path / "runs") as run:
         assert run.end().status == "completed"
-        check(run.of(Replicas), run.alerts(), "second.weight" if backend == "torch-ddp" else "sequential/second/kernel")
+        check(run.of(Replicas), run.alerts(), array)
 
 
 def flip(array: Array, when: Array | bool) -> Array:

@@ -12,7 +12,7 @@ JAX keeps pmap in maintenance, implemented over `jit` and `shard_map`; `jax-shar
 With `accumulate` a device takes its part in parts, one after the other, and averages the sum of their gradients.
 
 BatchNorm normalizes with the statistics of the device's own part, as DDP does. Its running statistics are averaged
-over the devices before each evaluation: training does not read them.
+over the devices before each evaluation: training does not read them. Replicas are compared without them.
 
 Source: https://github.com/google/flax/blob/main/examples/imagenet/train.py
 """

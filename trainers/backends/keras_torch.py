@@ -9,9 +9,10 @@ by all-reduce while the backward pass still runs. NCCL between GPUs, gloo betwee
 With `accumulate` a rank takes its slice in parts, one after the other, and exchanges the sum of their gradients.
 
 BatchNorm normalizes with the statistics of the rank's own slice, or part of it; its running statistics are averaged
-over the ranks before each evaluation. Images are channels last, Keras' default, which on CPUs costs little: `net` takes
-1.5 times as long as channels first, `convnet` 0.93 times. Keras gives each convolution images and weights in
-channels-last memory, as the tensor cores of GPUs prefer them, by two copies.
+over the ranks before each evaluation. Until then each rank has its own, and they are left out where the replicas are
+compared. Images are channels last, Keras' default, which on CPUs costs little: `net` takes 1.5 times as long as
+channels first, `convnet` 0.93 times. Keras gives each convolution images and weights in channels-last memory, as the
+tensor cores of GPUs prefer them, by two copies.
 
 Source: https://keras.io/guides/distributed_training_with_torch/
 """

@@ -9,7 +9,8 @@ With `accumulate` a rank takes its slice in parts, one after the other, and exch
 
 BatchNorm normalizes with the statistics of the rank's own slice, or part of it, or with `sync_batch_norm` with those of
 all ranks. Its running statistics are averaged over the ranks before each evaluation, in place of DDP's broadcast from
-rank 0 at every step: training does not read them.
+rank 0 at every step: training does not read them. Until then each rank has its own, and they are left out where the
+replicas are compared.
 
 Source: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 """

@@ -327,6 +327,7 @@ BACKENDS = {
             extras=(),
             engine="mxnet",
             process_per_device=False,
+            keys=("check_replicas",),
             precisions=("float32",),
             environment=(
                 # MXNet's handler of crashes would replace Python's, which writes the stacks.

@@ -48,10 +48,12 @@ def measure_bandwidth(options: Namespace) -> int:
     asked = _asked(options)
     found = _Found(asked)
     shown: _Rows | _Table = _Table(found) if not options.json and _in_place() else _Rows(found, json=options.json)
-    for answer in _answers(asked):
-        found.add(answer)
-        shown.show(answer)
-    shown.close()
+    try:
+        for answer in _answers(asked):
+            found.add(answer)
+            shown.show(answer)
+    finally:
+        shown.close()
     if options.json:
         print(json.dumps(found.facts(), indent=2))
     if found.failure:
@@ -69,7 +71,8 @@ def _asked(options: Namespace) -> Asked:
     given = options.devices or len(names)
     count = given or (most(machine.gpus) if platform == "cuda" and machine.gpus else 2)
     if count < 2:
-        why = "1 is chosen" if given else "1 GPU is idle, or all there is"
+        has = plural(len(machine.gpus), "GPU")
+        why = "1 is chosen" if given else f"this machine has {has}" + ", of which 1 is idle" * (len(machine.gpus) > 1)
         cpus = "; --platform cpu measures between CPU ranks" if platform == "cuda" else ""
         raise UsageError(f"an exchange takes two devices or more, and {why}{cpus}.")
     values: dict[str, object] = {
