@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.histories import at, checkpoint, ended, rank_started, running, started, steps
-from trainers.contract.events import Alert, AnyEvent, Phase, RankFailed, StopRequested
+from trainers.contract.events import Alert, AnyEvent, Differing, Phase, RankFailed, Replicas, StopRequested
 
 TRACEBACK = """Traceback (most recent call last):
   File "/venv/lib/python3.11/site-packages/trainers/rank/process.py", line 61, in main
@@ -61,6 +61,21 @@ def resumed(world_size: int = 2, *, step: int = 72, seconds: float = 60.0) -> li
         *[Phase(rank=rank, phase="training", **at(seconds + 2)) for rank in ranks],
         *[steps(rank, step + 1, step + 10, seconds + 3, losses=[0.3] * 10) for rank in ranks],
     ]
+
+
+def parted(world_size: int = 4) -> list[AnyEvent]:
+    """The replica of rank 1 has another weight since the second comparison."""
+    text = (
+        "the weights of rank 1 differ from those of most ranks after step 116, first in conv2.weight; "
+        "all were equal after step 58"
+    )
+    alert = Alert(kind="replicas", severity="error", rank=1, step=116, text=text, **at(8.5))
+    found = [Differing(1, "conv2.weight")]
+    compared = [
+        Replicas(step=58, replicas=world_size, arrays=14, **at(5.0)),
+        Replicas(step=116, replicas=world_size, arrays=14, differing=found, **at(8.5)),
+    ]
+    return [*running(world_size), *compared, alert]
 
 
 def with_nan(world_size: int = 2) -> list[AnyEvent]:

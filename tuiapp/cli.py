@@ -590,6 +590,17 @@ def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="S",
         help=f"seconds between two samples; {INTERVAL_S:g} unless {INTERVAL_VARIABLE} says otherwise",
     )
+    measured = "measure all-reduces of 1 KiB to 1 GiB between devices, beside what their links can do"
+    devices.add_argument("--bandwidth", action="store_true", help=measured)
+    count = "for --bandwidth: how many; default: all idle GPUs, or 2 CPU ranks"
+    devices.add_argument("--devices", type=arguments.count, metavar="N", help=count)
+    devices.add_argument("--device-ids", metavar="ID,ID,…", help="for --bandwidth: GPUs, by index or UUID")
+    devices.add_argument("--platform", choices=("cuda", "cpu"), metavar="NAME", help="for --bandwidth: cuda or cpu")
+    known = Names("tuiapp.verbs.bandwidth", "FRAMEWORKS")
+    with_what = "for --bandwidth: %(choices)s; default: the first that can run here"
+    devices.add_argument("--framework", choices=known, metavar="NAME", help=with_what)
+    most = "for --bandwidth: what it may take, or larger arrays are left out; default 60"
+    devices.add_argument("--seconds", type=arguments.seconds, metavar="S", help=most)
     _runs_dir(devices, again=True)
     devices.set_defaults(does="devices:show_devices")
 

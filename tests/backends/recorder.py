@@ -19,7 +19,7 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.evaluations import Evaluated
-from trainers.contract.events import Held, Predictions, Profile, Sharding
+from trainers.contract.events import Alert, Held, Predictions, Profile, Replicas, Sharding
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import WORST
 from trainers.rank.patience import Patience
@@ -51,6 +51,8 @@ class Recorder:
         self.evaluated: tuple[int, Evaluated] | None = None
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
+        self.compared: list[Replicas] = []
+        self.alerts: list[Alert] = []
         self.arrays: dict[str, Sharding] = {}
         self.profiler: Profiler | None = None
         self.profiled: list[Profile] = []
@@ -93,8 +95,14 @@ class Recorder:
     def evaluation(self, step: int, examples: int, figures: Mapping[str, float]) -> None:
         self.evaluations.append(SimpleNamespace(step=step, examples=examples, **figures))
 
-    def predictions(self, found: Predictions) -> None:
-        self.found.append(found)
+    def once(self, found: Predictions | Replicas | Alert) -> None:
+        match found:
+            case Predictions():
+                self.found.append(found)
+            case Replicas():
+                self.compared.append(found)
+            case Alert():
+                self.alerts.append(found)
 
     def send(self, event: Sharding | Held | Profile) -> None:
         if isinstance(event, Profile):

@@ -65,6 +65,16 @@ def test_one_line_for_each_epoch_that_all_ranks_have_ended() -> None:
     assert "epoch 3/10" in line
 
 
+def test_replicas_that_part_are_told_and_equal_ones_are_not() -> None:
+    stream, state = StringIO(), RunState()
+    narrator = QuietNarrator(stream, RUN)
+    for event in interrupted.parted():
+        apply(state, event)
+        narrator.event(event, state)
+    (line,) = stream.getvalue().splitlines()
+    assert "the weights of rank 1 differ from those of most ranks after step 116" in line
+
+
 def test_quiet_has_what_goes_wrong_and_the_end() -> None:
     stream, state = StringIO(), RunState()
     narrator = QuietNarrator(stream, RUN)

@@ -337,3 +337,17 @@ def test_a_replay_needs_a_terminal_and_a_speed(tuiapp: Command, recorded: Path) 
     assert "needs a terminal" in done.err
     for speed in ("0", "-1", "nan", "fast", "2000", "٤", "1_0"):
         assert "is not a speed" in tuiapp("replay", COMPLETED, f"--speed={speed}").err
+
+
+def test_show_says_whether_the_replicas_were_equal(tuiapp: Command, runs_dir: Path) -> None:
+    record(runs_dir, COMPLETED, [*interrupted.parted()[:-2], h.ended("completed", 9.0)])
+    record(runs_dir, FAILED, interrupted.parted())
+    assert "replicas    equal after step 58: 14 arrays on 4 devices" in tuiapp("show", COMPLETED).out.splitlines()
+    lines = tuiapp("show", FAILED).out.splitlines()
+    assert "replicas    rank 1 differs after step 116, first in conv2.weight" in lines
+    assert lines[-1].endswith("first in conv2.weight; all were equal after step 58")
+    (equal, parted) = (json.loads(tuiapp("show", run, "--json").out)["replicas"] for run in (COMPLETED, FAILED))
+    assert equal == {"step": 58, "replicas": 4, "arrays": 14, "differing": []}
+    assert parted["differing"] == [{"rank": 1, "array": "conv2.weight"}]
+    record(runs_dir, OTHER, h.completed())
+    assert json.loads(tuiapp("show", OTHER, "--json").out)["replicas"] is None

@@ -100,6 +100,14 @@ CHECKS = (
         limit_s=90,
     ),
     Check(
+        "bandwidth",
+        "all-reduces between GPUs come to no more than their links can do",
+        "tests.gpu.several:bandwidth",
+        takes_s=25,
+        limit_s=90,
+        gpus=2,
+    ),
+    Check(
         "compile",
         "compile and sync_batch_norm change no loss",
         "tests.gpu.training:compile_and_sync",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -17,6 +18,9 @@ from trainers.contract.events import RankFailed
 BACKENDS = ("torch-ddp", "jax-sharding", "jax-pmap")
 
 STEPS = 20
+
+LEAST_OF_LINK = 0.3
+"""Of what the links can do, for an all-reduce of 1 GiB."""
 
 LEAST_SCALING = 0.7
 """Images per second of all devices, beside those of one times as many, at the same batch for each."""
@@ -60,6 +64,28 @@ def killed_rank(box: Box, count: int) -> None:
     box.find.holds("the rank that was killed is named", end.failed_rank == count - 1, end.failed_rank)
     box.find.holds("its signal is told", any(failed.signal == "SIGKILL" for failed in run.of(RankFailed)))
     box.find.at_most("s until all ranks and their memory are gone", freed, FREED_S, ".2f")
+
+
+def bandwidth(box: Box) -> None:
+    """What the verb says; the losses of `several` say that replicas are equal."""
+    where = ["--platform", "cpu"] if box.on_cpu else ["--device-ids", ",".join(box.gpus)]
+    for framework in ("torch", "jax"):
+        with box.find.part(framework):
+            words = ["--bandwidth", "--json", "--seconds", "8", "--framework", framework, *where]
+            told = box.tuiapp("devices", *words)
+            box.find.holds("it answers", told.returncode == 0, told.stderr.strip()[-300:])
+            found = json.loads(told.stdout)
+            largest = found["sizes"][-1]
+            bus = largest["bus_bytes_per_s"] / 1e9
+            box.find.note(f"{found['library']}, {largest['bytes']:,} bytes", f"{bus:.3g} GB/s on the bus")
+            if box.on_cpu:
+                continue
+            limit = (found["link_bytes_per_s"] or 0.0) / 1e9
+            box.find.holds("the driver says what the links can do", limit > 0, found["links"])
+            box.find.holds("1 GiB is measured", largest["bytes"] == 1 << 30, largest["bytes"])
+            box.find.at_least(f"GB/s on the bus, of {limit:.0f}", bus, LEAST_OF_LINK * limit, ".0f")
+            # NVLink's switches may add up themselves: less then goes over the links than is counted.
+            box.find.at_most(f"GB/s on the bus, of {limit:.0f}", bus, 2 * limit, ".0f")
 
 
 def scaling(box: Box, count: int) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.model_tasks import IMAGE_MODELS
 from tests.processes.harness import launched
-from trainers.config.catalog import BACKENDS
+from trainers.config.catalog import BACKENDS, backends_with
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Sharding
+from trainers.contract.events import Replicas, Sharding
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -43,6 +43,10 @@ def test_the_loss_falls(backend: str, model: str, runs_dir: Path) -> None:
         assert last < 0.8 * first
         if model == "net":
             assert accuracy >= 0.95
+        assert not run.alerts()
+        # After the last step at least.
+        assert bool(run.of(Replicas)) == (backend in backends_with("check_replicas"))
+        assert not any(one.differing for one in run.of(Replicas))
         # What is told of the arrays covers all devices.
         for array in {event.array for event in run.of(Sharding)}:
             shards = [shard for event in run.of(Sharding) if event.array == array for shard in event.shards]

@@ -18,7 +18,7 @@ from trainers.config import memory
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import LogLine, Predictions, RankStarted, Sharding
+from trainers.contract.events import LogLine, Predictions, RankStarted, Replicas, Sharding
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.metrics import LOSS
 from trainers.rank.checkpoints import load
@@ -63,6 +63,11 @@ def test_two_nodes_make_the_same_steps_as_one_machine_with_as_many_devices(runs_
         [wanted_predictions], [predictions] = one.of(Predictions), two.of(Predictions)
         assert predictions.counts == wanted_predictions.counts
         assert [one.number for one in predictions.worst] == [one.number for one in wanted_predictions.worst]
+
+        # Over both nodes.
+        for run in (one, two):
+            [compared] = run.of(Replicas)
+            assert (compared.step, compared.replicas, compared.differing) == (9, 4, [])
 
         # Each device is reported by the process of its own node.
         assert sorted((event.rank, event.node) for event in two.of(RankStarted)) == [(0, 0), (1, 0), (2, 1), (3, 1)]

@@ -49,6 +49,8 @@ SCENES: dict[str, Scene] = {
     "preparing": Scene(lambda: h.beginning()[:-2], now=2.5),
     "training": Scene(h.beginning, now=2.5),
     "alert": Scene(interrupted.with_nan),
+    "parted": Scene(interrupted.parted),
+    "parted-sharding": Scene(interrupted.parted, keys=("4",)),
     "hang": Scene(hanging, now=41.0),
     "stopping": Scene(lambda: interrupted.stopped()[:-2]),
     "stopped": Scene(interrupted.stopped),

@@ -11,6 +11,7 @@ from tests import histories as h
 from trainers.contract.events import (
     Alert,
     CheckpointRequested,
+    Differing,
     Event,
     FrameworkMemory,
     Held,
@@ -19,6 +20,7 @@ from trainers.contract.events import (
     Phase,
     RankFailed,
     RankSample,
+    Replicas,
     Shard,
     Sharding,
     Stacks,
@@ -117,6 +119,7 @@ def _between(dice: random.Random, rank: int, step: int, second: float) -> Event:
         lambda: CheckpointRequested(by="command", **at),
         lambda: RankFailed(rank=rank, exit_code=1, error="no", **at),
         lambda: Held(rank=rank, device="cpu", held={"parameters": dice.randint(1, 9)}, whole={"parameters": 9}, **at),
+        lambda: Replicas(step=step, replicas=2, arrays=3, differing=dice.choice([[], [Differing(rank, "w")]]), **at),
         lambda: Sharding(
             array=dice.choice(["batch", "labels"]), shape=[4], dtype=dice.choice(["int64", "float32"]),
             mesh={"batch": 1}, spec=[None], shards=[shard], **at,

@@ -79,7 +79,7 @@ def test_a_digest_carried_on_is_that_of_the_whole_journal(run: RunDir, seed: int
 def test_what_is_kept_is_bounded(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digest_keeper, "LOG_LINES", 100)
     monkeypatch.setattr(digest_keeper, "ALL_BUCKETS", 3000)
-    digest = digest_of(run, history(1, batches=6000))
+    digest = digest_of(run, history(4, batches=6000))
     assert run.digest.stat().st_size < 1e6 < run.journal.stat().st_size / 5
     assert sum(map(len, digest.curves.values())) <= 3000
     assert len(log_of(digest)) <= 100

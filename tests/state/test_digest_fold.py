@@ -181,7 +181,7 @@ def test_of_a_long_run(run: RunDir, seed: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_efficiency_of_the_whole_run(run: RunDir) -> None:
-    events = history(4, batches=400)
+    events = history(5, batches=400)
     digest = digest_of(run, events[:-100])
     write_journal(run, events)
     meter = EfficiencyMeter()

@@ -173,6 +173,8 @@ NUMBER(nvmlDeviceGetCurrentClocksEventReasons, "reasons", u64)
 NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, "old_reasons", u64)
 NUMBER(nvmlDeviceGetPerformanceState, "performance_state", unsigned)
 NUMBER(nvmlDeviceGetFanSpeed, "fan", unsigned)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_generation", unsigned)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width", unsigned)
 CHOICE(nvmlDeviceGetTemperature, unsigned, "temperature")
 CHOICE(nvmlDeviceGetTemperatureThreshold, unsigned, "temperature_shutdown", "temperature_limit")
 CHOICE(nvmlDeviceGetClockInfo, unsigned, "", "sm_clock", "memory_clock")
@@ -252,6 +254,13 @@ int nvmlDeviceGetTotalEccErrors(const Handle *device, unsigned kind, unsigned co
     return code;
 }
 
+int nvmlDeviceGetNvLinkState(const Handle *device, unsigned link, unsigned *up) {
+    double count;
+    int code = ask("nvmlDeviceGetNvLinkState", device, "nvlinks_up", &count);
+    if (!code) *up = link < count;
+    return code;
+}
+
 typedef struct { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; } ProcessInfo;
 
 int nvmlDeviceGetComputeRunningProcesses_v3(const Handle *device, unsigned *count, ProcessInfo *out) {
@@ -281,7 +290,7 @@ typedef struct {
 int nvmlDeviceGetFieldValues(const Handle *device, int count, FieldValue *out) {
     static const struct { unsigned field; const char *key; } known[] = {
         {197, "pcie_tx_bytes"}, {198, "pcie_rx_bytes"}, {138, "nvlink_tx_kib"}, {139, "nvlink_rx_kib"},
-        {91, "nvlinks"},
+        {91, "nvlinks"}, {90, "nvlink_mbps"},
     };
     int code;
     enter("nvmlDeviceGetFieldValues", device, &code);

@@ -12,7 +12,7 @@ JAX keeps pmap in maintenance, implemented over `jit` and `shard_map`; `jax-shar
 With `accumulate` a device takes its part in parts, one after the other, and averages the sum of their gradients.
 
 BatchNorm normalizes with the statistics of the device's own part, as DDP does. Its running statistics are averaged
-over the devices before each evaluation: training does not read them.
+over the devices before each evaluation: training does not read them. Replicas are compared without them.
 
 Source: https://github.com/google/flax/blob/main/examples/imagenet/train.py
 """
@@ -53,9 +53,10 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.jax.state import TrainState, create, gradients_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints, Saved
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 
@@ -82,6 +83,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     mapped_batch = jax.pmap(take_last_batch, "batch", devices=devices).lower(state, *example[:3]).compile()
     del example
+    checksums_of = replica_checksums(plan, state.params, split)
 
     in_flight = steps_in_flight(config)
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
@@ -92,6 +94,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norms)
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *mapped_batch(state, *work.rows[:3]))
+            case Compare():
+                work.done(checksums_of(state.params))
             case Evaluate():
                 state = average_statistics(state, split)
                 sums = evaluate(eval_step, state, test_set, plan.data.classes)

@@ -46,9 +46,10 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
-from trainers.frameworks.jax.state import TrainState, create, gradients_of, restore, snapshot
+from trainers.frameworks.jax.replicas import replica_checksums
+from trainers.frameworks.jax.state import TrainState, create, gradients_of, model_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 
@@ -93,6 +94,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_last_batch).lower(state, *example[:3]).compile()
     del example
+    checksums_of = replica_checksums(plan, model_of(state), whole)
 
     eval_step = jax.jit(sum_up_batch, out_shardings=whole)
     in_flight = steps_in_flight(config)
@@ -103,6 +105,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norm)
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *taken_batch(state, *work.rows[:3]))
+            case Compare():
+                work.done(checksums_of(model_of(state)))
             case Evaluate():
                 work.done(evaluate(eval_step, state, test_set, plan.data.classes), partial(predictor, state))
             case Save():

@@ -44,10 +44,11 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.keras.optimizers import build_optimizer
 from trainers.rank.checkpoints import Checkpoints, Saved
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 
@@ -103,6 +104,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_last_batch).lower(state, *example[:3]).compile()
     del example
+    checksums_of = replica_checksums(plan, pure.named(state), whole)
 
     in_flight = steps_in_flight(config)
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
@@ -112,6 +114,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norm)
                 if work.is_first:
                     report_sharding(report, *pure.trees(state), *taken_batch(state, *work.rows[:3]))
+            case Compare():
+                work.done(checksums_of(pure.named(state)))
             case Evaluate():
                 work.done(evaluate(eval_step, state, test_set, plan.data.classes))
             case Save():
@@ -200,6 +204,12 @@ class Training:
     def restore(self, saved: Saved) -> None:
         keras_state.assign(keras_state.weights(self.model), saved.model)
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
+
+    def named(self, state: State) -> dict[str, Array]:
+        """A state's variables of the model by path, those that are not trained too."""
+        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
+        values = [*state.trainable, *state.non_trainable]
+        return {variable.path: value for variable, value in zip(variables, values, strict=True)}
 
     def trees(self, state: State) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
         """A state's parameters by path, and their optimizer state, by its field and the same path."""

@@ -9,9 +9,10 @@ by all-reduce while the backward pass still runs. NCCL between GPUs, gloo betwee
 With `accumulate` a rank takes its slice in parts, one after the other, and exchanges the sum of their gradients.
 
 BatchNorm normalizes with the statistics of the rank's own slice, or part of it; its running statistics are averaged
-over the ranks before each evaluation. Images are channels last, Keras' default, which on CPUs costs little: `net` takes
-1.5 times as long as channels first, `convnet` 0.93 times. Keras gives each convolution images and weights in
-channels-last memory, as the tensor cores of GPUs prefer them, by two copies.
+over the ranks before each evaluation. Until then each rank has its own, and they are left out where the replicas are
+compared. Images are channels last, Keras' default, which on CPUs costs little: `net` takes 1.5 times as long as
+channels first, `convnet` 0.93 times. Keras gives each convolution images and weights in channels-last memory, as the
+tensor cores of GPUs prefer them, by two copies.
 
 Source: https://keras.io/guides/distributed_training_with_torch/
 """
@@ -42,10 +43,11 @@ from trainers.frameworks.torch.ranks import (
     steps_in_flight,
     update,
 )
+from trainers.frameworks.torch.replicas import replica_checksums
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_wait import SyncWait
 from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 
@@ -89,6 +91,8 @@ class Replica:
                     if work.is_first:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
+                case Compare():
+                    work.done(replica_checksums(self.model, with_statistics=False))
                 case Evaluate():
                     work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, nullcontext()))
                 case Save():

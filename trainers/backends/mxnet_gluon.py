@@ -11,7 +11,7 @@ MXNet was retired in 2023; its last release, 1.9.1, needs a NumPy older than tui
 interpreter of their own.
 
 BatchNorm normalizes with the statistics of the context's own part. Its running statistics are averaged over the
-contexts before each evaluation: training does not read them.
+contexts before each evaluation: training does not read them. Replicas are compared without them.
 
 Source: https://d2l.ai/chapter_computational-performance/multiple-gpus-concise.html
 """
@@ -38,6 +38,7 @@ from trainers.frameworks.mxnet.optimizers import build_optimizer, clip
 from trainers.frameworks.mxnet.state import (
     average_statistics,
     named_parameters,
+    replica_checksums,
     restore,
     saved_optimizer,
     snapshot,
@@ -45,7 +46,7 @@ from trainers.frameworks.mxnet.state import (
 )
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import Sums, sum_up
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 from trainers.sources.arrays import StoredImages, prefetch
@@ -104,6 +105,8 @@ class Trainer:
                     work.done(*self.step(x, y, work.number, float(work.rate)))
                     if work.is_first:
                         self.report_sharding(x, y, work.rows[0])
+                case Compare():
+                    work.done(replica_checksums(self.parameters))
                 case Evaluate():
                     work.done(self.evaluate())
                 case Save():

@@ -9,7 +9,8 @@ With `accumulate` a rank takes its slice in parts, one after the other, and exch
 
 BatchNorm normalizes with the statistics of the rank's own slice, or part of it, or with `sync_batch_norm` with those of
 all ranks. Its running statistics are averaged over the ranks before each evaluation, in place of DDP's broadcast from
-rank 0 at every step: training does not read them.
+rank 0 at every step: training does not read them. Until then each rank has its own, and they are left out where the
+replicas are compared.
 
 Source: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 """
@@ -44,11 +45,12 @@ from trainers.frameworks.torch.ranks import (
     steps_in_flight,
     update,
 )
+from trainers.frameworks.torch.replicas import replica_checksums
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_batch_norm import synchronize
 from trainers.frameworks.torch.sync_wait import SyncWait
 from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
+from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 
@@ -98,6 +100,8 @@ class Replica:
                     if work.is_first:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
+                case Compare():
+                    work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
                 case Evaluate():
                     sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
                     # Rank 0 alone tells of it.

@@ -10,6 +10,8 @@ DataParallel only calls the model.
 
 With `accumulate` each batch is taken in parts, one after the other, and the sum of their gradients makes the update.
 
+The copies last for a step: there are no replicas that could part.
+
 BatchNorm normalizes with the statistics of each GPU's own part. The running statistics are those of the first GPU's:
 the other copies are discarded after the step.
 

@@ -10,7 +10,8 @@ NCCL between GPUs, gloo between CPU ranks. Replaces
     torchrun --nproc-per-node=N train.py
 
 with `fully_shard` in train.py. The batches, the order of Dropout's draws and BatchNorm are as with `torch-ddp`, and so
-are checkpoints: whole arrays under the same names, from which any number of devices can go on.
+are checkpoints: whole arrays under the same names, from which any number of devices can go on. Each rank has other
+parts: there are no replicas to compare.
 
 Source: https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
 """

@@ -270,7 +270,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "sync_batch_norm", "compile"),
+            keys=("accumulate", "sync_batch_norm", "compile", "check_replicas"),
             autocasts=True,
         ),
         Backend(
@@ -311,7 +311,7 @@ BACKENDS = {
             engine="jax",
             process_per_device=False,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate",),
+            keys=("accumulate", "check_replicas"),
             takes_listener=False,
         ),
         Backend(
@@ -323,7 +323,7 @@ BACKENDS = {
             engine="jax",
             process_per_device=False,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate",),
+            keys=("accumulate", "check_replicas"),
             takes_listener=False,
         ),
         Backend(
@@ -334,7 +334,7 @@ BACKENDS = {
             extras=("keras", "jax"),
             engine="jax",
             process_per_device=False,
-            keys=("accumulate",),
+            keys=("accumulate", "check_replicas"),
             takes_listener=False,
             keras_backend="jax",
         ),
@@ -346,7 +346,7 @@ BACKENDS = {
             extras=("keras", "torch"),
             engine="torch",
             process_per_device=True,
-            keys=("accumulate",),
+            keys=("accumulate", "check_replicas"),
             keras_backend="torch",
         ),
         Backend(
@@ -357,6 +357,7 @@ BACKENDS = {
             extras=(),
             engine="mxnet",
             process_per_device=False,
+            keys=("check_replicas",),
             precisions=("float32",),
             environment=(
                 # MXNet's handler of crashes would replace Python's, which writes the stacks.

@@ -47,6 +47,27 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.index) if self.part is None else f"{self.index}:{self.part}"
 
 
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """What the links of a GPU can do in each direction, as its driver says; null where it does not."""
+
+    uuid: str
+    index: int
+    name: str
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    """Lanes."""
+    pcie_bytes_per_s: float | None = None
+    nvlinks: int | None = None
+    """Those that are up."""
+    nvlink_bytes_per_s: float | None = None
+    """Of all together."""
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Of NVLink, where it has any, or else of PCIe."""
+        return self.nvlink_bytes_per_s or self.pcie_bytes_per_s
+
+
 class GpuReport(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     """Those to choose from."""

@@ -20,6 +20,9 @@ SCHEMA = 1
 
 MAX_FILE_BYTES = 256 << 10
 
+STEPS_BETWEEN_COMPARISONS = 100
+"""At least: a comparison takes less than half of a step, which reads and writes each weight several times."""
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration, and what follows from it and from its data."""
@@ -88,6 +91,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def local_batch_size(self) -> int:
         return self.config.global_batch_size // self.config.devices
 
+    @property
+    def compares_replicas(self) -> bool:
+        """Whether the devices' replicas of the model are compared now and then."""
+        has_some = "check_replicas" in BACKENDS[self.config.backend].keys
+        return self.config.check_replicas and has_some and self.config.devices > 1
+
     def epoch_of(self, step: int) -> int:
         """The epoch of a step; both are counted from 1."""
         return (step - 1) // self.steps_per_epoch + 1
@@ -102,6 +111,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def evaluates_after(self, step: int) -> bool:
         return self._is_due(step, self.config.eval_every) or step == self.total_steps
+
+    def compares_after(self, step: int) -> bool:
+        """Whether the devices' replicas are compared after a step: an epoch's last, of short ones not each's."""
+        every = -(-STEPS_BETWEEN_COMPARISONS // self.steps_per_epoch)
+        return self.compares_replicas and (self._is_due(step, every) or step == self.total_steps)
 
     def saves_after(self, step: int) -> bool:
         """Whether a checkpoint is saved after a step without a request."""

@@ -464,6 +464,16 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             is_rare=True,
         ),
     ] = "warn"
+    check_replicas: Annotated[
+        bool,
+        Option(
+            "Run",
+            "Check replicas",
+            "compare weights after epochs",
+            only=("backend", backends_with("check_replicas")),
+            is_rare=True,
+        ),
+    ] = True
     stop_grace_s: Annotated[
         float,
         Option(

@@ -249,7 +249,7 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
 
     kind: str
     """nan, hang, stopped, reaper, log-flood, telemetry, thermal, power, ecc, gpu-memory, gpu-idle, gpu-lost, disk, shm,
-    …"""
+    replicas, …"""
     severity: Literal["info", "warning", "error"] = "warning"
     rank: int | None = None
     ranks: list[int] = []
@@ -620,6 +620,23 @@ class Held(Event, frozen=True, kw_only=True, tag="held"):
     """Part of the model → collective, and when in a step → bytes of the whole arrays."""
 
 
+class Differing(msgspec.Struct, frozen=True, array_like=True):
+    rank: int
+    array: str
+    """The first in which it differs."""
+
+
+class Replicas(Event, frozen=True, kw_only=True, tag="replicas"):
+    """The devices' replicas of the model were compared after an epoch, bit for bit, by checksums."""
+
+    step: int
+    replicas: int
+    arrays: int
+    """Of each: parameters, and buffers that are to be equal."""
+    differing: list[Differing] = []
+    """Those that are not as most others, or of equally many as the lowest rank's; empty: all are equal."""
+
+
 AnyEvent: TypeAlias = (
     RunStarted
     | Node
@@ -629,6 +646,7 @@ AnyEvent: TypeAlias = (
     | Metrics
     | Sharding
     | Held
+    | Replicas
     | Checkpoint
     | Predictions
     | DeviceSample

@@ -6,15 +6,18 @@
                 work.done(update(work.rows, work.rate))
             case Evaluate():
                 work.done(evaluate())
+            case Compare():
+                work.done(checksums())
             case Save():
                 work.done(*snapshot())
             case Export():
                 checkpoints.export(snapshot()[0])
 
-The generator decides what comes next, and reports the phase that begins: epochs and their batches, evaluations and
-checkpoints when they are due, checkpoints and stops after the step on which all ranks have agreed, and how many steps
-may be in flight. A step is reported once it is computed, so that its time is the devices', not that of telling them
-what to do. It knows no framework: a batch is the numbers of its examples, and losses pass through as they are.
+The generator decides what comes next, and reports the phase that begins: epochs and their batches, the comparison of
+replicas after each, evaluations and checkpoints when they are due, checkpoints and stops after the step on which all
+ranks have agreed, and how many steps may be in flight. A step is reported once it is computed, so that its time is the
+devices', not that of telling them what to do. It knows no framework: a batch is the numbers of its examples, and losses
+pass through as they are.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from trainers.contract.events import Alert, Predictions
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.evaluation import Sums, evaluation_of
 from trainers.rank.profile import Tracing
+from trainers.rank.replicas import Checksums, Comparison
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 from trainers.sources.datasets import Rows, remaining
@@ -81,7 +85,7 @@ class Evaluate:
         figures = {"loss": found.loss, **task.figures(found.loss, found.accuracy)}
         self.report.evaluation(self.step, found.examples // data.labels, figures)
         samples = task.samples(predictor(), data.labels, self.plan.config.seed) if predictor and task.samples else []
-        self.report.predictions(
+        self.report.once(
             Predictions(
                 step=self.step,
                 counts=found.counts,
@@ -90,6 +94,17 @@ class Evaluate:
                 samples=samples,
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """The replicas are to be compared; only of backends that have some, see `Plan.compares_replicas`."""
+
+    step: int
+    comparison: Comparison
+
+    def done(self, found: Checksums) -> None:
+        self.comparison.add(self.step, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,7 @@ class Export:
     """All steps are made; the trained model can be exported."""
 
 
-Work: TypeAlias = Step | Evaluate | Save | Export
+Work: TypeAlias = Step | Compare | Evaluate | Save | Export
 
 
 class InFlight:
@@ -172,6 +187,7 @@ def training(
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
+    comparison = Comparison(report)
     for epoch in plan.epochs_after(done):
         report.phase("training")
         first, order = remaining(plan, epoch, done)
@@ -198,6 +214,8 @@ def training(
                 # Reporting how its arrays are sharded is no part of the second.
                 report.restart_clock()
         tracing.finish(number)
+        if plan.compares_after(number):
+            yield Compare(number, comparison)
         if plan.evaluates_after(number):
             report.phase("evaluating")
             yield Evaluate(number, plan, report)

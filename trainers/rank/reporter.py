@@ -30,6 +30,7 @@ from trainers.contract.events import (
     Predictions,
     Profile,
     RankStarted,
+    Replicas,
     Sharding,
     StopRequested,
 )
@@ -198,8 +199,8 @@ class Reporter:
         if self.rank == 0:
             self.metrics(step, {**found, TEST_EXAMPLES: examples, TEST_SECONDS: seconds})
 
-    def predictions(self, found: Predictions) -> None:
-        """Reports what an evaluation predicted for each class; every rank may call this, rank 0's counts."""
+    def once(self, found: Predictions | Replicas | Alert) -> None:
+        """Reports what all ranks have found alike; every rank may call this, rank 0's counts."""
         if self.rank == 0:
             self._backlog.append(found)
 

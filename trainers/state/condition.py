@@ -66,6 +66,8 @@ def rank_condition(
         if stall.culprits and rank.rank not in stall.culprits:
             return Condition(f"waiting {lasted}", "info")
         return Condition(f"{stall.verb} {lasted}", stall.alert.severity, SIGNS["stalled"].symbol)
+    if state.replicas and any(one.rank == rank.rank for one in state.replicas.differing):
+        return Condition("differs", "error")
     if rank.phase == "training" and silent > rank.silent_after_s:
         # Where all are silent alike, one waits for another, and it is not known yet which.
         alone = newest is None or newest - rank.last_time > rank.silent_after_s

@@ -117,8 +117,8 @@ class DigestKeeper:
             case ev.TelemetrySource():
                 # A source that works again reports it only if it had failed.
                 self._keep(line, 2, "telemetry-source", event.source)
-            case ev.Predictions():
-                self._keep(line, 1, "predictions")
+            case ev.Predictions() | ev.Replicas():
+                self._keep(line, 1, type(event).__struct_config__.tag)
             case ev.Checkpoint():
                 self._keep(line, CHECKPOINTS, "checkpoint")
             case ev.Facts():

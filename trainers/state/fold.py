@@ -127,6 +127,9 @@ def apply(state: RunState, event: object) -> None:
             if _rank(state, event.rank):
                 state.held[event.rank, event.device] = event
                 state.changed.add("sharding")
+        case ev.Replicas():
+            state.replicas = event
+            state.changed |= {"sharding", "ranks"}
         case ev.TelemetrySource():
             source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
             if problem and len(state.telemetry_problems) < MAX_SOURCES:
@@ -270,6 +273,7 @@ def _restart(state: RunState, step: int) -> None:
     # It may have other devices; its ranks report the array layouts again.
     state.arrays.clear()
     state.held.clear()
+    state.replicas = None
     state.gpus.clear()
     state.telemetry_problems.clear()
 

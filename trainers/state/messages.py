@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from trainers.config.datasets import labels_of
 from trainers.config.files import printable
 from trainers.config.learning_rate import started_rate_words
-from trainers.contract.events import Checkpoint, Node, Profile, Queued, RankFailed, RunStarted, Summary
+from trainers.contract.events import Checkpoint, Node, Profile, Queued, RankFailed, Replicas, RunStarted, Summary
 from trainers.contract.metrics import accuracy_percent
 from trainers.state.text import (
     format_bytes,
@@ -145,6 +145,16 @@ def describe_profile(profile: Profile) -> str:
     ]
     steps = f"profile of {plural(profile.steps, 'step')} from {profile.step:,}"
     return join_words([steps, *shares])
+
+
+def describe_replicas(found: Replicas) -> str:
+    """Whether the devices' replicas were equal when they were compared last, in a few words."""
+    if not found.differing:
+        return f"equal after step {found.step:,}: {plural(found.arrays, 'array')} on {plural(found.replicas, 'device')}"
+    ranks = [one.rank for one in found.differing]
+    verb = "differs" if len(ranks) == 1 else "differ"
+    array = sanitize(found.differing[0].array, 80)
+    return f"{describe_ranks(ranks)} {verb} after step {found.step:,}, first in {array}"
 
 
 MOST_RANKS, MOST_PLACES = 8, 3

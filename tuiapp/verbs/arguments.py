@@ -49,6 +49,11 @@ def profiled(text: str) -> int:
     return steps
 
 
+def seconds(text: str) -> float:
+    """Parses what something may take."""
+    return _number(text, 1, 3600, "a number of seconds from {:g} to {:g}.")
+
+
 def counts(text: str) -> list[int]:
     """Parses counts with commas between them; returns them in ascending order, each once."""
     return sorted({count(part.strip()) for part in text.split(",")})

@@ -26,6 +26,8 @@ from trainers.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.verbs.bandwidth import measure_bandwidth
+from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.devices.drawing import Line, Span, line, stacked
@@ -37,6 +39,9 @@ SAMPLES_OF_A_LOOK = 2  # some rates take two
 QUICK_S = 0.3  # between them
 POLL_S = 0.1
 
+OF_BANDWIDTH = ("devices", "device_ids", "platform", "framework", "seconds")
+"""Options that go with --bandwidth alone."""
+
 WIDEST = 160
 UNKNOWN_WIDTH = 100
 
@@ -46,7 +51,16 @@ _STYLES = {
 
 
 def show_devices(options: Namespace) -> int:
-    """Prints the devices once, or repeatedly; returns 1 when the sampler hangs or crashes in the first case."""
+    """Prints the devices once, or repeatedly; returns 1 when the sampler hangs or crashes in the first case.
+
+    Or measures what they exchange.
+    """
+    if options.bandwidth:
+        if options.watch or options.interval:
+            raise UsageError("--bandwidth measures once: omit --watch and --interval.")
+        return measure_bandwidth(options)
+    if given := [name for name in OF_BANDWIDTH if getattr(options, name) is not None]:
+        raise UsageError(f"--{given[0].replace('_', '-')} is for --bandwidth.")
     interval_s = options.interval or telemetry_interval_s()
     feed = SamplerFeed(runs_dir(options), interval_s if options.watch else QUICK_S)
     tables = None if options.json else _Tables(watch=options.watch)

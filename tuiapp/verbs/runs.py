@@ -21,7 +21,7 @@ from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.experiments.queue import start_keeper
 from trainers.state.epochs import Epoch
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
-from trainers.state.messages import describe_alone, failure_lines
+from trainers.state.messages import describe_alone, describe_replicas, failure_lines
 from trainers.state.objective import guess
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
@@ -188,6 +188,7 @@ def show_run(options: Namespace) -> int:
             "missing_steps": gaps.spans,
             "predictions": predictions_facts(state.predictions),
             "by_epoch": [epoch_facts(row) for row in state.curves.epochs.rows],
+            "replicas": _replicas(state),
             "script_config": shown(state.facts.config),
             "script_summary": state.facts.summary,
             "script_metrics": reported,
@@ -203,6 +204,8 @@ def show_run(options: Namespace) -> int:
         facts["rate"] = rate
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
+    if state.replicas:
+        facts["replicas"] = describe_replicas(state.replicas)
     facts["reason"] = info.reason
     if gaps.words:
         facts["gap"] = gaps.words
@@ -247,6 +250,14 @@ def show_run(options: Namespace) -> int:
         for line in failure_lines(failure):
             print(line)
     return 0
+
+
+def _replicas(state: RunState) -> dict[str, object] | None:
+    """How the devices' replicas were found when they were compared last; None: they were not."""
+    if (found := state.replicas) is None:
+        return None
+    differing = [{"rank": one.rank, "array": one.array} for one in found.differing]
+    return {"step": found.step, "replicas": found.replicas, "arrays": found.arrays, "differing": differing}
 
 
 def _last_values(state: RunState) -> dict[str, float | None]:

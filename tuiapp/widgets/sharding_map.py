@@ -8,12 +8,13 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from trainers.state.array_state import ArrayState, Block, Device, letter
+from trainers.state.messages import describe_replicas
 from trainers.state.run_state import RunState
 from trainers.state.text import fit, format_bytes, join_words, plural, sanitize
 from tuiapp.view.devices.drawing import Line, Span, bar_span, line, pad
 from tuiapp.view.devices.view import letter_span
 from tuiapp.view.palette import series_color
-from tuiapp.widgets.colors import MUTED, styled, text_on
+from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, styled, text_on
 from tuiapp.widgets.text_panel import TextPanel
 
 HELD = {"parameter": "parameters", "optimizer": "optimizer"}
@@ -39,8 +40,8 @@ class ShardingMap(TextPanel):
         if not self.screen.has_class("-one"):
             return self.brief_lines(state, width, dark=dark)
         lines = self.picture_lines(state, width, dark=dark)
-        held = self.held_lines(state, width, dark=dark)
-        devices = [] if held else state.devices()
+        held = [*_replica_lines(state, width), *self.held_lines(state, width, dark=dark)]
+        devices = [] if state.held else state.devices()
         room = self.size.height - len(held) - len(devices) - 2
         # Where they have room.
         if 0 < len(lines) <= room:
@@ -79,6 +80,7 @@ class ShardingMap(TextPanel):
             one = next(iter(kinds.values()))
             lines.append(Content(fit(f"{' and '.join(kinds)} {how}", width)))
             lines.append(Content.styled(fit(f"{one.name.split()[-1]}: {_size(one)}", width), MUTED))
+        lines += _replica_lines(state, width)
         if sharded:
             pictures = ShardingMap.picture_lines(state, width, dark=dark, among=sharded)
             lines = [*lines, Content(""), *pictures] if lines else pictures
@@ -110,6 +112,14 @@ class ShardingMap(TextPanel):
             lines += of_nodes.draw(whole, len(array.devices)) if of_nodes and whole else picture.draw(array)
             lines.append(Content(""))
         return lines[:-1]
+
+
+def _replica_lines(state: RunState, width: int) -> list[Content]:
+    """Returns whether the replicas were equal when they were compared last; nothing where there are none."""
+    if state.replicas is None:
+        return []
+    style = SEVERITY_STYLES["error"] if state.replicas.differing else MUTED
+    return [Content.styled(fit(f"weights: {describe_replicas(state.replicas)}", width), style)]
 
 
 def _split_words(array: ArrayState) -> str:

@@ -93,17 +93,18 @@ def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, 
 
     There is no random state: Dropout draws by the seed and the step's number.
     """
-    return named_leaves(_model(state)), named_leaves({"optimizer": state.opt_state})
+    return named_leaves(model_of(state)), named_leaves({"optimizer": state.opt_state})
 
 
 def restore(state: TrainState, saved: Saved) -> TrainState:
     """A new state, filled from a checkpoint."""
-    model = fill(_model(state), saved.model)
+    model = fill(model_of(state), saved.model)
     optimizer = fill({"optimizer": state.opt_state}, saved.state)["optimizer"]
     return state.replace(step=saved.step, opt_state=optimizer, **model)
 
 
-def _model(state: TrainState) -> dict[str, Any]:
+def model_of(state: TrainState) -> dict[str, Any]:
+    """Parameters and running statistics."""
     return {"params": state.params, "batch_stats": state.batch_stats}
 
 

@@ -11,6 +11,7 @@ from mxnet import gluon
 
 from trainers.frameworks.mxnet.optimizers import Optimizer
 from trainers.rank.checkpoints import Saved
+from trainers.rank.replicas import Checksums
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Parameters: TypeAlias = dict[str, gluon.Parameter]
@@ -37,6 +38,14 @@ def average_statistics(parameters: Parameters) -> None:
     for parameter in statistics(parameters).values():
         replicas = parameter.list_data()
         parameter.set_data(sum(one.as_in_ctx(replicas[0].ctx) for one in replicas) / len(replicas))
+
+
+def replica_checksums(parameters: Parameters) -> Checksums:
+    """The checksums of all contexts' replicas, without those statistics; see `trainers.rank.replicas`."""
+    own = statistics(parameters)
+    arrays = {name: one.list_data() for name, one in parameters.items() if name not in own}
+    bits = [[array.asnumpy().view(np.uint32) for array in replicas] for replicas in arrays.values()]
+    return list(arrays), np.array([[one.sum(dtype=np.uint32) for one in replicas] for replicas in bits]).T
 
 
 def snapshot(parameters: Parameters, optimizer: Optimizer) -> tuple[Arrays, Arrays]:

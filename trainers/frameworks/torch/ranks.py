@@ -128,7 +128,13 @@ def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[
 
 
 def connect(config: RunConfig, rank: int, device: torch.device, report: Reporter) -> None:
-    """Joins the process group; has its collectives told in a hang.
+    """Joins the process group; has its collectives told in a hang."""
+    join(rank, config.devices, device, nccl_timeout(config))
+    report.collectives = collectives
+
+
+def join(rank: int, world_size: int, device: torch.device, nccl_timeout: timedelta) -> None:
+    """Joins the process group.
 
     Rank 0 serves the rendezvous on a socket bound before any rank started: no other process can take the port
     in between.
@@ -136,18 +142,17 @@ def connect(config: RunConfig, rank: int, device: torch.device, report: Reporter
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     listener = int(os.environ["TUIAPP_STORE_FD"]) if rank == 0 else None
     store = dist.TCPStore(  # type: ignore[attr-defined]
-        address, port, config.devices, is_master=rank == 0, master_listen_fd=listener
+        address, port, world_size, is_master=rank == 0, master_listen_fd=listener
     )
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
         store=store,
         rank=rank,
-        world_size=config.devices,
+        world_size=world_size,
         device_id=device if on_gpu else None,
-        timeout=nccl_timeout(config) if on_gpu else None,
+        timeout=nccl_timeout if on_gpu else None,
     )
-    report.collectives = collectives
 
 
 def nccl_timeout(config: RunConfig) -> timedelta:

@@ -1,0 +1,51 @@
+"""The checksums of the devices' replicas; see `trainers.rank.replicas`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from trainers.config.plan import Plan
+from trainers.frameworks.jax.devices import leaf_name
+from trainers.rank.replicas import Checksums
+
+ChecksumsOf: TypeAlias = Callable[[Mapping[str, Any]], Checksums]
+
+AS_INTEGERS = {1: jnp.uint8, 2: jnp.uint16}
+"""By bytes of a value; of more each four bytes are one integer."""
+
+
+def replica_checksums(plan: Plan, tree: Mapping[str, Any], sharding: NamedSharding) -> ChecksumsOf:
+    """Returns what gives the checksums of all devices' arrays, of a tree such as this one; all processes call it.
+
+    Every device has a whole replica, with `sharding`: replicated, or of replicas along a leading axis split.
+    """
+
+    def of_device(tree: Mapping[str, Any]) -> Array:
+        return jnp.stack([checksum(leaf) for leaf in jax.tree.leaves(tree)])[None]
+
+    # Each device adds up what itself has. To `jit` alone replicas are one array, of which it might take any.
+    mapped = jax.shard_map(of_device, mesh=sharding.mesh, in_specs=sharding.spec, out_specs=P("batch"), check_vma=False)
+    compiled = jax.jit(mapped).lower(tree).compile() if plan.compares_replicas else jax.jit(mapped)
+    names = [leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+
+    def checksums_of(tree: Mapping[str, Any]) -> Checksums:
+        return names, multihost_utils.process_allgather(compiled(tree), tiled=True)
+
+    return checksums_of
+
+
+def checksum(array: Array) -> Array:
+    """The checksum of an array, uint32 []."""
+    if jnp.iscomplexobj(array):
+        array = jnp.stack([array.real, array.imag])
+    if array.dtype != bool:
+        array = jax.lax.bitcast_convert_type(array, AS_INTEGERS.get(array.dtype.itemsize, jnp.uint32))
+    return array.sum(dtype=jnp.uint32)

@@ -1,0 +1,76 @@
+"""Whether the devices' replicas of a model are still equal: their checksums, compared after each epoch.
+
+Replicas that begin alike and make the same updates stay alike, bit for bit. They part when a bit of memory flips, or
+when something changes on each device by itself, such as a buffer that nobody keeps alike; the loss may then look as
+good as ever, and a checkpoint has the first device's weights alone.
+
+The checksum of an array is the sum of its values' bits, read as integers, modulo 2^32: whatever the order of the sum
+it is the same, and a single bit that differs always shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from trainers.contract.events import Alert, Differing, Replicas
+from trainers.rank.reporter import Reporter
+from trainers.state.messages import describe_ranks
+
+Checksums: TypeAlias = tuple[Sequence[str], npt.NDArray[np.integer]]
+"""The names of the arrays, and the checksum of each on every rank, [ranks, arrays]."""
+
+STATISTICS = ("running_mean", "running_var", "moving_mean", "moving_variance")
+"""How BatchNorm's statistics are called, which each rank has of its own examples: no part of what is to be equal."""
+
+
+class Comparison:
+    def __init__(self, report: Reporter) -> None:
+        self._report = report
+        self._equal_at = 0
+        self._differing: list[Differing] = []
+        self._alerted: set[int] = set()
+
+    def add(self, step: int, found: Checksums) -> None:
+        """Reports whether the replicas are equal after a step; an alert says when that changes."""
+        names, sums = found
+        differing = find_differing(names, sums)
+        self._report.once(Replicas(step=step, replicas=len(sums), arrays=len(names), differing=differing))
+        if differing and differing != self._differing:
+            text = self._describe(step, len(sums), differing)
+            first = differing[0].rank
+            self._report.once(Alert(kind="replicas", severity="error", rank=first, step=step, text=text))
+            self._alerted.add(first)
+        elif not differing:
+            self._equal_at = step
+            text = f"all replicas are equal again after step {step:,}"
+            for rank in sorted(self._alerted):
+                self._report.once(Alert(kind="replicas", severity="info", rank=rank, step=step, text=text, ended=True))
+            self._alerted.clear()
+        self._differing = differing
+
+    def _describe(self, step: int, replicas: int, differing: list[Differing]) -> str:
+        ranks = [one.rank for one in differing]
+        lowest = min({*range(replicas)} - {*ranks}, default=0)
+        whose = "those of most ranks" if 2 * len(ranks) < replicas else f"rank {lowest}'s"
+        text = f"the weights of {describe_ranks(ranks)} differ from {whose} after step {step:,}, first in "
+        before = f"; all were equal after step {self._equal_at:,}" if self._equal_at else ""
+        return f"{text}{differing[0].array}{before}"
+
+
+def find_differing(names: Sequence[str], sums: npt.NDArray[np.integer]) -> list[Differing]:
+    """The ranks with another checksum than most, or of equally many than the lowest rank, and the first such array.
+
+    `sums` is int [ranks, arrays], the names are in the same order.
+    """
+    found: dict[int, str] = {}
+    for number in np.flatnonzero((sums != sums[0]).any(axis=0)).tolist():
+        column = sums[:, number]
+        _, first, counts = np.unique(column, return_index=True, return_counts=True)
+        usual = column[min(first[counts == counts.max()])]
+        for rank in np.flatnonzero(column != usual).tolist():
+            found.setdefault(rank, names[number])
+    return [Differing(rank, found[rank]) for rank in sorted(found)]

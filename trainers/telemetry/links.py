@@ -1,0 +1,62 @@
+"""`python -m trainers.telemetry.links`: what the links of this machine's NVIDIA GPUs can do, as JSON, once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pynvml
+
+from trainers.config.machine import Link
+from trainers.telemetry.nvidia_gpu import NVML_VALUE_TYPES, Question
+
+BYTES_PER_LANE = {1: 250e6, 2: 500e6, 3: 8e9 / 8 * 128 / 130, 4: 16e9 / 8 * 128 / 130, 5: 32e9 / 8 * 128 / 130,
+                  6: 64e9 / 8 * 242 / 256}  # fmt: skip
+"""PCIe generation → bytes a second, of one lane in one direction, once the encoding is taken off."""
+
+
+def read_links() -> list[Link]:
+    """Queries NVML; no GPUs where there is no driver."""
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+    return [_link(index, handle) for index, handle in enumerate(handles)]
+
+
+def _link(index: int, handle: Any) -> Link:
+    def ask(name: str, *arguments: Any) -> Any:
+        call: Callable[..., Any] = getattr(pynvml, name)
+        return Question(pynvml, call, handle, *arguments).ask(time.monotonic())
+
+    # At most: a GPU at rest may have slowed its link down.
+    generation, lanes = ask("nvmlDeviceGetMaxPcieLinkGeneration"), ask("nvmlDeviceGetMaxPcieLinkWidth")
+    per_lane = BYTES_PER_LANE.get(generation)
+    fields = [pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON]
+    count, speed = map(_value, ask("nvmlDeviceGetFieldValues", fields) or [None, None])
+    up = None if count is None else sum(ask("nvmlDeviceGetNvLinkState", link) == 1 for link in range(count))
+    return Link(
+        uuid=ask("nvmlDeviceGetUUID") or "",
+        index=index,
+        name=ask("nvmlDeviceGetName") or "",
+        pcie_generation=generation,
+        pcie_width=lanes,
+        pcie_bytes_per_s=per_lane * lanes if per_lane and lanes else None,
+        nvlinks=up,
+        nvlink_bytes_per_s=1e6 * up * speed if up and speed else None,
+    )
+
+
+def _value(field: Any) -> int | None:
+    if field is None or field.nvmlReturn or field.valueType not in NVML_VALUE_TYPES:
+        return None
+    found: int = getattr(field.value, NVML_VALUE_TYPES[field.valueType])
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(read_links()))
