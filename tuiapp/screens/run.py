@@ -368,8 +368,6 @@ class RunScreen(RefusingScreen[None]):
                 self.dismiss()
 
     def action_chart(self, what: str) -> None:
-        if why := self.charts.why_idle(what):
-            self.notify(why)
         self.charts.do(what)
 
     def action_grid(self) -> None:
@@ -452,7 +450,7 @@ class RunScreen(RefusingScreen[None]):
     def action_search(self) -> None:
         self._open_log().open_search()
 
-    def why_not(self, action: str) -> str:
+    def why_not(self, action: str, *parameters: object) -> str:
         """Says what a key lacks that does not apply to the run now, or not to a replay."""
         state = self.state
         if action == "replay":

@@ -288,7 +288,7 @@ class RunsScreen(RefusingScreen[None]):
             self._offered = offered
             self.refresh_bindings()
 
-    def why_not(self, action: str) -> str:
+    def why_not(self, action: str, *parameters: object) -> str:
         """Says why an action cannot be done with what is marked, or else is under the cursor."""
         if action not in OF_RUNS | OF_ONE_RUN:
             return ""
