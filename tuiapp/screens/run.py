@@ -38,7 +38,8 @@ from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
-from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
+from tuiapp.screens.resuming import Resumer, confirm_resume
+from tuiapp.screens.run_control import ask_for_checkpoint, confirm_stop, copy_path, tell
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.patience import patiently
 from tuiapp.view.grid import Pages
