@@ -7,6 +7,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from tests.screens.configure_app import Start, field, screen, type_into, until
+from tests.screens.test_gpu_checklist import gpu, machine_of
 from trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.library.presets import save_preset
 from tuiapp.screens.keys_help import KeysHelp
@@ -88,8 +89,9 @@ async def test_a_number_takes_no_key_of_the_screen(start: Start) -> None:
         assert field(pilot, "epochs").text == "3"
 
 
-async def test_a_small_screen_has_fourteen_fields(start: Start) -> None:
-    async with start(size=(80, 24)) as pilot:
+@pytest.mark.parametrize("gpus", [0, 8])
+async def test_a_small_screen_has_fourteen_fields(start: Start, gpus: int) -> None:
+    async with start(size=(80, 24), machine=machine_of(*map(gpu, range(gpus)))) as pilot:
         form = screen(pilot).query_one(ConfigForm)
 
         def shown() -> int:

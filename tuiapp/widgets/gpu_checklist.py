@@ -65,6 +65,10 @@ class GpuChecklist(OptionList):
         self._chosen = frozenset(gpu.uuid for gpu in self._gpus if {gpu.number, gpu.uuid} & named)
         self._write()
 
+    def on_blur(self) -> None:
+        # Where there is little room it has one line now.
+        self.scroll_home(animate=False)
+
     def on_resize(self) -> None:
         self._room = self.scrollable_content_region.width - PADDING_CELLS
         self._write()
