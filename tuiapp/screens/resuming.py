@@ -22,7 +22,7 @@ from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.run_control import tell
 from tuiapp.screens.runs_actions import is_script
 from tuiapp.terminal.patience import patiently
-from tuiapp.view.run_list import title
+from tuiapp.view.run_list import brief
 
 T = TypeVar("T")
 
@@ -111,11 +111,11 @@ def _all_resumable(
         if not why:
             run, done = info.directory, info.summary.steps
             try:
-                found.append(_resumable(run, title(info), info.status, None, done, script=is_script(info)))
+                found.append(_resumable(run, brief(info), info.status, None, done, script=is_script(info)))
             except CannotResumeError as error:
                 why = str(error)
         if why:
-            refused.append((title(info), why))
+            refused.append((brief(info), why))
     return found, refused
 
 
