@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.config.gpu_choice import choose, find, is_idle, most, pick
+from trainers.config.files import make_private
+from trainers.config.gpu_choice import find, is_idle, most, pick
 from trainers.config.machine import Gpu, GpuProcess
+from trainers.config.settings import settings_path
+from trainers.config.visible_gpus import choose
 
 GIB = 1 << 30
 PRESENT: dict[str, list[str]] = {"GPU-aa11": [], "GPU-aa22": [], "GPU-bb33": [], "GPU-cc44": ["MIG-p1", "MIG-p2"]}
@@ -77,6 +80,18 @@ def gpu(
 )
 def test_idle(one: Gpu, idle: bool) -> None:
     assert is_idle(one) == idle
+
+
+def test_the_users_limits_hold_for_every_choice() -> None:
+    gpus = [gpu(0, 30, 3, ADA), gpu(1, 1, 30, ADA), gpu(2, 1, 60, ADA)]
+    assert [is_idle(one) for one in gpus] == [False, False, False]
+    make_private(settings_path().parent)
+    settings_path().write_text("idle_memory = 50\nidle_load = 40\n")
+    assert [is_idle(one) for one in gpus] == [True, True, False]
+    assert most(gpus) == 2
+    assert picked(gpus, 2) == ["0", "1"]
+    settings_path().unlink()
+    assert not is_idle(gpus[0])
 
 
 def picked(gpus: list[Gpu], count: int) -> list[str]:

@@ -14,8 +14,8 @@ from tests.at_rest import until as until
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
+from tuiapp.screens.resuming import Resumer
 from tuiapp.screens.run import RunScreen
-from tuiapp.screens.run_control import Resumer
 
 LARGE, SMALL = (120, 40), (80, 24)
 

@@ -371,5 +371,5 @@ async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:
         assert [row.replace("★", " ").split()[2] for row in rows[:2]] == ["baseline", runs[1].run_id]
         source, options = app.compare_screen._source, ChartOptions()
         drawn = source.build(options, columns=40, rows=5)
-        legend = str(source.legend(drawn, options, None, dark=True, width=80))
-        assert legend == f"a ━ baseline  b ━ {runs[1].run_id}"
+        legend = str(source.legend(drawn, options, None, dark=True, width=90))
+        assert legend == f"a ━ baseline  b ━ ★ {runs[1].run_id}"

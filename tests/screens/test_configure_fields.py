@@ -7,10 +7,12 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from tests.screens.configure_app import Start, field, screen, type_into, until
+from tests.screens.test_gpu_checklist import gpu, machine_of
 from trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.library.presets import save_preset
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.pickers import FieldList
+from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm, FoldLine
 from tuiapp.widgets.option_field import OptionField
 
@@ -63,14 +65,34 @@ async def test_a_field_is_found_by_any_part_of_its_names_and_shown(start: Start,
         await until(pilot, lambda: pilot.app.screen is screen(pilot) and field(pilot, key).has_focus_within)
 
 
-async def test_a_field_that_does_not_apply_says_with_what_it_does(start: Start) -> None:
+async def test_a_field_that_does_not_apply_says_with_what_it_does_and_leads_there(start: Start) -> None:
     async with start() as pilot:
         await look_for(pilot, "nesterov")
         found = pilot.app.screen.query_one(OptionList).get_option("nesterov")
-        assert found.disabled
         assert "with optimizer sgd" in str(found.prompt)
-        await pilot.press("enter", "escape")
+        await pilot.press("enter")
         await until(pilot, lambda: pilot.app.screen is screen(pilot))
+        await until(pilot, lambda: field(pilot, "optimizer").has_focus_within)
+
+
+async def test_what_is_typed_on_a_choice_leads_to_its_value(start: Start) -> None:
+    async with start() as pilot:
+        choice = field(pilot, "backend").query_one(ChoiceInput)
+        choice.focus()
+        await until(pilot, lambda: choice.has_focus)
+        await pilot.press(*"jax-")
+        menu = choice.query_one(OptionList)
+        assert menu.highlighted == choice.choices.index("jax-sharding")
+        await pilot.press(*"scr")
+        assert menu.highlighted == choice.choices.index("script")
+        await pilot.press("enter")
+        await until(pilot, lambda: field(pilot, "backend").text == "script" and choice.has_focus)
+        # Anew with the next menu; what nothing begins with changes nothing.
+        await pilot.press(*"torch")
+        assert choice.query_one(OptionList).highlighted == choice.choices.index("torch-ddp")
+        await pilot.press("q", "escape")
+        await until(pilot, lambda: choice.has_focus)
+        assert field(pilot, "backend").text == "script"
 
 
 async def test_a_number_takes_no_key_of_the_screen(start: Start) -> None:
@@ -88,8 +110,9 @@ async def test_a_number_takes_no_key_of_the_screen(start: Start) -> None:
         assert field(pilot, "epochs").text == "3"
 
 
-async def test_a_small_screen_has_fourteen_fields(start: Start) -> None:
-    async with start(size=(80, 24)) as pilot:
+@pytest.mark.parametrize("gpus", [0, 8])
+async def test_a_small_screen_has_fourteen_fields(start: Start, gpus: int) -> None:
+    async with start(size=(80, 24), machine=machine_of(*map(gpu, range(gpus)))) as pilot:
         form = screen(pilot).query_one(ConfigForm)
 
         def shown() -> int:

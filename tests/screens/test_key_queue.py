@@ -14,6 +14,7 @@ from textual.widgets import Input, OptionList
 
 from tests.screens.configure_app import Start, field, screen, until
 from tests.slow import mostly_slow
+from tuiapp.screens.pickers import FieldList
 from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.preset_list import PresetList
@@ -50,6 +51,19 @@ async def test_other_keys_and_pastes_among_them_keep_their_places(start: Start) 
         type_at_once(pilot, *"11", "tab", *"42")
         await until(pilot, lambda: second.value == "42")
         assert first.value == "12367890114"
+
+
+async def test_a_key_that_a_number_leaves_to_the_screen_is_not_typed_with_it(start: Start) -> None:
+    async with start() as pilot:
+        box = field(pilot, "epochs").query_one(Input)
+        box.focus()
+        await until(pilot, lambda: box.has_focus)
+        type_at_once(pilot, *"12")
+        pilot.app.post_message(Key("slash", "/"))
+        type_at_once(pilot, *"seed")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FieldList))
+        await until(pilot, lambda: pilot.app.screen.query_one(Input).value == "seed")
+        assert box.value == "12"
 
 
 async def test_a_field_takes_as_many_as_one_by_one(start: Start) -> None:

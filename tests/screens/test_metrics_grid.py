@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from tests import histories as h
+from tests import interrupted
 from tests import own_metrics as own
 from tests.contract.recorded import record
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
@@ -19,6 +20,9 @@ from tests.screens.test_compare_screen import CompareApp, read
 from tests.screens.test_run_screen import text_of
 from tests.shown import is_drawn
 from trainers.contract.events import AnyEvent, Metrics, encode
+from trainers.state.objective import Objective
+from trainers.state.summary import summarise
+from tuiapp.library.chart_view import change_view
 from tuiapp.screens import metrics_grid
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.metrics_grid import MetricsGrid
@@ -291,6 +295,58 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
         with open(runs[0].journal, "ab") as journal:
             journal.writelines(encode(event) for event in more)
         await until(pilot, lambda: any(chart.panel.drawn.extent[1] == 200 for chart in grid(app).visible_charts))
+
+
+async def test_compares_grid_has_its_objective_first_and_a_star_at_the_best_run(tmp_path: Path) -> None:
+    change_view({"objective": "test/accuracy", "rises": True})
+    made = [interrupted.failed(), h.completed()]
+    runs = [record(tmp_path, f"20261120T10150{n}-torch-ddp-net-000{n}", events) for n, events in enumerate(made)]
+    best = Objective("test/accuracy", rises=True)
+    values = [best.value(summarise(run)) or 0.0 for run in runs]
+    app = CompareApp(runs)
+    async with app.run_test(size=LARGE) as pilot:
+        await read(pilot, app)
+        await opened(pilot, app)
+        assert shown(app)[0] == "test/accuracy"
+        letter = "ab"[values.index(max(values))]
+        title = grid(app).visible_charts[0].query_one("#title", Static)
+        assert f"↑ ★ {letter} {100 * max(values):.2f} %" in str(title.render())
+        legend = str(grid(app).query_one("#legends", Static).render())
+        assert f"{letter} ━ ★" in legend
+        assert legend.count("★") == 1
+    # The other direction, and another metric.
+    change_view({"objective": "loss", "rises": False})
+    app = CompareApp(runs)
+    async with app.run_test(size=LARGE) as pilot:
+        await read(pilot, app)
+        await opened(pilot, app)
+        assert shown(app)[0] == "loss"
+        assert "↓ ★" in str(grid(app).visible_charts[0].query_one("#title", Static).render())
+
+
+async def test_a_key_that_changes_nothing_says_why(tmp_path: Path) -> None:
+    app = CompareApp([record(tmp_path, f"20261120T10150{n}-torch-ddp-net-000{n}", h.completed()) for n in range(2)])
+
+    async def said(*keys: str) -> str:
+        app.clear_notifications()
+        await pilot.press(*keys)
+        await pilot.pause()
+        return "\n".join(note.message for note in app._notifications)
+
+    async with app.run_test(size=(200, 60), notifications=True) as pilot:
+        await read(pilot, app)
+        assert "There are 2 curves" in await said("5")
+        assert "All of it is in sight" in await said("minus")
+        await opened(pilot, app)
+        assert "on the Run screen" in await said("p")
+        assert "All charts are on this page." in await said("pagedown")
+        for key in ("v", "plus", "minus"):
+            assert "Enter makes the chart large" in await said(key)
+        assert not await said("right_square_bracket")
+        assert "as smooth as can be" in await said(*["right_square_bracket"] * 9)
+        assert not await said("enter")
+        assert "All of it is in sight" in await said("left")
+        assert not await said("v", "left")
 
 
 async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,7 +284,7 @@ async def test_a_run_lost_before_its_journal_held_a_checkpoint(run_dir: Path, sa
             words = " ".join(str(each.render()) for each in app.screen.query(Static))
             assert "from step 29 to 290" in words
         else:
-            await until(pilot, lambda: "This run has no checkpoint to resume from." in said(app))
+            await until(pilot, lambda: "There is no checkpoint to resume from." in said(app))
 
 
 async def test_fewer_ranks_than_before() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input, RadioButton, RadioSet, Static
+from textual.widgets import Button, Input, RadioButton, RadioSet, Static
 
 from tests import histories as h
 from tests import interrupted
-from tests.contract.recorded import record, record_checkpoint
+from tests.contract.recorded import CONFIG, record, record_checkpoint
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import About, read_about, write_about
 from trainers.contract.mailbox import take
@@ -27,6 +29,9 @@ from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.resume_dialog import ResumeDialog
+
+STEPS = make_plan(CONFIG).total_steps
+"""Of a run with that configuration."""
 
 
 async def answered(pilot: Pilot[None], answer: str) -> None:
@@ -153,9 +158,11 @@ async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[
         await answered(pilot, "stop-now")
         await until(pilot, lambda: all(len(list(run.commands.iterdir())) == 2 for run in live))
         await pilot.press("u")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        assert "from step 58" in str(app.screen.query_one("#text", Static).content)
-        await answered(pilot, "resume")
+        await until(pilot, lambda: isinstance(app.screen, ResumeDialog))
+        lines = str(app.screen.query_one("#who", Static).content).splitlines()
+        assert lines[1].startswith(f"✓ {recorded[0].directory.run_id}: from step 58 to ")
+        assert lines[0] == f"✗ {live[0].run_id}, {live[1].run_id}: It has not ended: there is nothing to resume."
+        await answered(pilot, "accept")
         await until(pilot, lambda: again == [recorded[0].directory])
         await until(pilot, lambda: app.screen is app.runs_screen)
         await pilot.press("i")
@@ -171,6 +178,48 @@ async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[
     assert [take(run.commands) for run in live] == [["stop", "stop-now"]] * 2
     for lock in locks:
         os.close(lock)
+
+
+async def test_marked_completed_runs_are_trained_longer_at_once(tmp_path: Path) -> None:
+    change_view({"sort": "started"})
+    rates, done = (0.1, 0.01), []
+    for n, rate in enumerate(rates):
+        config = msgspec.structs.replace(CONFIG, learning_rate=rate)
+        run = record(tmp_path, f"20261120T10150{n}-torch-ddp-net-3fa{n}", h.completed(), config)
+        record_checkpoint(run, STEPS)
+        done.append(summarise(run))
+    without = summarise(record(tmp_path, "20261120T101400-torch-ddp-net-3fb0", h.completed()))
+    again: dict[RunDir, RunConfig | None] = {}
+
+    def resume(run: RunDir, config: RunConfig | None) -> Resumed:
+        again[run] = config
+        return Resumed(2, 58, [], 0)
+
+    app = RunsApp(ListLister([*done, without]), resumer=resume)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        await pilot.press(*["x", "down"] * 3, "u")
+        await until(pilot, lambda: isinstance(app.screen, ResumeDialog))
+        # The key in which they differ has no field; epochs are twice what they were.
+        assert not app.screen.query("#field-learning-rate")
+        epochs = app.screen.query_one("#field-epochs Input", Input)
+        assert epochs.value == str(2 * CONFIG.epochs)
+        said = str(app.screen.query_one("#who", Static).content)
+        assert f"✗ {without.directory.run_id}: There is no checkpoint to resume from." in said
+        assert f"to {2 * STEPS}" in said
+        assert "Each keeps its own: learning_rate." in said
+        epochs.value = str(CONFIG.epochs)
+        await until(pilot, lambda: app.screen.query_one("#accept", Button).disabled)
+        assert "enter more epochs" in str(app.screen.query_one("#who", Static).content)
+        epochs.value = str(3 * CONFIG.epochs)
+        await until(pilot, lambda: not app.screen.query_one("#accept", Button).disabled)
+        verdict = app.screen.query_one("#verdict", Static)
+        assert str(verdict.content) == "2 of 3 runs go on at once."
+        assert app.screen.region.contains_region(app.screen.query_one("#accept").region)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(again) == 2)
+    wanted = [msgspec.structs.replace(CONFIG, learning_rate=rate, epochs=3 * CONFIG.epochs) for rate in rates]
+    assert [again[info.directory] for info in done] == wanted
 
 
 async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(recorded: list[RunInfo]) -> None:

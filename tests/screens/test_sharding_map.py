@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests import histories as h
 from tests.state.folding import fold
 from tests.state.sharded import jax_run, named
-from trainers.contract.events import Sharding
+from trainers.contract.events import Held, Sharding
 from tuiapp.widgets.sharding_map import ShardingMap
 
 
@@ -99,3 +100,27 @@ def test_in_narrow_parts_only_what_fits(width: int) -> None:
     lines = [str(line) for line in ShardingMap.picture_lines(state, width, dark=True, height=3)]
     assert max(map(len, lines)) <= width
     assert "×" not in "".join(lines[2:])
+
+
+@pytest.mark.parametrize("width", [56, 76, 116])
+def test_what_a_step_exchanges_is_never_cut_in_a_word(width: int) -> None:
+    calls = {"all-gather before forward": 4_726_784, "all-gather before backward": 4_726_784}
+    parts = {"transformer.blocks.0": {**calls, "reduce-scatter after backward": 4_726_784}}
+    held = [
+        Held(
+            rank=rank,
+            device=f"cpu:{rank}",
+            held={"parameters": 9 << 20, "optimizer": 19 << 20},
+            whole={"parameters": 18 << 20, "optimizer": 38 << 20},
+            exchanged=parts,
+            **h.at(1),
+        )
+        for rank in range(2)
+    ]
+    state = fold([h.started(2), *held])
+    lines = [str(line) for line in ShardingMap.held_lines(state, width, dark=True)]
+    assert all(len(line) <= width for line in lines)
+    assert "…" not in "".join(lines)
+    said = " ".join(" ".join(lines).split())
+    for words in ("all-gather", "reduce-scatter", "after backward", "replicated it would be 56.0 MiB"):
+        assert words in said

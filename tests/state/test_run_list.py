@@ -138,6 +138,17 @@ def test_columns_are_those_that_tell_runs_apart() -> None:
     assert columns["lr"].cell(script(9, {"lr": 1 / 3})) == "0.333333"
 
 
+def test_what_no_script_reports_has_no_column() -> None:
+    def names(infos: Sequence[RunInfo]) -> set[str]:
+        return {one.name for one in columns_of(infos)} & {"accuracy", "loss", "speed", "took"}
+
+    mute = [replace(one, summary=Summary(seconds=3.0, loss=0.5)) for one in SCRIPTS]
+    assert names(mute) == {"loss", "took"}
+    assert names([mute[0], SCRIPTS[1]]) == {"accuracy", "loss", "speed", "took"}
+    # A trainer will report them.
+    assert "accuracy" in names([replace(ALL[0], summary=Summary())])
+
+
 def test_the_best_run() -> None:
     by_accuracy = guess(ALL)
     assert by_accuracy == Objective("test/accuracy", rises=True)

@@ -9,7 +9,7 @@ import pytest
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import AnyEvent, RunEnded, RunStarted, StopRequested, Summary
+from trainers.contract.events import AnyEvent, Facts, RunEnded, RunStarted, StopRequested, Summary
 from trainers.contract.rundir import RunDir
 from trainers.state.condition import headline
 from trainers.state.run_state import names
@@ -50,6 +50,14 @@ def test_it_can_be_started_again_unless_it_is_complete(status: str, can: bool) -
     assert ("u: start it again" in found.text) is can
     assert "step" not in found.text
     assert "epoch" not in found.text
+
+
+@pytest.mark.parametrize("status", ["completed", "stopped", "failed"])
+def test_its_end_lists_what_it_summed_up_and_its_configuration(status: str) -> None:
+    said = Facts(config={"dropout": 0.25, "layers": 3}, summary={"f1": 0.5}, **h.at(1))
+    found = headline(fold([started(), said, ended(status)]))
+    assert found is not None
+    assert "f1 0.5 · dropout 0.25 · layers 3" in found.text
 
 
 def test_how_it_stops() -> None:

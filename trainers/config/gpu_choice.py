@@ -1,48 +1,37 @@
-"""Which of a machine's GPUs a run may have, and which of those it gets."""
+"""Which of a machine's GPUs are idle, and which a run gets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from trainers.config.machine import Gpu
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-IDLE_MEMORY_PERCENT = 10
-"""How much of its memory an idle GPU may have in use: the driver's own, a desktop's."""
-IDLE_PERCENT = 10
-"""Utilization below which a GPU is idle."""
+from trainers.config.settings import current_settings
 
 
-def choose(wanted: str, present: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns the UUIDs that a value of CUDA_VISIBLE_DEVICES names, in its order, by CUDA's rules.
+class IdleLimits(NamedTuple):
+    """Which GPU counts as idle."""
 
-    The value has indices, UUIDs or their prefixes, separated by commas; the first that matches nothing, or more than
-    one, ends the list. "all" names everything. `present` has the UUID of each GPU, in PCI bus order, and those of its
-    MIG instances, which are what there is to use of a GPU that has some.
-
-    Source: https://docs.nvidia.com/cuda/cuda-programming-guide/, "CUDA environment variables".
-    """
-    parts = [part for some in present.values() for part in some]
-    chosen: list[str] = []
-    for word in [*present] if wanted == "all" else filter(None, (word.strip() for word in wanted.split(","))):
-        if word.isascii() and word.isdecimal():
-            found = [*present][int(word) : int(word) + 1]
-        else:
-            found = [uuid for uuid in (*present, *parts) if uuid.startswith(word)]
-        if len(found) != 1:
-            break
-        chosen += [uuid for uuid in present.get(found[0]) or found if uuid not in chosen]
-    return chosen
+    memory_percent: int
+    """Most of its memory that may be in use: the driver's own, a desktop's."""
+    load_percent: int
+    """Utilization that it stays below."""
 
 
-def is_idle(gpu: Gpu, memory_percent: float = IDLE_MEMORY_PERCENT, percent: float = IDLE_PERCENT) -> bool:
+def idle_limits() -> IdleLimits:
+    """Returns the user's, the same for every choice of GPUs: the form's, a launch's, the queue's."""
+    settings = current_settings()
+    return IdleLimits(settings.idle_memory, settings.idle_load)
+
+
+def is_idle(gpu: Gpu) -> bool:
     """Whether nobody seems to use a GPU; figures that the driver does not report speak for it."""
+    limits = idle_limits()
     total, used = gpu.memory_total_bytes, gpu.memory_used_bytes
-    if total is not None and used is not None and used > memory_percent / 100 * total:
+    if total is not None and used is not None and used > limits.memory_percent / 100 * total:
         return False
     # For up to a second the driver reports the utilization by processes that have ended.
-    return gpu.processes == () or (gpu.utilization_percent or 0) < percent
+    return gpu.processes == () or (gpu.utilization_percent or 0) < limits.load_percent
 
 
 def pick(gpus: Sequence[Gpu], count: int) -> list[Gpu]:

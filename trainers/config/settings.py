@@ -41,9 +41,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queue_cpu_slots: Annotated[int, Option(minimum=0, maximum=1024)] = 0
     """How many runs without GPUs the queue lets run at a time; 0: one for four cores."""
     idle_memory: Annotated[int, Option(minimum=0, maximum=100)] = 10
-    """Percent of a GPU's memory that may be in use while the queue takes it for idle."""
+    """Percent of a GPU's memory that may be in use while it counts as idle: for a launch and for the queue."""
     idle_load: Annotated[int, Option(minimum=0, maximum=100)] = 10
-    """Percent of utilization below which it does."""
+    """Percent of utilization below which a GPU counts as idle."""
     environments: Mapping[str, str] = msgspec.field(default_factory=dict)
     """A backend, or a framework for all of its backends → the interpreter of the ranks."""
     keys: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -85,6 +85,23 @@ def read_settings() -> tuple[Settings, list[Problem]]:
     not_used = [Problem(key, f"is ignored: {why}") for key in EXECUTED if why and key in table]
     settings, problems = check_settings({key: value for key, value in table.items() if not why or key not in EXECUTED})
     return settings, [*not_used, *problems]
+
+
+_read: tuple[tuple[Path, int], Settings] | None = None
+"""The settings that `current_settings` returned last, and the state of the file then."""
+
+
+def current_settings() -> Settings:
+    """Returns what `read_settings` does, without the problems; the file is read again when it has changed."""
+    global _read
+    path = settings_path()
+    try:
+        state = path, path.stat().st_mtime_ns
+    except OSError:
+        state = path, 0
+    if _read is None or _read[0] != state:
+        _read = state, read_settings()[0]
+    return _read[1]
 
 
 def check_settings(table: Mapping[str, object]) -> tuple[Settings, list[Problem]]:

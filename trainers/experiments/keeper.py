@@ -18,12 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.gpu_choice import VISIBLE, is_idle
+from trainers.config.gpu_choice import is_idle
 from trainers.config.machine import Gpu
 from trainers.config.options import ConfigError
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
-from trainers.config.settings import Settings, read_settings, settings_path
+from trainers.config.settings import current_settings
+from trainers.config.visible_gpus import VISIBLE
 from trainers.contract.lock import is_held, take
 from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting
@@ -66,7 +67,6 @@ class Keeper:
         self._seen: tuple[int, ...] = ()
         self._scanned = self._looked = self._told = -math.inf
         self._outlook: dict[str, Outlook] = {}
-        self._settings: tuple[int, Settings] = (-1, Settings())
         self._steps: dict[str, int] = {}
         self._pace: dict[tuple[str, ...], float] = {}
         """Seconds that runs of a kind took: for each step, or as a whole if they do not say how many they have."""
@@ -186,17 +186,12 @@ class Keeper:
                 os.close(lock)
 
     def _facts(self) -> Facts:
-        settings = self._read_settings()
         waits_for_gpus = any(one.waiting.platform == "cuda" and not one.waiting.held for one in self._queue)
         gpus: tuple[Gpu, ...] = self._gpus.look(GPUS_S) if waits_for_gpus else ()
         ours = {uuid for held in self._live.values() for uuid in held.gpus}
-        busy = {
-            gpu.uuid
-            for gpu in gpus
-            if gpu.uuid not in ours and not is_idle(gpu, settings.idle_memory, settings.idle_load)
-        }
+        busy = {gpu.uuid for gpu in gpus if gpu.uuid not in ours and not is_idle(gpu)}
         starting = [self._starting(start) for _, start in self._starters.values()]
-        return Facts(time.time(), gpus, busy, [*self._live.values(), *starting], cpu_slots(settings))
+        return Facts(time.time(), gpus, busy, [*self._live.values(), *starting], cpu_slots(current_settings()))
 
     @staticmethod
     def _starting(start: Start) -> Held:
@@ -259,12 +254,6 @@ class Keeper:
             except (OSError, ValueError):
                 return 0
         return self._steps[run_id]
-
-    def _read_settings(self) -> Settings:
-        changed = _changed_at(settings_path())
-        if changed != self._settings[0]:
-            self._settings = changed, read_settings()[0]
-        return self._settings[1]
 
 
 def _kind(config: RunConfig | None) -> tuple[str, ...]:

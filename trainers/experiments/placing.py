@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainers.config.gpu_choice import VISIBLE, choose
 from trainers.config.machine import Gpu
+from trainers.config.visible_gpus import VISIBLE, choose
 from trainers.contract.waiting import Entry, Waiting
 
 CPU, SLURM = "cpu", "slurm"

@@ -98,12 +98,12 @@ def _headline(state: RunState) -> Condition | None:
     if state.reading is not None:
         return None
     if state.status == "failed":
-        return Condition(join_words([_why_failed(state), _how_to_go_on(state)]), "error")
+        return Condition(join_words([_why_failed(state), _how_to_go_on(state), *_script_words(state)]), "error")
     if state.status == "lost":
         text = "the supervisor died: it was killed, or the machine went down. See supervisor.log"
         if state.removed:
             text = "the run's directory was removed: no more data can be read"
-        return Condition(join_words([text, _how_to_go_on(state)]), "error")
+        return Condition(join_words([text, _how_to_go_on(state), *_script_words(state)]), "error")
     if state.ended is not None:
         return _summary(state)
     if state.trouble:
@@ -154,7 +154,7 @@ def _summary(state: RunState) -> Condition:
             f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
             describe_result(summary) if (summary.test_loss, summary.test_accuracy) != (None, None) else "",
             format_duration(summary.seconds),
-            *(_script_words(state) if state.is_script else []),
+            *_script_words(state),
             f"{plural(troubles, 'alert')} in the log" if (troubles := _troubles(state)) else "",
         ]
     )
@@ -170,8 +170,8 @@ MOST_FACTS = 6
 
 
 def _script_words(state: RunState) -> list[str]:
-    """Returns what a script sums up and what it was given, as it says itself."""
-    facts = (state.facts.summary, state.facts.config)
+    """Returns what a script sums up and what it was given, as it says itself; nothing of another run."""
+    facts = (state.facts.summary, state.facts.config) if state.is_script else ()
     items = [item for one in facts for item in islice(one.items(), MOST_FACTS)]
     return [f"{sanitize(key, 30)} {sanitize(str(value), 30)}" for key, value in items]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainers.config.gpu_choice import choose
 from trainers.config.machine import nvml_words
+from trainers.config.visible_gpus import choose
 from trainers.contract.events import place_name
 from trainers.telemetry.nvidia_gpu import NvmlGpu
 from trainers.telemetry.owners import Owners

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import pynvml
 
-from trainers.config.gpu_choice import VISIBLE, choose
 from trainers.config.machine import Gpu, GpuReport
+from trainers.config.visible_gpus import VISIBLE, choose
 from trainers.telemetry.nvidia import NvmlSource
 from trainers.telemetry.nvidia_gpu import NvmlGpu
 from trainers.telemetry.owners import Owners

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
 
@@ -18,6 +18,7 @@ from tuiapp.widgets.colors import BAND_COLOR
 from tuiapp.widgets.run_header import state_words
 
 if TYPE_CHECKING:
+    from trainers.state.objective import Objective
     from trainers.state.series import Series
     from tuiapp.feeds.compare_feed import Compared, CompareFeed
     from tuiapp.screens.run_reader import RunReader
@@ -84,6 +85,14 @@ class RunSource:
         return why_empty(options.metric, live=self._reader.state.is_live)
 
 
+class Best(NamedTuple):
+    """The best of several runs."""
+
+    objective: Objective
+    place: int
+    value: str
+
+
 class ComparisonSource:
     """The curves of several runs, which have no last step or value in common."""
 
@@ -99,6 +108,8 @@ class ComparisonSource:
         """Names of those whose place several runs have."""
         self.is_patient = True
         """Whether an empty chart is not explained yet while runs are read."""
+        self.best: Best | None = None
+        """The best run or group, and by what; None where a list says it."""
 
     @property
     def version(self) -> object:
@@ -136,8 +147,10 @@ class ComparisonSource:
             return _constant([series for run in self._shown if len(series := run.curves[ALL, name])])
 
     def latest(self, name: str) -> str:
-        """Returns nothing: each run has a last value of its own."""
-        return ""
+        """Returns the best run's value of what it is best by; of other metrics nothing: each run has its own."""
+        if self.best is None or self.best.objective.name != name:
+            return ""
+        return f"{'↑' if self.best.objective.rises else '↓'} ★ {letter_of(self.best.place)} {self.best.value}"
 
     def values(self, chart: Chart, column: int, name: str) -> list[str]:
         """Formats the value of each run or group at a dot column."""
@@ -155,7 +168,10 @@ class ComparisonSource:
         if chart.band is not None:
             return Content("  ").join([*place, *_band_legend(chart, options, cursor, dark=dark)])
         names = self._names()
-        parts = [letter_of(place) + " ━ " if len(names) > 1 else "━ " for place in names]
+        stars = ["★ " if self.best and self.best.place == place else "" for place in names]
+        parts = [
+            f"{letter_of(place)} ━ {star}" if len(names) > 1 else "━ " for place, star in zip(names, stars, strict=True)
+        ]
         if cursor is None:
             room = (width + 2) // max(1, len(names)) - 2 - len(max(parts, key=len, default=""))
             texts = _shortened([*names.values()], room)

@@ -12,18 +12,18 @@ from textual.content import Content
 from textual.widgets import Static
 
 from trainers.state.known_metrics import metric
-from trainers.state.objective import objective_of
+from trainers.state.objective import Objective, objective_of
 from trainers.state.summary import RunInfo
 from trainers.state.text import format_percent, join_words, plural
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.library.chart_view import read_view
-from tuiapp.screens.chart_sources import ComparisonSource
+from tuiapp.screens.chart_sources import Best, ComparisonSource
 from tuiapp.screens.charts import ChosenCharts
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.terminal.covered_screen import CoveredScreenFix
-from tuiapp.view.comparison import MOST, Line, compared, row_name
+from tuiapp.view.comparison import MOST, Line, compared, objective_line, row_name
 from tuiapp.view.grid import Pages
-from tuiapp.view.groups import Row, RunGroup, runs_of
+from tuiapp.view.groups import Row, RunGroup, best_row, runs_of
 from tuiapp.view.palette import LETTERS
 from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.chart_legend import clipped_words, sight_words, smoothing_words
@@ -124,7 +124,11 @@ class CompareScreen(CoveredScreenFix[None]):
     def _update(self) -> None:
         if self._feed.version != self._seen:
             self._seen = self._feed.version
-            (self.charts if self._grid is None else self._grid).update()
+            if self._grid is None:
+                self.charts.update()
+            else:
+                self._rank()
+                self._grid.update()
 
     def _explain(self) -> None:
         self._source.is_patient = False
@@ -143,12 +147,22 @@ class CompareScreen(CoveredScreenFix[None]):
         words = Content.assemble(self._source.title(), f"  {label}  ", (join_words(settings), MUTED))
         self.query_one("#heading", Static).update(words, layout=False)
         table, rows = self.query_one(CompareTable), self._fresh_rows()
-        objective = objective_of([run.info for run in runs], self._view.objective, rises=self._view.rises)
         shares = [
             min((run.progress for run in runs if run.place == place and run.progress is not None), default=None)
             for place in range(len(rows))
         ]
-        table.show(rows, shares, self._source.hidden, reading, objective)
+        table.show(rows, shares, self._source.hidden, reading, self._rank())
+
+    def _rank(self) -> Objective | None:
+        """Finds the best row by now; returns what it is best by."""
+        infos = [run.info for run in self._feed.runs]
+        objective = objective_of(infos, self._view.objective, rises=self._view.rises)
+        rows, self._source.best = self._fresh_rows(), None
+        if objective is not None and (line := objective_line(rows, objective)) is not None:
+            best = best_row(rows, objective)
+            found = (Best(objective, place, line.values[place]) for place, row in enumerate(rows) if row is best)
+            self._source.best = next(found, None)
+        return objective
 
     def _group(self, rows: Sequence[Row]) -> None:
         """Gives each row a curve."""
@@ -204,7 +218,7 @@ class CompareScreen(CoveredScreenFix[None]):
         self.charts.do(what)
 
     def action_grid(self) -> None:
-        self._grid = MetricsGrid(self._source, self.chart.options, self._pages)
+        self._grid = MetricsGrid(self._source, self.chart.options, self._pages, objective=self._rank())
         self.app.clear_notifications()
         self.app.push_screen(self._grid)
 
@@ -215,6 +229,8 @@ class CompareScreen(CoveredScreenFix[None]):
         if place < len(self._rows):
             self._source.hidden ^= {place}
             self.charts.redraw()
+        else:
+            self.notify(f"There are {len(self._rows)} curves: the keys 1 to {len(self._rows)} hide and show them.")
 
     def action_back(self) -> None:
         """Closes the cursor, else the screen."""

@@ -20,7 +20,7 @@ from trainers.state.objective import Objective, suggested
 from trainers.state.run_state import Topic
 from trainers.state.text import plural
 from tuiapp.screens.pickers import MAX_NAME, Pins
-from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.view.chart import ChartOptions
 from tuiapp.view.grid import MOST, Pages
 from tuiapp.widgets.chart_board import FAR_CELLS, ChartBoard, view_keys
@@ -39,10 +39,10 @@ LOOK_S = 2.0
 """Between two looks whether what was constant has varied."""
 
 LARGE_ONLY = ("cursor", "in", "out")
-"""Keys of a chart that do nothing while charts are small."""
+"""Keys of a chart that are of a large one alone."""
 
 
-class MetricsGrid(CoveredScreenFix[None]):
+class MetricsGrid(RefusingScreen[None]):
     """Covers the screen that it belongs to, which calls `update` when there is something new to draw."""
 
     CSS_PATH = "metrics_grid.tcss"
@@ -253,13 +253,15 @@ class MetricsGrid(CoveredScreenFix[None]):
         self.panel.cursor = None
         self.panel.change(window=None)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def why_not(self, action: str, *parameters: object) -> str:
         """While charts are small, the keys that move the cursor select, and those that read values and zoom are off."""
-        if action == "pin":
-            return self._pins is not None
-        if action == "turn":
-            return self._pages.count > 1 or self.large
-        return self.large or parameters[0] not in LARGE_ONLY if action == "chart" else True
+        if action == "pin" and self._pins is None:
+            return "Metrics are pinned on the Run screen: of what one run reports."
+        if action == "turn" and not self.large and self._pages.count == 1:
+            return "All charts are on this page."
+        if action == "chart" and not self.large and parameters[0] in LARGE_ONLY:
+            return "Enter makes the chart large: then + zooms, v reads values."
+        return ""
 
     def action_pin(self) -> None:
         if self._pins and self._pages.names:

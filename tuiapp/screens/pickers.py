@@ -106,7 +106,10 @@ class MetricList(Picker[str | None]):
 
 
 class FieldList(Picker[str | None]):
-    """Returns the key of the chosen field of the form, found by any part of its names; None on escape."""
+    """Returns the key of the chosen field of the form, found by any part of its names; None on escape.
+
+    Of a field that does not apply it returns the one by which it would.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
@@ -123,8 +126,14 @@ class FieldList(Picker[str | None]):
         fields = [[*FIELDS.values()][place] for _, place in ranked]
         if not fields:
             return [Option("No field has this name.", disabled=True)], None
-        options = [Option(self._line(one), id=one.key, disabled=one.key in self._hidden) for one in fields]
-        return options, next((place for place, one in enumerate(options) if not one.disabled), None)
+        options = [Option(self._line(one), id=one.key, disabled=self._is_of_no_use(one)) for one in fields]
+        applies = next((place for place, one in enumerate(fields) if one.key not in self._hidden), None)
+        usable = next((place for place, one in enumerate(options) if not one.disabled), None)
+        return options, usable if applies is None else applies
+
+    def _is_of_no_use(self, field: Field) -> bool:
+        """Whether it neither applies nor another one decides that it does."""
+        return field.key in self._hidden and (field.only is None or field.only[0] in self._hidden)
 
     def _line(self, field: Field) -> Content:
         words = field.label.ljust(LABEL_CELLS) + field.key
@@ -135,7 +144,8 @@ class FieldList(Picker[str | None]):
     @on(OptionList.OptionSelected)
     def _take(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.dismiss(event.option_id)
+        field = FIELDS[str(event.option_id)]
+        self.dismiss(field.only[0] if field.key in self._hidden and field.only else field.key)
 
 
 def _rank(field: Field, search: str) -> int:

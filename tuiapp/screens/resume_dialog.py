@@ -1,25 +1,34 @@
-"""Asks with which configuration a run goes on: more epochs, and whatever else a resume may change."""
+"""Asks with which configuration runs go on: more epochs, and whatever else a resume may change."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widgets import Input, Static
 
 from trainers.config.machine import Machine
-from trainers.config.run_config import KEPT, OPTIONS, RunConfig, changed_keys
+from trainers.config.run_config import KEPT, OPTIONS, changed_keys
 from trainers.state.resume_point import doubled, has_more
-from trainers.state.text import join_words, plural
+from trainers.state.text import join_words, plural, sanitize
 from tuiapp.screens.dialog import Form
+from tuiapp.screens.resuming import Resumable, Wanted
 from tuiapp.view.draft import Draft, examine, to_texts
 from tuiapp.widgets.option_field import OptionField
 
-FIRST = ("epochs", "max_steps", "arguments", "learning_rate", "devices")
+LENGTHS = ("epochs", "max_steps")
+"""Keys of how long a run is: they have a field where the runs differ in them, too."""
+
+FIRST = (*LENGTHS, "arguments", "learning_rate", "devices")
 """Keys that are changed most often."""
+
+NAMES = 6
+"""Most runs that are named together."""
 
 
 class Fields(VerticalScroll, can_focus=False):
@@ -31,90 +40,159 @@ class Fields(VerticalScroll, can_focus=False):
     ]
 
 
-class ResumeDialog(Form[RunConfig | None]):
-    """A field for each key that the run does not keep; a run that is complete is offered twice as much training."""
+class ResumeDialog(Form[Wanted | None]):
+    """A field for each key that runs do not keep; if all are complete, twice as much training is offered.
+
+    Of several runs it has the keys in which they agree, and how long they are. What is changed is so in each; those
+    that cannot go on with it are named, and stay as they are.
+    """
 
     MANUAL = "checkpoints"
 
     def __init__(
-        self, title: str, config: RunConfig, machine: Machine, status: str, step: int | None, done: int
+        self, title: str, runs: Sequence[Resumable], machine: Machine, refused: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """`step` is that of the checkpoint, None of a script; `done` the last one that was made."""
-        super().__init__(title, "Start again" if step is None else "Resume")
-        self._config, self._machine, self._status, self._step, self._done = config, machine, status, step, done
-        self._texts = to_texts(config)
-        self._draft = examine(self._texts, config, machine)
-        if step is not None and not self._has_more:
-            key, twice = doubled(config, step)
-            self._texts[key] = str(twice)
-            self._draft = examine(self._texts, config, machine)
+        """`refused` has the names of further runs, each with why it cannot go on."""
+        scripts = all(one.step is None for one in runs)
+        super().__init__(title, "Start again" if scripts else "Resume")
+        self._runs, self._machine, self._refused = runs, machine, refused
+        self._own = [to_texts(one.config) for one in runs]
+        first, *others = self._own
+        self._differ = [key for key in first if any(other[key] != first[key] for other in others)]
+        self._texts = {key: "" if key in self._differ else first[key] for key in first if self._has_field(key)}
+        self._agreed = dict(self._texts)
+        self._drafts = self._examined()
+        if not any(map(_has_more, runs, self._drafts)):
+            longer = dict[str, int]()
+            for one in runs:
+                key, twice = doubled(one.config, one.step or 0)
+                longer[key] = max(twice, longer.get(key, 0))
+            self._texts.update({key: str(value) for key, value in longer.items()})
+            self._drafts = self._examined()
+
+    @property
+    def _is_of_several(self) -> bool:
+        return len(self._runs) + len(self._refused) > 1
+
+    def _has_field(self, key: str) -> bool:
+        return key not in KEPT and (key in LENGTHS or key not in self._differ)
+
+    def _examined(self) -> list[Draft]:
+        """Returns what each run's configuration would be."""
+        given = {key: text for key, text in self._texts.items() if text != self._agreed.get(key)}
+        return [
+            examine({**own, **given}, one.config, self._machine) for one, own in zip(self._runs, self._own, strict=True)
+        ]
 
     def fields(self) -> ComposeResult:
-        hidden = self._draft.hidden
-        with Fields(id="fields"):
-            for key in (*FIRST, *(key for key in OPTIONS if key not in (*FIRST, *KEPT))):
-                yield OptionField(OPTIONS[key], self._texts[key], hidden=key in hidden)
+        with Fields(id="fields", classes="-several" if self._is_of_several else ""):
+            for key in (*FIRST, *(key for key in OPTIONS if key not in FIRST)):
+                if key in self._agreed:
+                    yield OptionField(OPTIONS[key], self._texts[key], hidden=self._is_hidden(key))
+        if self._is_of_several:
+            yield VerticalScroll(Static(id="who", markup=False), id="runs")
         yield Static(id="verdict", markup=False)
+
+    def _is_hidden(self, key: str) -> bool:
+        return all(key in draft.hidden for draft in self._drafts)
 
     @on(OptionField.Changed)
     def _examine(self) -> None:
         before = self._texts
         self._texts = before | {field.option.key: field.text for field in self.query(OptionField)}
-        moved = any(self._texts[key] != before[key] for key in ("platform", "devices"))
-        if moved and self._texts["device_ids"] == before["device_ids"] != "":
-            # The GPUs that it had: new ones are chosen.
+        moved = any(self._texts.get(key) != before.get(key) for key in ("platform", "devices"))
+        if moved and self._texts.get("device_ids") == before.get("device_ids") != "":
+            # The GPUs that they had: new ones are chosen.
             self._texts["device_ids"] = ""
-            self.query_one("#field-device-ids", OptionField).show_text("")
-        self._draft = examine(self._texts, self._config, self._machine)
+            for field in self.query("#field-device-ids").results(OptionField):
+                field.show_text("")
+        self._drafts = self._examined()
         self.judge()
 
     @on(Input.Changed)
     def judge(self) -> None:
         super().judge()
-        draft = self._draft
         for field in self.query(OptionField):
             key = field.option.key
             # The verdict has the problem, whether or not the field is in sight.
-            field.show(hidden=key in draft.hidden, changed=key in draft.changed, problem="")
+            changed = any(key in draft.changed for draft in self._drafts)
+            field.show(hidden=self._is_hidden(key), changed=changed, problem="")
+        for who in self.query("#who").results(Static):
+            who.update(Content("\n").join(map(Content, self._who())))
+
+    def _faults(self) -> list[str]:
+        return [_fault(one, draft) for one, draft in zip(self._runs, self._drafts, strict=True)]
 
     def fault(self) -> str:
-        draft = self._draft
-        if draft.axes:
-            return f"{draft.axes[0].key}: one run takes one value."
-        if draft.problems:
-            key, problem = next(iter(draft.problems.items()))
-            return f"{key}: {problem}" if key else problem
-        if self._step is None:
-            complete = self._status == "completed" and not changed_keys(draft.config, self._config)
-            return "The script has completed: to go on it needs other arguments." if complete else ""
-        if self._has_more:
+        faults = self._faults()
+        if not all(faults):
             return ""
-        key, _ = doubled(draft.config, self._step)
-        return f"It has made all its {plural(draft.total_steps or self._step, 'step')}: enter more {_label(key)}."
+        return faults[0] if len({*faults}) == 1 else "None of these runs can go on so."
+
+    def _who(self) -> Iterator[str]:
+        """Yields which of several runs go on and from where, and which do not and why."""
+        comes, refused = dict[str, list[str]](), dict[str, list[str]]()
+        for one, draft, fault in zip(self._runs, self._drafts, self._faults(), strict=True):
+            found, words = (refused, fault) if fault else (comes, join_words(_what_comes(one, draft)))
+            found.setdefault(words, []).append(one.name)
+        for name, why in self._refused:
+            refused.setdefault(why, []).append(name)
+        for sign, found in (("✗", refused), ("✓", comes)):
+            for words, names in found.items():
+                yield sanitize(f"{sign} {_listed(names)}: {words}", 400)
+        kept = [key for key in self._differ if key not in LENGTHS or not self._texts[key]]
+        if kept:
+            yield f"Each keeps its own: {', '.join(kept)}."
 
     def verdict(self, fault: str) -> tuple[str, str]:
         if fault:
             return super().verdict(fault)
-        return join_words(self._what_comes(self._draft)), ""
+        if self._is_of_several:
+            going = sum(not fault for fault in self._faults())
+            return f"{going} of {plural(len(self._runs) + len(self._refused), 'run')} go on at once.", ""
+        return join_words(_what_comes(self._runs[0], self._drafts[0])), ""
 
-    def result(self) -> RunConfig:
-        return self._draft.config
+    def result(self) -> Wanted:
+        found = zip(self._runs, self._drafts, self._faults(), strict=True)
+        return [(one, draft.config) for one, draft, fault in found if not fault]
 
-    @property
-    def _has_more(self) -> bool:
-        total = self._draft.total_steps
-        return self._step is None or total is None or has_more(self._step, total, self._status)
 
-    def _what_comes(self, draft: Draft) -> list[str]:
-        if self._step is None:
-            return ["The script starts in the same run with TUIAPP_RESUME=1, and loads what it has saved."]
-        total, config = draft.total_steps, draft.config
-        words = [f"from step {self._step:,}" + (f" to {total:,}" if total else "")]
-        if self._done > self._step:
-            words.append(f"the steps up to {self._done:,} are repeated")
-        if config.schedule != "constant" and changed_keys(config, self._config).keys() & {"epochs", "max_steps"}:
-            words.append(f"the {config.schedule} schedule is of all {total:,} steps" if total else "")
-        return words
+def _has_more(one: Resumable, draft: Draft) -> bool:
+    total = draft.total_steps
+    return one.step is None or total is None or has_more(one.step, total, one.status)
+
+
+def _fault(one: Resumable, draft: Draft) -> str:
+    """Says why a run cannot go on so; "" if it can."""
+    if draft.axes:
+        return f"{draft.axes[0].key}: one run takes one value."
+    if draft.problems:
+        key, problem = next(iter(draft.problems.items()))
+        return f"{key}: {problem}" if key else problem
+    if one.step is None:
+        complete = one.status == "completed" and not changed_keys(draft.config, one.config)
+        return "The script has completed: to go on it needs other arguments." if complete else ""
+    if _has_more(one, draft):
+        return ""
+    key, _ = doubled(draft.config, one.step)
+    return f"It has made all its {plural(draft.total_steps or one.step, 'step')}: enter more {_label(key)}."
+
+
+def _what_comes(one: Resumable, draft: Draft) -> list[str]:
+    if one.step is None:
+        return ["The script starts in the same run with TUIAPP_RESUME=1, and loads what it has saved."]
+    total, config = draft.total_steps, draft.config
+    words = [f"from step {one.step:,}" + (f" to {total:,}" if total else "")]
+    if one.done > one.step:
+        words.append(f"the steps up to {one.done:,} are repeated")
+    if config.schedule != "constant" and changed_keys(config, one.config).keys() & {*LENGTHS}:
+        words.append(f"the {config.schedule} schedule is of all {total:,} steps" if total else "")
+    return words
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - NAMES} more"] if len(names) > NAMES else []
+    return ", ".join([*names[:NAMES], *more])
 
 
 def _label(key: str) -> str:

@@ -38,7 +38,8 @@ from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
-from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
+from tuiapp.screens.resuming import Resumer, confirm_resume
+from tuiapp.screens.run_control import ask_for_checkpoint, confirm_stop, copy_path, tell
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.patience import patiently
 from tuiapp.view.grid import Pages
@@ -373,8 +374,6 @@ class RunScreen(RefusingScreen[None]):
                 self.dismiss()
 
     def action_chart(self, what: str) -> None:
-        if why := self.charts.why_idle(what):
-            self.notify(why)
         self.charts.do(what)
 
     def action_grid(self) -> None:
@@ -457,7 +456,7 @@ class RunScreen(RefusingScreen[None]):
     def action_search(self) -> None:
         self._open_log().open_search()
 
-    def why_not(self, action: str) -> str:
+    def why_not(self, action: str, *parameters: object) -> str:
         """Says what a key lacks that does not apply to the run now, or not to a replay."""
         state = self.state
         if action == "replay":

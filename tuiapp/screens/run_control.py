@@ -1,30 +1,22 @@
-"""Commands to a run from any screen: stop, checkpoint, resume."""
+"""Commands to a run from any screen: stop, checkpoint."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from textual.app import App
 
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.rundir import RunDir
-from trainers.launch import Resumed
-from trainers.state.resume_point import resume_point
-from trainers.state.summary import read_config, read_only_reason
+from trainers.state.summary import read_only_reason
 from trainers.state.text import format_duration, sanitize_lines
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice, Question
 from tuiapp.terminal.patience import patiently
-
-Resumer: TypeAlias = Callable[[RunDir, RunConfig | None], Resumed]
-"""Resumes a run, with another configuration if one is given; called in a thread."""
 
 NOTICE_S = 20.0
 """How long notices of more than a few words are shown."""
@@ -89,56 +81,6 @@ async def confirm_stop(
     in_order = "stop" if grace_s is not None or queued else "save and stop"
     app.notify(f"Asked the run to {'stop now' if again and not queued else in_order}.")
     return True
-
-
-async def confirm_resume(
-    app: App[Any],
-    run: RunDir,
-    name: str,
-    resumer: Resumer,
-    status: str,
-    step: int | None,
-    done: int,
-    begun: Callable[[], bool] = lambda: True,
-    *,
-    script: bool = False,
-) -> bool:
-    """Resumes an ended run after asking with which keys; returns whether it was resumed. Must run in a worker.
-
-    `step` is the checkpoint's: None searches the disk; `begun` is called on consent and may cancel with False. A
-    `script` has none of ours.
-    """
-    # Imported here: its fields must not delay a screen's first picture.
-    from tuiapp.screens.resume_dialog import ResumeDialog
-
-    if not script and step is None:
-        if (point := await patiently(app, in_thread(resume_point, run))) is None:
-            tell(app, "This run has no checkpoint to resume from.", "warning")
-            return False
-        step = point.step
-    try:
-        config, machine = await patiently(app, in_thread(_config_and_machine, run))
-    except (ConfigError, OSError) as error:
-        tell(app, f"Its configuration cannot be read: {error}", "error")
-        return False
-    wanted = await app.push_screen_wait(
-        ResumeDialog(f"Resume {name}", config, machine, status, None if script else step, done)
-    )
-    if wanted is None or not begun():
-        return False
-    app.notify("Resuming…")
-    try:
-        resumed = await asyncio.to_thread(resumer, run, wanted if wanted != config else None)
-    except Exception as error:  # Shown to the user; the run is unchanged.
-        tell(app, str(error) or repr(error), "error")
-        return False
-    for note in resumed.notes:
-        tell(app, note, "warning")
-    return True
-
-
-def _config_and_machine(run: RunDir) -> tuple[RunConfig, Machine]:
-    return read_config(run), inspect_machine()
 
 
 def copy_path(app: App[Any], *runs: RunDir) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,12 +33,12 @@ from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
-from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
+from tuiapp.screens.resuming import Resumer, confirm_resume, confirm_resume_all
+from tuiapp.screens.run_control import confirm_stop, copy_path, tell
 from tuiapp.screens.runs_actions import (
     ask_export,
     ask_report,
     confirm_delete,
-    confirm_resume_all,
     confirm_stop_all,
     is_script,
 )
@@ -288,7 +289,7 @@ class RunsScreen(RefusingScreen[None]):
             self._offered = offered
             self.refresh_bindings()
 
-    def why_not(self, action: str) -> str:
+    def why_not(self, action: str, *parameters: object) -> str:
         """Says why an action cannot be done with what is marked, or else is under the cursor."""
         if action not in OF_RUNS | OF_ONE_RUN:
             return ""
@@ -436,7 +437,7 @@ class RunsScreen(RefusingScreen[None]):
     async def action_resume(self) -> None:
         """Resumes the marked runs, or else what is under the cursor, after asking; opens a single one."""
         if len(self._chosen) != 1:
-            if await confirm_resume_all(self.app, self._chosen, self._resumer):
+            if await confirm_resume_all(self.app, self._chosen, self._resumer, partial(_refusal, action="resume")):
                 self._lister.poll_now()
             return
         (info,) = self._chosen

@@ -14,7 +14,6 @@ from trainers.config.user_code import slug
 from trainers.contract.lock import Liveness
 from trainers.contract.rundir import RunDir
 from trainers.state.history import find_gaps
-from trainers.state.resume_point import resume_point
 from trainers.state.summary import RunInfo
 from trainers.state.text import join_words, plural
 from tuiapp.library.export import ExportError, export_to
@@ -24,15 +23,12 @@ from tuiapp.library.report_files import MOST, write_report
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.report_dialog import ReportDialog
-from tuiapp.screens.run_control import Resumer, send, tell
+from tuiapp.screens.run_control import send, tell
 from tuiapp.terminal.patience import patiently
 from tuiapp.view.run_list import title
 
 NAMES = 6
 """Most runs that a question names."""
-
-OVER = ("failed", "stopped", "lost")
-"""Statuses of runs that can be resumed."""
 
 
 def is_script(info: RunInfo) -> bool:
@@ -85,51 +81,6 @@ async def confirm_stop_all(app: App[Any], infos: Sequence[RunInfo], stopping: Co
 
 def _is_heard(run: RunDir) -> bool:
     return run.liveness() is not Liveness.NOBODY
-
-
-async def confirm_resume_all(app: App[Any], infos: Sequence[RunInfo], resumer: Resumer) -> bool:
-    """Resumes those of several runs that can be; returns whether any was. Must run in a worker."""
-    over = [info for info in infos if info.status in OVER and info.config is not None]
-    steps = await patiently(app, in_thread(_resume_steps, over))
-    able = [info for info in over if info.directory in steps]
-    if not able:
-        app.notify(
-            "None of these runs can be resumed: they are live, completed, or have no checkpoint. "
-            "Without marks, u trains the completed run under the cursor further."
-        )
-        return False
-    others = f"\n \nThe rest of the {len(infos)} are live or completed, or have no checkpoint."
-    choice = Choice(
-        f"Resume {plural(len(able), 'run')} at once?",
-        f"{_names(able, steps)}{others if len(able) < len(infos) else ''}",
-        [("resume", "Resume", "primary"), ("cancel", "Cancel", "default")],
-    )
-    if await app.push_screen_wait(choice) != "resume":
-        return False
-    app.notify("Resuming…")
-    resumed = 0
-    for info in able:
-        try:
-            notes = (await asyncio.to_thread(resumer, info.directory, None)).notes
-        except Exception as error:  # Shown to the user; the run is unchanged.
-            tell(app, f"{title(info)}: {error or repr(error)}", "error", title="Not resumed")
-        else:
-            resumed += 1
-            for note in notes:
-                tell(app, f"{title(info)}: {note}", "warning")
-    app.notify(f"Resumed {plural(resumed, 'run')}.")
-    return resumed > 0
-
-
-def _resume_steps(infos: Sequence[RunInfo]) -> dict[RunDir, str]:
-    """Returns where each run goes on that can be resumed, in words."""
-    words = {}
-    for info in infos:
-        if is_script(info):
-            words[info.directory] = "starts again"
-        elif (point := resume_point(info.directory)) is not None:
-            words[info.directory] = f"from step {point.step:,}"
-    return words
 
 
 async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:

@@ -141,13 +141,13 @@ class KeyQueue:
     def _next(self) -> events.Event:
         """Returns the next event: a key, a paste, or all characters up to the next other key as a paste."""
         first = self._waiting.popleft()
-        if not self._waiting or not _character(first) or not _character(self._waiting[0]):
-            return first
         box = self._app.focused
-        if not isinstance(box, Input) or box.restrict or box.type != "text":
+        if not self._waiting or not isinstance(box, Input) or box.restrict or box.type != "text":
             return first
-        typed = [_character(first)]
-        while self._waiting and (character := _character(self._waiting[0])):
+        if not (character := _taken(box, first)) or not _taken(box, self._waiting[0]):
+            return first
+        typed = [character]
+        while self._waiting and (character := _taken(box, self._waiting[0])):
             typed.append(character)
             self._waiting.popleft()
         text = "".join(typed)
@@ -186,5 +186,8 @@ class KeyQueue:
             await asyncio.sleep(0.005)
 
 
-def _character(event: events.Event) -> str:
-    return (event.character or "") if isinstance(event, events.Key) and event.is_printable else ""
+def _taken(box: Input, event: events.Event) -> str:
+    """Returns the character that a key types into a field; "" for a key that it leaves to the screen."""
+    if not isinstance(event, events.Key) or not event.is_printable:
+        return ""
+    return (event.character or "") if box.check_consume_key(event.key, event.character) else ""

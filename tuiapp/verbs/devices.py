@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trainers.config.environment import telemetry_interval_s
-from trainers.config.gpu_choice import VISIBLE
+from trainers.config.visible_gpus import VISIBLE
 from trainers.contract.events import DeviceSample, HostSample, TelemetrySource
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from trainers.config.catalog import takes
+from trainers.config.catalog import BACKENDS, takes
 from trainers.config.script import data_name, subject
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.state.known_metrics import KNOWN
@@ -177,10 +177,15 @@ def columns_of(
 ) -> list[Column[RunInfo]]:
     """Returns the columns that tell these runs apart: what is the same of all is left out, keys that differ come in.
 
+    Of users' own scripts what none of them reports is left out, too.
+
     The user's own choice counts for more: the columns `added`, which are the last to be left out for want of room,
     and those `removed`. The state is always there.
     """
     hidden = {one.name for one in _constant(infos)} | ({"name"} - {one.name for one in told([BY_NAME["name"]], infos)})
+    if infos and all(info.config is not None and not BACKENDS[info.config.backend].builtin for info in infos):
+        figures = {one.name: one.figure for one in COLUMNS if one.figure is not None}
+        hidden |= {name for name, one in figures.items() if all(one.value(info) is None for info in infos)}
     hidden = (hidden | {*removed}) - {STATE, *added}
     keys = [*differing_keys(infos), *(name for name in added if name not in BY_NAME)]
     own = [

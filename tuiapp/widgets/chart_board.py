@@ -128,14 +128,16 @@ class ChartBoard(Container):
         if ("left" in what or "right" in what) and options.window is None and panel.cursor is None:
             return "All of it is in sight. + zooms in, v reads values."
         if what in ("smoother", "rougher"):
-            if metric(options.metric).held_out:
+            if all(metric(one.options.metric).held_out for one in self.panels if one.display):
                 return "Values of evaluations are not smoothed."
             ends = {"smoother": "It is as smooth as can be.", "rougher": "It is not smoothed."}
             return ends[what] if options.smoothing == SMOOTHINGS[-1 if what == "smoother" else 0] else ""
         return ""
 
     def do(self, what: str) -> None:
-        """Does what a key asks for."""
+        """Does what a key asks for, or says why that changes nothing."""
+        if why := self.why_idle(what):
+            self.notify(why)
         panel = self.active
         options, axes = panel.options, panel.source.axes
         match what:

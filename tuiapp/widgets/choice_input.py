@@ -20,6 +20,8 @@ from textual.widgets.option_list import Option
 class ChoiceInput(Widget, can_focus=True):
     """Shows the chosen value; enter opens a menu of all values, left and right take the neighbour.
 
+    A letter opens the menu, too; what is typed leads to the value that begins so.
+
     Unlike Textual's `Select` it can list unavailable values with the reason, and ask for a remedy, explains each value
     in the menu, and builds the menu only when it opens.
     """
@@ -99,6 +101,8 @@ class ChoiceInput(Widget, can_focus=True):
         self.notes = notes or {}
         self.unavailable = unavailable or {}
         self.set_reactive(ChoiceInput.value, value)
+        self._typed = ""
+        """In the open menu."""
 
     def render(self) -> Content:
         width = max(self.content_size.width, 2)
@@ -120,10 +124,23 @@ class ChoiceInput(Widget, can_focus=True):
         if self.query(OptionList):
             return
         entries = [*self.choices, *self.prefixes]
+        self._typed = ""
         menu = _Menu(*(Option(self._entry(entry), id=entry) for entry in entries))
         await self.mount(menu)
         menu.highlighted = self.choices.index(self.value) if self.value in self.choices else None
         menu.focus(scroll_visible=False)
+
+    async def on_key(self, event: events.Key) -> None:
+        if not (event.character and event.character.isalnum()):
+            return
+        event.stop()
+        await self.action_open()
+        entries = [*self.choices, *self.prefixes]
+        for typed in (self._typed + event.character, event.character):
+            if (place := next((n for n, one in enumerate(entries) if one.startswith(typed)), None)) is not None:
+                self._typed = typed
+                self.query_one(_Menu).highlighted = place
+                return
 
     async def action_close(self) -> None:
         self.focus()

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from trainers.config.gpu_choice import IDLE_MEMORY_PERCENT, IDLE_PERCENT, is_idle
+from trainers.config.gpu_choice import idle_limits, is_idle
 from trainers.config.machine import Gpu
 from trainers.state.text import format_bytes, join_words, sanitize
 from tuiapp.view.launch_warnings import describe_use, users_of
@@ -21,8 +21,6 @@ NAME_CELLS = 24
 
 LEAST_NAME_CELLS = 5
 PADDING_CELLS = 2
-
-IDLE_RULE = f"idle: memory in use at most {IDLE_MEMORY_PERCENT} %, utilization below {IDLE_PERCENT} % or no process"
 
 VENDOR = "NVIDIA "
 """Dropped from names where space is short: the machine's line above has it."""
@@ -67,6 +65,10 @@ class GpuChecklist(OptionList):
         self._chosen = frozenset(gpu.uuid for gpu in self._gpus if {gpu.number, gpu.uuid} & named)
         self._write()
 
+    def on_blur(self) -> None:
+        # Where there is little room it has one line now.
+        self.scroll_home(animate=False)
+
     def on_resize(self) -> None:
         self._room = self.scrollable_content_region.width - PADDING_CELLS
         self._write()
@@ -87,7 +89,7 @@ class GpuChecklist(OptionList):
     @property
     def details(self) -> str:
         if not self.highlighted:
-            return IDLE_RULE if self.highlighted == 0 else ""
+            return _idle_rule() if self.highlighted == 0 else ""
         return details(self._gpus[self.highlighted - 1])
 
     @on(OptionList.OptionSelected)
@@ -98,6 +100,11 @@ class GpuChecklist(OptionList):
         self._write()
         chosen = tuple(gpu.number for gpu in self._gpus if gpu.uuid in self._chosen)
         self.post_message(self.GpusChosen(chosen))
+
+
+def _idle_rule() -> str:
+    memory, load = idle_limits()
+    return f"idle: memory in use at most {memory} %, utilization below {load} % or no process"
 
 
 def _idle_line(gpus: Sequence[Gpu], chosen: bool) -> Content:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import zip_longest
+from textwrap import wrap
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -28,6 +30,8 @@ MOST_LETTERS = 16
 
 MAX_PICTURE_LINES = 8
 LEAST_UNEVEN_CELLS = 4
+LEAST_TOLD_CELLS = 24  # of what is exchanged, beside the names of the parts
+LEAST_BAR_CELLS = 4  # with what a device holds of each kind beside it
 DEVICE_CELLS = 12  # beside the bar of what a device holds
 HEIGHTS = (5, 3)  # of a part, where the panel is large and they have room
 
@@ -57,7 +61,8 @@ class ShardingMap(TextPanel):
         if not state.held:
             return []
         each = [styled(one, dark=dark) for one in _held_by_each(state, width)]
-        lines = [Content(join_words(_held_words(state))), *each, *_exchanges(state), Content("")]
+        words = map(Content, wrap(join_words(_held_words(state)), width, break_on_hyphens=False))
+        lines = [*words, *each, *_exchanges(state, width), Content("")]
         return [one.truncate(width, ellipsis=True) for one in lines]
 
     @staticmethod
@@ -150,8 +155,8 @@ def _held_words(state: RunState) -> list[str]:
     ]
 
 
-def _exchanges(state: RunState) -> list[Content]:
-    """Returns a line for each part of the model: what of it a step gathers and reduces, when, and how many bytes."""
+def _exchanges(state: RunState, width: int) -> list[Content]:
+    """Returns what of each part of the model a step gathers and reduces, when, and how many bytes; wrapped."""
     found = next((one.exchanged for one in state.held.values() if one.exchanged), {})
     if not found:
         return []
@@ -164,7 +169,9 @@ def _exchanges(state: RunState) -> list[Content]:
             collective, _, when = sanitize(call, 60).partition(" ")
             sizes.setdefault(f"{collective} {format_bytes(count)}", []).append(when)
         told = [f"{call} {' and '.join(when).replace('and before', 'and')}" for call, when in sizes.items()]
-        lines.append(Content.assemble(f" {names[part]:{widest}}  ", (join_words(told), MUTED)))
+        rows = wrap(join_words(told), max(LEAST_TOLD_CELLS, width - widest - 3), break_on_hyphens=False)
+        for name, row in zip_longest([names[part]], rows, fillvalue=""):
+            lines.append(Content.assemble(f" {name:{widest}}  ", (row, MUTED)))
     return lines
 
 
@@ -195,6 +202,8 @@ def _bars(state: RunState, devices: list[Device], sums: list[dict[str, int]], mo
     """Returns a line per device: the bytes that it holds by kind, in a bar up to `most`."""
     lines: list[Line] = []
     notes = [_held(held) for held in sums]
+    if max(map(len, notes), default=0) > width - DEVICE_CELLS - LEAST_BAR_CELLS - 2:
+        notes = [format_bytes(sum(held.values())) for held in sums]
     room = max(1, width - DEVICE_CELLS - max(map(len, notes), default=0) - 2)
     for place, ((rank, name), held, note) in enumerate(zip(devices, sums, notes, strict=True)):
         filled = bar_span(100 * sum(held.values()) / most if most else 0.0, room, place)
