@@ -193,14 +193,14 @@ def studies_dir(runs_dir: Path) -> Path:
 
 
 def find_studies(runs_dir: Path) -> list[StudyDir]:
-    """Returns the studies, by name."""
+    """Returns the studies of all kinds, by name."""
     try:
         with os.scandir(studies_dir(runs_dir)) as found:
             names = sorted(one.name for one in found if NAME.fullmatch(one.name))
     except OSError:
         return []
     places = [StudyDir(runs_dir, name) for name in names]
-    return [place for place in places if place.kind() == SWEEP]
+    return [place for place in places if place.kind()]
 
 
 class _Kind(msgspec.Struct):
