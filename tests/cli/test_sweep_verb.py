@@ -89,7 +89,7 @@ def test_what_makes_no_sweep(tuiapp: Command, runs_dir: Path, words: tuple[str, 
 
 
 def test_without_optuna_the_extra_is_named(tuiapp: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.experiments.sweep.find_spec", lambda _: None)
+    monkeypatch.setattr("trainers.experiments.study.find_spec", lambda _: None)
     done = tuiapp("sweep", "mlp", "--search", "seed=0..9", "--trials", "3")
     assert (done.code, "tuiapp[sweep]" in done.err) == (2, True)
 
