@@ -234,7 +234,7 @@ class TuiApp(ReliableTimers, App[None]):
         self.action_show_runs()
         if isinstance(self.screen, RunsScreen):
             self.screen.filter_by(f"group:{event.study}")
-        self.notify(f"{event.study}: {event.runs} runs queued.", markup=False)
+        self.notify(f"{event.study}: {event.what}.", markup=False)
         self._form().end_launch()
 
     @on(OpenStudy)

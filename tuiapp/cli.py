@@ -456,7 +456,7 @@ def _add_sweep(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _add_study(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    study = verbs.add_parser("study", help="what sweeps have come to: list, show, export, resume, best, stop, rm")
+    study = verbs.add_parser("study", help="what studies have come to: list, show, export, resume, best, stop, rm")
     _json(study)
     _runs_dir(study, again=True)
     study.set_defaults(does="study:list_studies")

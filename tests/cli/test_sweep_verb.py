@@ -89,7 +89,7 @@ def test_what_makes_no_sweep(tuiapp: Command, runs_dir: Path, words: tuple[str, 
 
 
 def test_without_optuna_the_extra_is_named(tuiapp: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.experiments.sweep.find_spec", lambda _: None)
+    monkeypatch.setattr("trainers.experiments.study.find_spec", lambda _: None)
     done = tuiapp("sweep", "mlp", "--search", "seed=0..9", "--trials", "3")
     assert (done.code, "tuiapp[sweep]" in done.err) == (2, True)
 
@@ -143,7 +143,7 @@ def test_what_a_study_came_to(tuiapp: Command, runs_dir: Path, tmp_path: Path) -
     assert "mlp-1 · grid · 5 completed, 1 queued · best by highest test/accuracy" in shown
     assert next(line for line in shown.splitlines() if line.startswith("★")).split()[1:3] == ["90.0", "%"]
     assert "test/accuracy by learning_rate" in shown
-    assert tuiapp("study").out.splitlines()[1].split()[:5] == ["mlp-1", "learning_rate,", "seed", "6/6", "0.9"]
+    assert tuiapp("study").out.splitlines()[1].split()[:5] == ["mlp-1", "grid", "learning_rate,", "seed", "6/6"]
     rows = tuiapp("study", "export", "mlp-1").out.splitlines()
     assert rows[0] == "run,name,state,objective,steps,seconds,learning_rate,seed"
     assert rows[1].endswith(",completed,0.9,29,0.0,0.1,2")
@@ -179,14 +179,25 @@ def test_a_group_is_shown_as_a_study(tuiapp: Command, runs_dir: Path) -> None:
     assert tuiapp("study", "resume", "mine").code == 2
 
 
-def test_studies_of_other_kinds_and_damaged_ones_are_in_nobodys_way(tuiapp: Command, runs_dir: Path) -> None:
+def test_studies_of_all_kinds_are_listed_and_damaged_ones_are_in_nobodys_way(tuiapp: Command, runs_dir: Path) -> None:
     tuiapp("sweep", "mlp", *GRID, "--hold")
-    for name, text in {"by-devices": '{"kind": "scale"}', "damaged": "{"}.items():
+    for group in ("race", "race", "mine"):
+        tuiapp("queue", "add", "mlp", "--group", group, "--hold")
+    texts = {"by-devices": '{"kind": "scale"}', "race": '{"kind": "shootout"}', "damaged": "{"}
+    for name, text in texts.items():
         (runs_dir / "studies" / name).mkdir()
         (runs_dir / "studies" / name / "study.json").write_text(text)
-    assert [row.split()[0] for row in tuiapp("study").out.splitlines()] == ["STUDY", "mlp-1"]
-    done = tuiapp("study", "show", "by-devices")
-    assert (done.code, done.err) == (2, "tuiapp: by-devices is no sweep: see it by tuiapp scale --show by-devices.\n")
+    listed = [row.split()[:3] for row in tuiapp("study").out.splitlines()[1:]]
+    assert listed == [
+        ["by-devices", "scale", "devices"], ["mine", "group", "–"], ["mlp-1", "grid", "learning_rate,"],
+        ["race", "shootout", "backend"],
+    ]  # fmt: skip
+    facts = {one["study"]: (one["kind"], one["trials"]) for one in json.loads(tuiapp("study", "list", "--json").out)}
+    assert facts == {"by-devices": ("scale", 0), "mine": ("group", 1), "mlp-1": ("grid", 6), "race": ("shootout", 2)}
+    done = tuiapp("study", "show", "race")
+    assert done.out.startswith("race · shoot-out · 2 queued"), done.out
+    assert done.err == "tuiapp: what it measured: tuiapp shootout --show race\n"
+    assert "by-devices is no sweep" in tuiapp("study", "resume", "by-devices").err
     assert "cannot be read" in tuiapp("study", "stop", "damaged").err
 
 

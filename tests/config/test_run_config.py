@@ -222,6 +222,33 @@ def test_other_keys_that_a_file_may_have_are_given_back() -> None:
         parse_toml(text, "f")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'model = "mlp"\ndevice_ids = ["a", "b"]\n\nepochs = 3\n',
+        "# as in the paper\nepochs = 3  # of it\n",
+        'slurm = """\nepochs = 3\n"""\nseed = 1\n',
+        "hosts = [\n  'a',\n  'b',\n]\n",
+        "epochs = 3\r\nseed = 1\r\n",
+        "epochs = 3\nepochs = 3\n",
+        "[more]\nepochs = 3\n",
+        "[[more]]\nepochs = 3\n",
+        "more.epochs = 3\nmore.seed = 1\n",
+        "epochs = 3\nseed 1\n",
+    ],
+)
+def test_a_file_read_by_its_lines_is_as_a_whole_one(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> object:
+        try:
+            return parse_toml(text, "f", also=frozenset({"more"}))
+        except ConfigError as error:
+            return str(error)
+
+    by_lines = [read(), read()]
+    monkeypatch.setattr("trainers.config.run_config._read_lines", lambda text: None)
+    assert by_lines == [read()] * 2
+
+
 def test_what_was_changed() -> None:
     assert changed_keys(RunConfig(epochs=3, device_ids=("0",)), RunConfig()) == {"device_ids": ("0",), "epochs": 3}
 

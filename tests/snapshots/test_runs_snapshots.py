@@ -93,8 +93,8 @@ def runs(infos: list[RunInfo] | None, problem: str = "") -> Build:
     return build
 
 
-def workspace(count: int) -> Build:
-    """Runs of a sweep, each with curves of its own."""
+def workspace(count: int, *, seeds: int = 1) -> Build:
+    """Runs of a sweep, each with curves of its own, with so many seeds of each learning rate."""
 
     def of_run(n: int, event: AnyEvent) -> AnyEvent:
         if not isinstance(event, Metrics):
@@ -114,7 +114,9 @@ def workspace(count: int) -> Build:
                 directory,
                 f"20261120T1015{n:02}-torch-ddp-net-{n:04x}",
                 [of_run(n, event) for event in h.completed()],
-                msgspec.structs.replace(CONFIG, learning_rate=10.0**-n if count < 10 else CONFIG.learning_rate, seed=n),
+                msgspec.structs.replace(
+                    CONFIG, learning_rate=10.0 ** -(n // seeds) if count < 10 else CONFIG.learning_rate, seed=n
+                ),
             )
             for n in range(count)
         ]
@@ -226,6 +228,7 @@ SCENES: dict[str, Scene] = {
     "runs-columns": Scene(runs(GROUPED), ("f", *"learn", "space")),
     "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
     "workspace": Scene(workspace(3), ready=charted),
+    "workspace-seeds": Scene(workspace(9, seeds=3), ready=charted),
     "workspace-band": Scene(workspace(30), ready=charted),
     "compare-2": Scene(compare(2), ready=compared),
     "compare-4": Scene(compare(4), ("m", "down", "enter"), compared),
@@ -256,6 +259,7 @@ SMALL_TOO = (
     "replay",
     "runs",
     "runs-about",
+    "runs-groups",
     "runs-many",
     "runs-marked",
     "runs-none",
@@ -267,7 +271,7 @@ SMALL_TOO = (
 LIGHT = ("compare-4", "devices-8")
 """Where colour says most: in the light theme, too."""
 
-LARGE = ("compare-8", "devices-8", "replay", "workspace")
+LARGE = ("compare-8", "devices-8", "replay", "workspace", "workspace-seeds")
 """Where much room changes the layout: at 200×60, too."""
 
 

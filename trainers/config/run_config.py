@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -26,6 +27,8 @@ SCHEMA = 1
 MAX_FILE_BYTES = 64 * 1024
 """No configuration is longer; a longer file is refused unread."""
 
+KEPT_LINES = 1024
+"""Of configuration files: see `_read_lines`."""
 
 LAUNCHERS = ("join", "ssh", "slurm")
 """What starts the processes of a run on several machines."""
@@ -722,13 +725,39 @@ def to_toml(config: RunConfig) -> str:
     return tomlkit.dumps({"schema": SCHEMA, **to_toml_values(config)})
 
 
+def _read_lines(text: str) -> dict[str, Any] | None:
+    """Reads a file with a key and its value on each line, as `to_toml` writes it; None of any other.
+
+    A list reads the files of a thousand runs, of which most lines are alike.
+    """
+    table: dict[str, Any] = {}
+    for line in filter(None, text.split("\n")):
+        found = _read_line(line)
+        if found is None or found[0] in table:
+            return None
+        key, value = found
+        table[key] = list(value) if isinstance(value, list) else value
+    return table
+
+
+@lru_cache(KEPT_LINES)
+def _read_line(line: str) -> tuple[str, object] | None:
+    # What ends on another line is no TOML by itself; the keys after a table's head are the table's.
+    try:
+        ((key, value),) = tomllib.loads(line).items()
+    except (ValueError, RecursionError):
+        return None
+    return None if isinstance(value, dict) or line.lstrip().startswith("[") else (key, value)
+
+
 def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tuple[RunConfig, dict[str, object]]:
     """Parses a configuration file named `source`; raises ConfigError for no TOML, another schema, or wrong values.
 
     `also` are further top-level keys the file may have (a preset's description); returned unchecked.
     """
     try:
-        table = tomllib.loads(text)
+        table = _read_lines(text)
+        table = tomllib.loads(text) if table is None else table
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([Problem("", f"is not valid TOML: {error}")], source) from None
     except ValueError as error:  # an int of thousands of digits

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from trainers.config.machine import Gpu
 from trainers.config.visible_gpus import VISIBLE, choose
 from trainers.contract.waiting import Entry, Waiting
+from trainers.state.text import plural
 
 CPU, SLURM = "cpu", "slurm"
 """Names of what is not a GPU, as a holder of devices is known by."""
@@ -71,7 +72,7 @@ def decide(queue: Sequence[Entry], facts: Facts) -> tuple[list[Start], dict[str,
             continue
         if waiting.on_slurm:
             if waiting.parallel and jobs >= waiting.parallel:
-                reasons[run_id] = f"{jobs} of {waiting.parallel} jobs are with Slurm"
+                reasons[run_id] = f"{plural(jobs, 'job')} with Slurm, and at most {waiting.parallel} at a time"
                 continue
             jobs += 1
             starts.append(Start(entry, ()))

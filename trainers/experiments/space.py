@@ -112,7 +112,8 @@ def _values(key: str, option: Option | None, piece: str) -> list[Value]:
     elif count is None and whole:
         count = int(high - low) + 1
     if count is None:
-        raise ConfigError([Problem(key, f"{shown(piece)} needs a count, as {piece}:5 for five values.")])
+        words = f"{shown(piece)} needs a count, as {piece}:5 for five values; in a search it needs none."
+        raise ConfigError([Problem(key, words)])
     if count > MOST_RUNS:
         raise ConfigError([Problem(key, f"{shown(piece)} has {count:,} values; at most {MOST_RUNS:,} are allowed.")])
     numbers = [_between(low, high, place / max(1, count - 1), log=log) for place in range(count)]
@@ -205,6 +206,18 @@ def all_configs(
     return configs
 
 
+def check_draws(base: RunConfig, axes: Sequence[Axis], checks: Sequence[Check] = ()) -> list[Problem]:
+    """Returns the problems of a search: each key at the ends of its range, or at all of its values."""
+    problems = dict[str, Problem]()
+    for axis in axes:
+        others = {other.key: first_of(other) for other in axes if other is not axis}
+        try:
+            all_configs(base, [{**others, axis.key: value} for value in probes(axis)], checks)
+        except ConfigError as error:
+            problems |= {str(problem): problem for problem in error.problems}
+    return list(problems.values())
+
+
 def run_name(values: Mapping[str, Value]) -> str:
     """What the run of a combination is called: its values."""
     words = " ".join(f"{key}={short_value(value)}" for key, value in values.items())
@@ -214,6 +227,11 @@ def run_name(values: Mapping[str, Value]) -> str:
 def short_value(value: Value) -> str:
     """A value as names and tables have it."""
     return f"{value:.4g}" if isinstance(value, float) else without_directories(format_value(value))
+
+
+def first_of(axis: Axis) -> Value:
+    """Returns a value that an axis may give."""
+    return next(probes(axis))
 
 
 def probes(axis: Axis) -> Iterator[Value]:

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 1 << 20
 NAME = re.compile(rf"(?![.-])[A-Za-z0-9._-]{{1,{MAX_TAG_CHARACTERS}}}")
 NAME_RULE = f"1 to {MAX_TAG_CHARACTERS} letters, digits, '.', '_' or '-', the first one no '.' or '-'"
+NO_OPTUNA = "a search needs Optuna: pip install 'tuiapp[sweep]'."
 SWEEP = "sweep"
 """The kind of these studies; others are of `trainers.experiments.group_study`."""
 JOURNAL = "journal.log"
@@ -193,14 +195,14 @@ def studies_dir(runs_dir: Path) -> Path:
 
 
 def find_studies(runs_dir: Path) -> list[StudyDir]:
-    """Returns the studies, by name."""
+    """Returns the studies of all kinds, by name."""
     try:
         with os.scandir(studies_dir(runs_dir)) as found:
             names = sorted(one.name for one in found if NAME.fullmatch(one.name))
     except OSError:
         return []
     places = [StudyDir(runs_dir, name) for name in names]
-    return [place for place in places if place.kind() == SWEEP]
+    return [place for place in places if place.kind()]
 
 
 class _Kind(msgspec.Struct):
@@ -247,6 +249,11 @@ def stem_of(source: str) -> str:
     """Returns what a study is called after, but for its number, by the preset or file that it begins with."""
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(source.rstrip("/"))).strip("-.")
     return f"{words.removesuffix('.toml').removesuffix('.py')[:24] or 'sweep'}-"
+
+
+def lacks_optuna() -> str:
+    """Returns why there can be no search here; "" if there can."""
+    return "" if find_spec("optuna") else NO_OPTUNA
 
 
 def problem(text: str) -> ConfigError:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine, unused
-from trainers.config.options import ConfigError, Problem, Value, suggest
+from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, best_by
 from trainers.config.settings import read_settings
 from trainers.contract import mailbox
@@ -22,8 +21,17 @@ from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir, find_run_dirs
 from trainers.experiments.holders import cpu_slots
 from trainers.experiments.queue import QueueError, cancel, enqueue, start_keeper
-from trainers.experiments.space import Axis, all_configs, checks_of, combinations, probes, run_name
-from trainers.experiments.study import SWEEP, Study, StudyDir, StudyError, find_studies, make_study, problem
+from trainers.experiments.space import Axis, all_configs, check_draws, checks_of, combinations, run_name
+from trainers.experiments.study import (
+    SWEEP,
+    Study,
+    StudyDir,
+    StudyError,
+    find_studies,
+    lacks_optuna,
+    make_study,
+    problem,
+)
 from trainers.launch.directory import working_directory
 from trainers.launch.prepare import prepare
 from trainers.launch.processes import apart, module, start_process
@@ -32,7 +40,6 @@ from trainers.state.objective import GUESSED_FROM, guess
 from trainers.state.summary import summarise
 
 SEARCH = "trainers.experiments.search"
-NO_OPTUNA = "a search needs Optuna: pip install 'tuiapp[sweep]'."
 BUILTIN_METRICS = (TEST_ACCURACY, TEST_LOSS, LOSS)
 """What the built-in trainers can be best by."""
 
@@ -117,23 +124,17 @@ def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
 
     Each key is checked at the ends of its range, or at all of its values, with the others as they are.
     """
-    if not find_spec("optuna"):
-        raise problem(NO_OPTUNA)
-    search = study.search
+    if lack := lacks_optuna():
+        raise problem(lack)
+    search, base = study.search, study.base
     assert search is not None
-    axes, base = study.read_axes(), study.base
-    problems: dict[str, Problem] = {}
-    for axis in axes:
-        try:
-            all_configs(base, [{**_others(axes, axis), axis.key: value} for value in probes(axis)], checks_of(machine))
-        except ConfigError as error:
-            problems |= {str(one): one for one in error.problems}
+    problems = check_draws(base, study.read_axes(), checks_of(machine))
     try:
         study = _with_objective(study, runs_dir)
     except ConfigError as error:
-        problems |= {str(one): one for one in error.problems}
+        problems += error.problems
     if problems:
-        raise ConfigError(problems.values())
+        raise ConfigError(problems)
     parallel = search.parallel or fits(base, machine)
     return msgspec.structs.replace(
         study,
@@ -141,10 +142,6 @@ def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
         environment=apart(),
         directory=working_directory() or "/",
     )
-
-
-def _others(axes: Sequence[Axis], but: Axis) -> dict[str, Value]:
-    return {axis.key: next(probes(axis)) for axis in axes if axis is not but}
 
 
 def _with_objective(study: Study, runs_dir: Path) -> Study:
@@ -196,8 +193,8 @@ def resume_search(place: StudyDir, trials: int) -> Study:
     search = place.read().search
     if search is None:
         raise StudyError(f"{place.name} is a grid, which has no trials to add.")
-    if not find_spec("optuna"):
-        raise StudyError(NO_OPTUNA)
+    if lack := lacks_optuna():
+        raise StudyError(lack)
     study = place.change(stopped=False, search=msgspec.structs.replace(search, trials=search.trials + trials))
     place.ended.unlink(missing_ok=True)
     start_search(place)

@@ -225,8 +225,7 @@ def training(
             report.phase("checkpointing")
             yield Save(number, checkpoints)
         if checkpoints.patience.is_over and number < plan.total_steps:
-            if report.rank == 0:
-                report.send(Alert(kind="early-stop", severity="info", step=number, text=checkpoints.patience.words))
+            report.once(Alert(kind="early-stop", severity="info", step=number, text=checkpoints.patience.words))
             break
     yield Export()
 

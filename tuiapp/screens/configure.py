@@ -347,14 +347,19 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @work(thread=True, group="launch")
     def _sweep(self, study: Study) -> None:
         # Imported late, as above.
-        from trainers.experiments.sweep import begin_grid
+        from trainers.experiments.sweep import begin_grid, begin_search
 
+        machine = None if self._is_inspected else self._machine
         try:
-            place, runs = begin_grid(study, self._runs_dir, None if self._is_inspected else self._machine)
+            if study.search:
+                place, what = begin_search(study, self._runs_dir, machine), "the search has begun"
+            else:
+                place, runs = begin_grid(study, self._runs_dir, machine)
+                what = f"{plural(len(runs), 'run')} queued"
         except Exception as error:  # Shown to the user, who keeps the form.
             self.call_later(self._show_failure, error)
         else:
-            self.post_message(SweepQueued(place.name, len(runs)))
+            self.post_message(SweepQueued(place.name, what))
 
     def _focus_form_if_alone(self) -> None:
         if self.focused is None:

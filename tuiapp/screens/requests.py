@@ -29,7 +29,8 @@ class RunLaunched(Message):
 @dataclass
 class SweepQueued(Message):
     study: str
-    runs: int
+    what: str
+    """What has begun: "6 runs queued"."""
 
 
 @dataclass

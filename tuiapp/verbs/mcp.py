@@ -93,7 +93,7 @@ def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
 
     @tool(annotations=reads)
     async def list_studies() -> str:
-        """Lists the studies: sweeps and searches, with their best trial."""
+        """Lists the studies: sweeps, searches, scaling studies, shoot-outs and groups, with their best trial."""
         return await verb("study", "list")
 
     @tool(annotations=reads)

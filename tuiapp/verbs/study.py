@@ -15,15 +15,24 @@ from trainers.config.files import write_atomically
 from trainers.config.options import format_value
 from trainers.experiments.study import StudyDir, StudyError, find_studies
 from trainers.experiments.sweep import keep_searches, resume_grid, resume_search, stop_study
-from trainers.state.summary import read_config
-from trainers.state.text import plural, sanitize
+from trainers.state.summary import RunInfo, read_config
+from trainers.state.text import MISSING, plural, sanitize
 from tuiapp.library.presets import save_preset
 from tuiapp.library.removal import RemovalError, remove_study, sweep_removed
+from tuiapp.library.run_index import RunIndex
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import aligned, tell
 from tuiapp.verbs.remove import agreed, delete, described
 from tuiapp.verbs.sources import runs_dir
-from tuiapp.view.study import StudyState, draw_slice, heading, read_study_state, study_facts, trial_columns
+from tuiapp.view.study import (
+    MEASURED,
+    StudyState,
+    draw_slice,
+    heading,
+    read_study_state,
+    study_facts,
+    trial_columns,
+)
 from tuiapp.view.table import plain_table
 
 PLAIN_WIDTH = 80
@@ -31,20 +40,25 @@ PLAIN_WIDTH = 80
 
 
 def list_studies(options: Namespace) -> int:
-    """Prints the studies by name."""
-    keep_searches(runs_dir(options))
+    """Prints the studies of all kinds, and the groups of runs that are none, by name."""
+    directory = runs_dir(options)
+    keep_searches(directory)
+    groups: dict[str, list[RunInfo]] = {place.name: [] for place in find_studies(directory)}
+    for info in RunIndex(directory).read_all():
+        if info.about.group:
+            groups.setdefault(info.about.group, []).append(info)
     states = list[StudyState]()
-    for place in find_studies(runs_dir(options)):
-        # One that is damaged, or of another kind whose runs were removed, must not hide the others.
+    for name, infos in sorted(groups.items()):
+        # One that is damaged must not hide the others.
         with contextlib.suppress(StudyError):
-            states.append(read_study_state(place))
+            states.append(read_study_state(StudyDir(directory, name), infos))
     if options.json:
         print(json.dumps([{**study_facts(state), "trials": len(state.trials)} for state in states], indent=2))
         return 0
     if not states:
         print("There are no studies. To begin one: tuiapp sweep PRESET --grid KEY=A,B", file=sys.stderr)
         return 0
-    for line in aligned([("STUDY", "KEYS", "TRIALS", "BEST", ""), *map(_row, states)]):
+    for line in aligned([("STUDY", "KIND", "KEYS", "TRIALS", "BEST", ""), *map(_row, states)]):
         print(line)
     return 0
 
@@ -54,7 +68,8 @@ def _row(state: StudyState) -> tuple[str, ...]:
     made = len(state.trials)
     asked = state.study.search.trials if state.study and state.study.search else made
     by = str(state.objective) if state.objective else ""
-    return state.name, sanitize(", ".join(state.keys)), f"{made}/{asked}", best, by
+    keys = sanitize(", ".join(state.keys)) or MISSING
+    return sanitize(state.name), state.kind, keys, f"{made}/{asked}", best, by
 
 
 def show_study(options: Namespace) -> int:
@@ -72,6 +87,8 @@ def show_study(options: Namespace) -> int:
         print(line)
     for key in state.keys if any(trial.objective is not None for trial in state.trials) else ():
         print("\n" + "\n".join(draw_slice(state, key, width)))
+    if state.kind in MEASURED:
+        tell(f"what it measured: tuiapp {state.kind} --show {state.name}")
     return 0
 
 

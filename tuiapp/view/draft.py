@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast, get_args
 
 import msgspec
 
@@ -26,15 +26,18 @@ from trainers.contract.about import About, AboutError, split_tags
 from trainers.experiments.space import (
     Axis,
     all_configs,
+    check_draws,
     checks_of,
     combinations,
+    first_of,
     names_several,
     read_axis,
     short_value,
 )
 from trainers.experiments.study import NAME as STUDY
 from trainers.experiments.study import NAME_RULE as STUDY_RULE
-from trainers.experiments.study import Study, stem_of
+from trainers.experiments.study import Pruner, Search, Study, lacks_optuna, stem_of
+from trainers.state.known_metrics import metric
 from trainers.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")
@@ -46,7 +49,12 @@ LISTED = 6
 
 NAME = Option("Run", "Name", "what to call the run", text="line", key="name")
 TAGS = Option("Run", "Tags", "words to find it by: sweep, lr", text="line", key="tags")
-OF_THE_RUN = {option.key: option for option in (NAME, TAGS)}
+TRIALS = Option("Run", "Trials", "empty: all combinations; N: Optuna tries N", minimum=1, key="trials", kind="int")
+PRUNE = Option(
+    "Run", "Pruning", "how a search gives up hopeless trials", get_args(Pruner), key="prune", default="median"
+)
+METRIC = Option("Run", "Metric", "what trials are best by; empty: as earlier runs", key="metric")
+OF_THE_RUN = {option.key: option for option in (NAME, TAGS, TRIALS, PRUNE, METRIC)}
 """Fields of the form that are no keys: no preset has them, and they change nothing in training."""
 FIELDS = {**OPTIONS, **OF_THE_RUN}
 
@@ -64,6 +72,8 @@ class Draft:
     hidden: frozenset[str] = frozenset()  # keys that do not apply
     about: About = field(default_factory=About)  # the run
     axes: tuple[Axis, ...] = ()  # keys with several values: a sweep; `config` has the first of each
+    search: Search | None = None  # of a sweep; None: every combination is a run
+    metric: str = ""  # what a script's trials are best by; "" for what earlier runs suggest
 
     @property
     def is_sound(self) -> bool:
@@ -73,7 +83,7 @@ class Draft:
     @property
     def runs(self) -> int:
         """How many a launch begins."""
-        return math.prod(len(axis.values) for axis in self.axes)
+        return self.search.trials if self.search else math.prod(len(axis.values) for axis in self.axes)
 
     @property
     def not_in_words(self) -> Set[str]:
@@ -135,7 +145,9 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
 
     `texts` may have those of `OF_THE_RUN` too.
     """
-    values, axes, problems = _read({key: text for key, text in texts.items() if key not in OF_THE_RUN}, base)
+    keys = {key: text for key, text in texts.items() if key not in OF_THE_RUN}
+    search, of_search = _read_search(texts)
+    values, axes, problems = _read(keys, base, draws=search is not None)
     about, not_allowed = _read_about(texts)
     # A key that does not apply must neither block the run nor appear in the command.
     chosen = {**to_mapping(base), **values}
@@ -145,13 +157,22 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
     problems = [problem for problem in problems if problem.key not in idle]
     unreadable = frozenset(problem.key for problem in problems)
     config = msgspec.structs.replace(base, **values)
+    if axes or any(_is_several(keys.get(key, "")) for key in unreadable):
+        not_allowed |= of_search
+    else:
+        search = None
+        idle.add(TRIALS.key)
+    if not search:
+        idle.add(PRUNE.key)
+    if not search or BACKENDS[config.backend].builtin:
+        idle.add(METRIC.key)
     here = placement_problems(config, machine) if machine is not None else []
     for found in (check_data(config), here, cross_check(config)):
         # What depends on a wrong key is wrong too: report the cause alone.
         wrong = {problem.key for problem in problems}
         problems += [problem for problem in found if not wrong & problem.keys]
     if axes and not problems:
-        problems = _check_sweep(config, axes, machine)
+        problems = _check_sweep(config, axes, machine, draws=bool(search))
     if axes and about.name and not STUDY.fullmatch(about.name):
         not_allowed[NAME.key] = f"{shown(about.name)} is no name of a sweep: use {STUDY_RULE}."
     placed = place(config, machine) if machine is not None and not problems else None
@@ -165,6 +186,8 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
         problems={**in_words(problems), **not_allowed},
         about=about,
         axes=tuple(axes),
+        search=search,
+        metric="" if METRIC.key in idle else texts.get(METRIC.key, "").strip(),
         changed=unreadable | changed_keys(config, base).keys() | {_field_of(axis) for axis in axes},
         hidden=frozenset(idle),
     )
@@ -175,9 +198,11 @@ def _field_of(axis: Axis) -> str:
     return axis.key if axis.key in OPTIONS else "values"
 
 
-def _check_sweep(config: RunConfig, axes: Sequence[Axis], machine: Machine | None) -> list[Problem]:
+def _check_sweep(config: RunConfig, axes: Sequence[Axis], machine: Machine | None, *, draws: bool) -> list[Problem]:
     """Problems of a sweep's combinations; of very many those of each key alone, as long as it is edited."""
     checks = checks_of(machine) if machine is not None else []
+    if draws:
+        return check_draws(config, axes, checks)
     try:
         combined = combinations(axes)
         if len(combined) > CHECKED_RUNS:
@@ -193,10 +218,13 @@ def several_words(draft: Draft, key: str) -> str:
     own = [axis for axis in draft.axes if _field_of(axis) == key]
     if not own:
         return ""
-    return sanitize("; ".join(f"{plural(len(one.values), 'value')}: {_listed(one)}" for one in own))
+    counts = [plural(len(one.values), "value") if one.values else "drawn from" for one in own]
+    return sanitize("; ".join(f"{count}: {_listed(one)}" for count, one in zip(counts, own, strict=True)))
 
 
 def _listed(axis: Axis) -> str:
+    if not axis.values:
+        return axis.text
     words = [short_value(value) for value in axis.values]
     return ", ".join(words if len(words) <= LISTED else [*words[: LISTED - 2], "…", words[-1]])
 
@@ -204,6 +232,9 @@ def _listed(axis: Axis) -> str:
 def sweep_words(draft: Draft) -> str:
     """Describes a sweep: "sweep of 6 runs: learning_rate 0.1, 0.01 × seed 0, 1, 2"."""
     each = " × ".join(f"{axis.key} {_listed(axis)}" for axis in draft.axes)
+    if search := draft.search:
+        pruning = "without pruning" if search.pruner == "none" else f"{search.pruner} pruning"
+        return sanitize(f"search of {plural(search.trials, 'trial')} by Optuna: {each} · {pruning}")
     return sanitize(f"sweep of {plural(draft.runs, 'run')}: {each}")
 
 
@@ -213,6 +244,9 @@ def study_of(draft: Draft, preset: str | None) -> Study:
         name=draft.about.name or stem_of(preset or (subject(draft.config) if draft.is_script else "defaults")),
         axes={axis.key: axis.text for axis in draft.axes},
         config=to_toml_values(draft.config),
+        search=draft.search,
+        metric=draft.metric,
+        rises=metric(draft.metric).rises,
         tags=draft.about.tags,
     )
 
@@ -221,10 +255,11 @@ def in_words(problems: Iterable[Problem]) -> dict[str, str]:
     """Returns problems by the form's keys; "" for a key that the form does not have."""
     words: dict[str, str] = {}
     for problem in problems:
-        known = problem.key in OPTIONS
+        name = problem.key.removeprefix("--")
+        known = name in FIELDS
         text = problem.message if known else str(problem)
         text = text[:1].upper() + text[1:] if not known else text
-        key = problem.key if known else ""
+        key = name if known else ""
         words[key] = f"{words[key]} {text}" if key in words else text
     return words
 
@@ -259,7 +294,11 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
     for key, value in changes.items():
         words += ["--set", f"{key}={format_value(value)}"]
     for axis in draft.axes:
-        words += ["--grid", f"{axis.key}={axis.text}"]
+        words += ["--search" if draft.search else "--grid", f"{axis.key}={axis.text}"]
+    if search := draft.search:
+        words += ["--trials", str(search.trials)]
+        words += ["--prune", search.pruner] if search.pruner != PRUNE.default else []
+    words += ["--metric", draft.metric] if draft.metric else []
     words += ["--name", draft.about.name] if draft.about.name else []
     for tag in draft.about.tags:
         words += ["--tag", tag]
@@ -285,7 +324,9 @@ def device_words(config: RunConfig, machine: Machine) -> str:
     return "1 CPU device" if one else f"{config.devices} virtual CPU devices"
 
 
-def _read(texts: Mapping[str, str], base: RunConfig) -> tuple[dict[str, Value], list[Axis], list[Problem]]:
+def _read(
+    texts: Mapping[str, str], base: RunConfig, *, draws: bool
+) -> tuple[dict[str, Value], list[Axis], list[Problem]]:
     values: dict[str, Value] = {}
     axes: list[Axis] = []
     problems: list[Problem] = []
@@ -293,12 +334,12 @@ def _read(texts: Mapping[str, str], base: RunConfig) -> tuple[dict[str, Value], 
     for key, text in texts.items():
         try:
             if key == "values" and not BACKENDS.get(str(plain["backend"]), BACKENDS["torch-ddp"]).builtin:
-                values[key], own = _read_own(text, plain)
+                values[key], own = _read_own(text, plain, draws=draws)
                 axes += own
             elif names_several(OPTIONS[key], text):
-                axis = read_axis({**plain, "backend": RunConfig().backend}, key, text)
-                values[key] = axis.values[0]
-                axes += [axis] if len(axis.values) > 1 else []
+                axis = read_axis({**plain, "backend": RunConfig().backend}, key, text, draws=draws)
+                values[key] = first_of(axis)
+                axes += [axis] if len(axis.values) != 1 else []
             else:
                 values[key] = _parse(OPTIONS[key], text)
         except ConfigError as error:
@@ -306,7 +347,7 @@ def _read(texts: Mapping[str, str], base: RunConfig) -> tuple[dict[str, Value], 
     return values, axes, problems
 
 
-def _read_own(text: str, plain: Mapping[str, object]) -> tuple[str, list[Axis]]:
+def _read_own(text: str, plain: Mapping[str, object], *, draws: bool) -> tuple[str, list[Axis]]:
     """Reads a script's own values: those of one each, and the first of several, with what is swept."""
     try:
         given = read_environment(text)
@@ -315,13 +356,13 @@ def _read_own(text: str, plain: Mapping[str, object]) -> tuple[str, list[Axis]]:
     axes, problems = list[Axis](), list[Problem]()
     for name, value in given.items():
         try:
-            axis = read_axis(plain, name, value)
+            axis = read_axis(plain, name, value, draws=draws)
         except ConfigError as error:
             problems += [Problem("values", str(one)) for one in error.problems]
         else:
-            if len(axis.values) > 1:
+            if len(axis.values) != 1:
                 axes.append(axis)
-                given[name] = format_value(axis.values[0])
+                given[name] = format_value(first_of(axis))
     if problems:
         raise ConfigError(problems)
     return shlex.join(f"{name}={value}" for name, value in given.items()) if axes else text, axes
@@ -337,6 +378,23 @@ def _read_about(texts: Mapping[str, str]) -> tuple[About, dict[str, str]]:
         except AboutError as error:
             problems[key] = str(error)
     return about, problems
+
+
+def _is_several(text: str) -> bool:
+    """Whether a text that cannot be read was to be several values."""
+    return "," in text or ".." in text
+
+
+def _read_search(texts: Mapping[str, str]) -> tuple[Search | None, dict[str, str]]:
+    """Returns the search that is asked for, if one is, and its problems by field."""
+    if not (text := texts.get(TRIALS.key, "").strip()):
+        return None, {}
+    try:
+        trials = cast(int, TRIALS.parse(text))
+    except ConfigError as error:
+        return None, {TRIALS.key: error.problems[0].message}
+    search = Search(trials=trials, parallel=0, pruner=cast(Pruner, texts.get(PRUNE.key, PRUNE.default)))
+    return search, {TRIALS.key: lack} if (lack := lacks_optuna()) else {}
 
 
 def _parse(option: Option, text: str) -> Value:

@@ -21,6 +21,9 @@ ROWS = 8
 FAR = 100.0
 """How many times the least value the greatest is where values are drawn by factors."""
 LOG = " (log)"
+MEASURED = {"scale": ("devices",), "shootout": ("backend",)}
+"""Kind of study that goes through no values → the keys in which its runs differ."""
+KIND_WORDS = {"scale": "scaling study", "shootout": "shoot-out"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,9 @@ class StudyState:
     trials: tuple[Trial, ...]
     """The best first; then those without a value, by those of their keys."""
     study: Study | None = None
+    """None of what is no sweep."""
+    kind: str = "group"
+    """grid, search, scale, shootout, or group."""
     ended: str = ""
     """How a search ended, in words."""
     log_keys: frozenset[str] = frozenset()
@@ -63,16 +69,18 @@ def is_pruned(info: RunInfo) -> bool:
 
 
 def read_study_state(place: StudyDir, infos: Sequence[RunInfo] | None = None) -> StudyState:
-    """Reads a study; raises StudyError if there is neither one nor a run in a group of its name."""
+    """Reads a study of any kind; raises StudyError if there is neither one nor a run in a group of its name."""
     infos = place.infos() if infos is None else infos
-    study, keys = None, list[str]()
+    study, keys, kind = None, list[str](), place.kind()
     try:
         study = place.read()
-        keys = list(study.axes)
+        keys, kind = list(study.axes), "search" if study.search else "grid"
     except StudyError:
-        if not infos:
-            raise
-        keys = differing_keys(infos)
+        if kind not in MEASURED:
+            if not infos:
+                raise
+            kind = "group"
+        keys = list(MEASURED.get(kind, ())) or differing_keys(infos)
     objective = (study and study.objective) or guess(infos)
     trials = [
         Trial(info, {key: known_value(info, key) for key in keys}, objective.value(info) if objective else None)
@@ -91,6 +99,7 @@ def read_study_state(place: StudyDir, infos: Sequence[RunInfo] | None = None) ->
         objective=objective,
         trials=tuple(sorted(trials, key=place_of)),
         study=study,
+        kind=kind,
         ended=sanitize(ended.reason) if ended else "",
         log_keys=frozenset(_log_keys(study) if study else ()),
     )
@@ -114,10 +123,12 @@ def heading(state: StudyState) -> str:
         counts[trial.state] = counts.get(trial.state, 0) + 1
     states = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no run yet"
     search = state.study.search if state.study else None
-    kind = f"search of {search.trials} trials ({search.sampler}, {search.pruner} pruning)" if search else "grid"
+    kind = KIND_WORDS.get(state.kind, state.kind)
+    if search:
+        kind = f"search of {search.trials} trials ({search.sampler}, {search.pruner} pruning)"
     by = f" · best by {state.objective}" if state.objective else ""
     ended = f" · {state.ended}" if state.ended else ""
-    return f"{state.name} · {kind if state.study else 'group'} · {states}{by}{ended}"
+    return f"{state.name} · {kind} · {states}{by}{ended}"
 
 
 def trial_columns(state: StudyState) -> list[Column[Trial]]:
@@ -219,7 +230,7 @@ def study_facts(state: StudyState) -> dict[str, object]:
     study, search, objective = state.study, state.study and state.study.search, state.objective
     return {
         "study": state.name,
-        "kind": "search" if search else "grid" if study else "group",
+        "kind": state.kind,
         "keys": study.axes if study else dict.fromkeys(state.keys),
         "metric": objective.name if objective else None,
         "maximize": objective.rises if objective else None,

@@ -21,7 +21,7 @@ from trainers.config.options import GROUPS, Option, format_value
 from trainers.config.user_code import PY
 from trainers.state.text import join_words, sanitize
 from tuiapp.library.environments import find_environments
-from tuiapp.view.draft import FIELDS, Draft, several_words
+from tuiapp.view.draft import FIELDS, TRIALS, Draft, several_words
 from tuiapp.widgets.gpu_checklist import GpuChecklist
 from tuiapp.widgets.option_field import OptionField
 
@@ -40,6 +40,8 @@ NOTES: dict[str, dict[str, str]] = {
 
 ADVANCED = "Advanced"
 """The last group of the form: the rare keys."""
+
+SEARCHES = f"with {TRIALS.label} (/) a search"
 
 BORDER_CELLS = 6
 """Of the border beside its subtitle."""
@@ -134,8 +136,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
         self._fields = {
             key: OptionField(
                 option,
-                texts.get(key, ""),
-                hidden=key in draft.hidden or (option.is_rare and is_default(option, texts.get(key, ""))),
+                text := texts.get(key, format_value(option.default)),
+                hidden=key in draft.hidden or (option.is_rare and is_default(option, text)),
                 notes=self._backend_notes if key == "backend" else NOTES.get(key),
                 unavailable=self._unavailable if key == "backend" else None,
             )
@@ -243,9 +245,10 @@ class ConfigForm(VerticalScroll, can_focus=False):
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
         words = sanitize(focused.help if focused else listed.details if listed else "")
         width, height = self.outer_size
-        hinted = join_words([words, focused.hint if focused else ""])
-        # Not worth a line of its own.
-        words = hinted if len(hinted) <= width - BORDER_CELLS else words
+        searches = SEARCHES if focused and focused.several and not self._draft.search else ""
+        hinted = join_words([words, focused.hint if focused else "", searches])
+        # The hint is not worth a line of its own; the values are said below, too.
+        words = hinted if len(hinted) <= width - BORDER_CELLS else searches or words
         # What the border has no room for is wrapped above it.
         long = len(words) > width - BORDER_CELLS
         for shown in self.query("#help").results(Static):

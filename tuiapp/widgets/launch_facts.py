@@ -87,8 +87,8 @@ class LaunchFacts(Vertical):
 
     launching: reactive[bool] = reactive(False, init=False)
 
-    _runs = 1
-    """How many a launch begins."""
+    _begins = "Launch"
+    """What the button does."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="failure-scroll", can_focus=False):
@@ -111,7 +111,7 @@ class LaunchFacts(Vertical):
         self.query_one("#failure", Static).update(Content("✗ " + "\n".join(sanitize_lines(general))))
         # Grey but not disabled: pressing it explains why it does not launch.
         self.query_one("#launch").set_class(bool(draft.problems), "-blocked")
-        self._runs = draft.runs
+        self._begins = f"{'Search' if draft.search else 'Sweep'} of {draft.runs}" if draft.axes else "Launch"
         self.watch_launching(self.launching)
         self.query_one("#facts", FactLines).update(self._facts(draft, machine))
         self.query_one("#command", Static).update(self._command(draft, command))
@@ -119,9 +119,10 @@ class LaunchFacts(Vertical):
     def watch_launching(self, launching: bool) -> None:
         button = self.query_one("#launch", Button)
         button.disabled = launching
-        label = Content("Starting…" if launching else f"Sweep of {self._runs} ^r" if self._runs > 1 else "Launch ^r")
+        label = Content("Starting…" if launching else f"{self._begins} ^r")
         if button.label != label:
             button.label = label
+            button.refresh(layout=True)
 
     @staticmethod
     def _facts(draft: Draft, machine: Machine | None) -> Content:

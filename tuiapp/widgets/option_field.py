@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 from trainers.config.datasets import SOURCES
 from trainers.config.mirror import TENSORBOARD
 from trainers.config.options import Option
+from trainers.config.run_config import OPTIONS
 from trainers.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.colors import MUTED
@@ -171,7 +172,8 @@ class OptionField(Widget):
     @property
     def hint(self) -> str:
         """How it takes several values; "" if it has them, or takes one alone."""
-        return SEVERAL if self.option.kind in ("int", "float") and not self.several else ""
+        is_key = self.option.key in OPTIONS
+        return SEVERAL if is_key and self.option.kind in ("int", "float") and not self.several else ""
 
     @property
     def text(self) -> str:
