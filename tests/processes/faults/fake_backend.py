@@ -2,7 +2,8 @@
 
 A rank starts within a moment, and its steps take as long as TUIAPP_TEST_STEP_S says. Evaluation, checkpoints and
 compiling take TUIAPP_TEST_EVALUATE_S, TUIAPP_TEST_SAVE_S and TUIAPP_TEST_COMPILE_S. With TUIAPP_TEST_PACE_S steps begin
-on the clock, so many seconds apart, and a step's loss is by how many milliseconds it was late.
+on the clock, so many seconds apart, and a step's loss is by how many milliseconds it was late. TUIAPP_TEST_EVALUATIONS
+has the test loss and accuracy of the first evaluations: `LOSS:ACCURACY …`.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         time.sleep(_seconds("COMPILE"))
     step_s = _seconds("STEP", 0.005)
     pace = Pace(_seconds("PACE")) if _seconds("PACE") else None
+    evaluations = iter(os.environ.get("TUIAPP_TEST_EVALUATIONS", "").split())
     for work in training(plan, report, checkpoints):
         match work:
             case Step(step):
@@ -93,7 +95,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Evaluate(step):
                 collective.all_reduce()
                 time.sleep(_seconds("EVALUATE"))
-                work.report.evaluation(step, 1.0 / step, 0.5, 360)
+                figures = next(evaluations, f"{1.0 / step}:0.5").split(":")
+                work.report.evaluation(step, float(figures[0]), float(figures[1]), 360)
             case Save(step):
                 collective.all_reduce()
                 time.sleep(_seconds("SAVE"))
