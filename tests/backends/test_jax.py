@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 
 import jax
 import msgspec
@@ -28,14 +27,6 @@ MLP = RunConfig(
 )
 
 pytestmark = pytest.mark.parametrize("backend", mostly_slow(JAX_BACKENDS, "jax-sharding"))
-
-
-@pytest.fixture(autouse=True)
-def _soon_compiled() -> Iterator[None]:
-    """XLA takes longer to optimize such small programs than they take to run; other tests have it do so."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _train(backend: str, devices: int, base: RunConfig = MLP, *, stop_at: int = 0, **changes: object) -> Recorder:

@@ -3,7 +3,7 @@
 A rank starts within a moment, and its steps take as long as TUIAPP_TEST_STEP_S says. Evaluation, checkpoints and
 compiling take TUIAPP_TEST_EVALUATE_S, TUIAPP_TEST_SAVE_S and TUIAPP_TEST_COMPILE_S. With TUIAPP_TEST_PACE_S steps begin
 on the clock, so many seconds apart, and a step's loss is by how many milliseconds it was late. TUIAPP_TEST_EVALUATIONS
-has the test loss and accuracy of the first evaluations: `LOSS:ACCURACY …`.
+has the test loss and accuracy of the first evaluations: `LOSS:ACCURACY …`; TUIAPP_TEST_WEIGHTS is how many there are.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Save(step):
                 collective.all_reduce()
                 time.sleep(_seconds("SAVE"))
-                state = {"weights": np.full(1000, step, np.float32)}
+                state = {"weights": np.full(int(os.environ.get("TUIAPP_TEST_WEIGHTS", 1000)), step, np.float32)}
                 work.done(state, state)
