@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -24,6 +25,13 @@ from trainers.config.machine import Machine
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None, print_blob=False)
 hypothesis.settings.register_profile("search", database=None, deadline=None, max_examples=5000)
 hypothesis.settings.load_profile("same")
+
+
+def pytest_collection_finish() -> None:
+    """Has the garbage collector pass over frameworks and tests, which stay, and look less often for what has gone."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
-"""Real runs whose lowest test loss and highest test accuracy are of different epochs: `best` says which counts."""
+"""Runs whose lowest test loss and highest test accuracy are of different epochs: `best` says which counts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,14 @@ from trainers.contract.manifest import list_checkpoints
 from trainers.state.summary import summarise
 
 
-@pytest.mark.parametrize("by", [pytest.param("accuracy", marks=pytest.mark.slow), "loss"])
-def test_what_is_kept_marked_and_listed_as_best(by: str, runs_dir: Path) -> None:
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("by", ["accuracy", "loss"])
+def test_what_is_kept_marked_and_listed_as_best(
+    by: str, real: bool, runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not real:
+        fake(step=0.001)
+        monkeypatch.setenv("TUIAPP_TEST_EVALUATIONS", "0.9:0.5 0.5:0.7 0.6:0.8 0.4:0.6")
     config = RunConfig(
         model="mlp", platform="cpu", devices=1, learning_rate=0.01, epochs=4, keep_checkpoints=1, best=by
     )

@@ -34,6 +34,7 @@ def test_a_rank_that_raises_ends_the_run_with_its_traceback(runs_dir: Path, faul
         run.wait_gone()
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_rank_is_named_at_once_and_takes_the_others_along(
     runs_dir: Path, fault: Callable[[str], None]
 ) -> None:
@@ -68,7 +69,7 @@ def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("segv", "rank 1 was killed by SIGSEGV"),
+        pytest.param("segv", "rank 1 was killed by SIGSEGV", marks=pytest.mark.slow),
         pytest.param("exit", "rank 1 exited with code 3", marks=pytest.mark.slow),
         pytest.param("exit0", "rank 1 exited with code 0", marks=pytest.mark.slow),
     ],
@@ -95,7 +96,12 @@ def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
         assert summarise(run.run).status == "lost"
 
 
-def test_ranks_without_supervisor_and_reaper_end_themselves(runs_dir: Path) -> None:
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_ranks_without_supervisor_and_reaper_end_themselves(
+    runs_dir: Path, fake: Callable[..., None], real: bool
+) -> None:
+    if not real:
+        fake()
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
         (reaper,) = run.processes("trainers.run.reaper")

@@ -115,9 +115,9 @@ def test_a_disk_that_takes_no_file_more(tmp_path: Path, fake: Callable[..., None
         run.wait_gone()
 
 
-def test_a_disk_of_64_kib(small_disk: Path, fault: Callable[[str], None]) -> None:
+def test_a_disk_of_64_kib(small_disk: Path, fake: Callable[..., None]) -> None:
     # A rank that writes to its log meets the full disk as well.
-    fault("talk:1:1")
+    fake("talk:1:1", step=0.001)
     with launched(SILENT, small_disk) as run:
         wait_for(lambda: run.run.lock_note().trouble)
         goes_on(run)

@@ -34,6 +34,7 @@ def _wait_for_an_epoch(process: subprocess.Popen[str]) -> None:
     raise AssertionError("it ended before its first epoch did")
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_the_last_line_of_stdout_is_the_result(runs_dir: Path) -> None:
     done = subprocess.run(_run(runs_dir, "epochs=2"), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -67,8 +67,9 @@ def test_images_are_decoded_where_pillow_is(torch_alone: str, tmp_path: Path, ru
             Image.new("RGB", (16, 16), (number, 0, 99)).save(tmp_path / "images" / name / f"{number}.png")
     set_environment("torch", torch_alone)
     config = RunConfig(
-        model="mlp", dataset=f"folder:{tmp_path}/images", image_size=8, platform="cpu", global_batch_size=16, epochs=1
-    )
+        model="mlp", dataset=f"folder:{tmp_path}/images", image_size=8, platform="cpu", devices=1, global_batch_size=16,
+        epochs=1,
+    )  # fmt: skip
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed", run.end()
         run.wait_gone()

@@ -28,6 +28,7 @@ with tuiapp.init(name="mine", config={"lr": 0.5}) as run:
 """
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_it_is_killed_and_has_all_steps(runs_dir: Path, tmp_path: Path) -> None:
     config = msgspec.structs.replace(MLP, mirror=f"tensorboard:{tmp_path / 'board'}", checkpoint_every=0)
     with launched(config, runs_dir) as run:

@@ -89,7 +89,12 @@ def test_what_a_rank_raises_arrives_from_a_node_whose_disk_is_full(
 
 
 @pytest.mark.parametrize("ends", mostly_slow(["stopped", "room again"], "room again"))
-def test_the_shared_runs_directory_fills_up(disk: Disk, ends: str) -> None:
+def test_the_shared_runs_directory_fills_up(
+    disk: Disk, ends: str, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(step=0.001)
+    # A checkpoint needs more room than the journal.
+    monkeypatch.setenv("TUIAPP_TEST_WEIGHTS", "500000")
     with launched(CONFIG, disk.path / "runs") as run, agent(run) as other:
         run.at_step(5)
         mailbox.send(run.run.commands, "checkpoint")

@@ -138,7 +138,12 @@ def test_a_killed_agent_is_named(runs_dir: Path, fake: Callable[..., None]) -> N
         wait_until(lambda: not [one for one in run.processes("trainers.rank.process") if rank_of(one) == "1"])
 
 
-def test_a_killed_agent_is_the_first_cause_of_the_runs_failure(runs_dir: Path) -> None:
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_killed_agent_is_the_first_cause_of_the_runs_failure(
+    runs_dir: Path, fake: Callable[..., None], real: bool
+) -> None:
+    if not real:
+        fake()
     with launched(ON_TWO, runs_dir) as run, agent(run) as other:
         run.at_step(3)
         other.kill()
@@ -249,7 +254,10 @@ def test_an_agent_that_is_stopped_for_good_ends_its_ranks_once_it_continues(runs
         run.wait_gone()
 
 
-def test_a_wrong_secret_is_refused_and_disturbs_nobody(runs_dir: Path, tmp_path: Path) -> None:
+def test_a_wrong_secret_is_refused_and_disturbs_nobody(
+    runs_dir: Path, tmp_path: Path, fake: Callable[..., None]
+) -> None:
+    fake()
     wrong = tmp_path / "wrong"
     wrong.write_text("0" * 64)
     with launched(SHORT, runs_dir) as run:

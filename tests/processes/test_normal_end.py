@@ -7,10 +7,9 @@ import os
 import stat
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from tests.processes.harness import launched
+from tests.processes.harness import Watched, launched
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Phase, RankSample, RankStarted, Sharding
@@ -53,44 +52,59 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, monkeypatch: pytest.Monk
         assert summarise(run.run).status == "completed"
 
 
-def test_each_rank_reports_its_own_loss_and_its_own_slice(runs_dir: Path) -> None:
-    with launched(msgspec.structs.replace(CONFIG, model="mlp", epochs=1), runs_dir) as run:
-        assert run.end().status == "completed"
-        losses = {rank: run.losses(rank) for rank in (0, 1)}
-        assert len(losses[0]) == len(losses[1]) == 29
-        assert all(a != b for a, b in zip(losses[0], losses[1], strict=True))
-
-        shardings = run.of(Sharding)
-        batch = {shard.rank: shard for event in shardings if event.array == "batch" for shard in event.shards}
-        assert [batch[rank].index[0] for rank in (0, 1)] == [(0, 24), (24, 48)]
-        assert all(shard.bytes == 24 * 28 * 28 * 4 for shard in batch.values())
-        parameter = [event for event in shardings if event.array == "parameter fc1.weight"]
-        assert {event.shards[0].rank for event in parameter} == {0, 1}
-        assert all(event.spec == [None, None] for event in parameter)
-        assert all(event.shards[0].index == [(0, 256), (0, 784)] for event in parameter)
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home, where `short` is made."""
+    return tmp_path_factory.mktemp("short")
 
 
-def test_what_lies_in_the_run_directory(
-    tmp_path: Path, home: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # torch sets it when another test of this process compiles.
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    before = os.umask(0)
-    request.addfinalizer(lambda: os.umask(before))
-    with launched(RunConfig(model="mlp", platform="cpu", epochs=1, max_steps=3), tmp_path / "data" / "runs") as run:
-        run.end()
-        run.wait_gone()
-        # What was automatic is exact, so that relaunching the file reproduces the run.
-        config = read_config(run.run)
-        assert (config.platform, config.devices, config.max_steps) == ("cpu", 2, 3)
-        environment = json.loads(run.run.environment.read_text())
-        assert environment["versions"]["torch"].startswith("2.")
-        for path in (tmp_path / "data", *(tmp_path / "data").rglob("*")):
-            expected = 0o700 if path.is_dir() else 0o600
-            assert stat.S_IMODE(path.stat().st_mode) == expected, path
-        assert list(run.run.commands.iterdir()) == []
+@pytest.fixture(scope="module")
+def short(place: Path) -> Watched:
+    """A run of one epoch that is over, made by a user who withholds nothing from others."""
+    with pytest.MonkeyPatch.context() as environment:
+        # It is made before the home that each test has of its own.
+        environment.setenv("HOME", str(place))
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+            environment.delenv(name, raising=False)
+        # torch sets it when another test of this process compiles.
+        environment.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+        before = os.umask(0)
+        try:
+            with launched(RunConfig(model="mlp", platform="cpu", epochs=1), place / "data" / "runs") as run:
+                assert run.end().status == "completed"
+                run.wait_gone()
+        finally:
+            os.umask(before)
+    return run
+
+
+def test_each_rank_reports_its_own_loss_and_its_own_slice(short: Watched) -> None:
+    losses = {rank: short.losses(rank) for rank in (0, 1)}
+    assert len(losses[0]) == len(losses[1]) == 29
+    assert all(a != b for a, b in zip(losses[0], losses[1], strict=True))
+
+    shardings = short.of(Sharding)
+    batch = {shard.rank: shard for event in shardings if event.array == "batch" for shard in event.shards}
+    assert [batch[rank].index[0] for rank in (0, 1)] == [(0, 24), (24, 48)]
+    assert all(shard.bytes == 24 * 28 * 28 * 4 for shard in batch.values())
+    parameter = [event for event in shardings if event.array == "parameter fc1.weight"]
+    assert {event.shards[0].rank for event in parameter} == {0, 1}
+    assert all(event.spec == [None, None] for event in parameter)
+    assert all(event.shards[0].index == [(0, 256), (0, 784)] for event in parameter)
+
+
+def test_what_lies_in_the_run_directory(short: Watched, place: Path) -> None:
+    # What was automatic is exact, so that relaunching the file reproduces the run.
+    config = read_config(short.run)
+    assert (config.platform, config.devices, config.epochs) == ("cpu", 2, 1)
+    environment = json.loads(short.run.environment.read_text())
+    assert environment["versions"]["torch"].startswith("2.")
+    for path in (place / "data", *(place / "data").rglob("*")):
+        expected = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == expected, path
+    assert list(short.run.commands.iterdir()) == []
     # The frameworks make their caches, which hold code, as the umask says.
-    for path in (home / ".cache", home / ".cache" / "tuiapp", home / ".cache" / "tuiapp" / "torch"):
+    for path in (place / ".cache", place / ".cache" / "tuiapp", place / ".cache" / "tuiapp" / "torch"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
 
 

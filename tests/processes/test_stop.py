@@ -14,7 +14,9 @@ from trainers.contract import mailbox
 from trainers.contract.events import StopRequested
 
 
-@pytest.mark.parametrize(("how", "real"), [("command", True), ("SIGTERM", False)])
+@pytest.mark.parametrize(
+    ("how", "real"), [("command", False), ("SIGTERM", False), pytest.param("command", True, marks=pytest.mark.slow)]
+)
 def test_all_ranks_stop_after_the_same_step(runs_dir: Path, fake: Callable[..., None], how: str, real: bool) -> None:
     if not real:
         fake()

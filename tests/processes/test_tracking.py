@@ -102,37 +102,22 @@ def test_arrays_of_numpy_torch_and_jax_are_numbers(start: Start, runs_dir: Path)
     assert error.count("image is not a number (ndarray)") == 1
 
 
-REPORTS = """
-    import torch.distributed as dist, tuiapp
-    dist.init_process_group("gloo")
-    tuiapp.init(total_steps=5)
-    for step in range(1, 6):
-        tuiapp.log({"loss": 10.0 * dist.get_rank() + step}, step=step)
-        dist.barrier()
-    dist.destroy_process_group()
-"""
-
-
-def test_all_ranks_of_torchrun_are_one_run(start: Start, runs_dir: Path) -> None:
-    ends_well(start(REPORTS, *TORCHRUN))
-    watched = the_run(runs_dir)
-    assert (watched.end().status, watched.started.world_size) == ("completed", 2)
-    assert curve(watched, 0, "loss")[5] == 5.0
-    assert curve(watched, 1, "loss")[5] == 15.0
-    assert len({event.pid for event in watched.of(RankStarted)}) == 2
-
-
-def test_of_ranks_that_evaluate_the_first_counts(start: Start, runs_dir: Path) -> None:
-    text = """
-        import torch.distributed as dist, tuiapp
-        dist.init_process_group("gloo")
-        rank = dist.get_rank()
-        tuiapp.log({"test/loss": 0.5 + rank, "test/accuracy": 0.25 + rank / 2}, step=1)
-        dist.barrier()
-        dist.destroy_process_group()
+def test_of_ranks_that_evaluate_the_first_counts(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    text = f"""
+        import os, time, tuiapp
+        rank = int(os.environ["RANK"])
+        tuiapp.log({{"test/loss": 0.5 + rank, "test/accuracy": 0.25 + rank / 2}}, step=1)
+        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
     """
-    ends_well(start(text, *TORCHRUN))
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    ranks = [start(text, RANK=str(rank), **job) for rank in range(2)]
     watched = the_run(runs_dir)
+    for rank in (0, 1):
+        watched.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
+    (tmp_path / "go").touch()
+    for process in ranks:
+        ends_well(process)
+    assert (watched.end().status, watched.started.world_size) == ("completed", 2)
     summary = watched.end().summary
     assert {event.rank for event in watched.of(Metrics)} == {0, 1}
     # Whichever arrives first.
@@ -255,12 +240,14 @@ STOPPED = """
         if run.should_stop():
             break
         dist.barrier()
-        tuiapp.log({"loss": step}, step=step)
+        tuiapp.log({"loss": step, "rank": dist.get_rank()}, step=step)
     dist.destroy_process_group()
 """
 
 
-def test_a_stop_ends_all_ranks_before_the_same_step_after_a_checkpoint(start: Start, runs_dir: Path) -> None:
+def test_all_ranks_of_torchrun_are_one_run_and_a_stop_ends_them_before_the_same_step_after_a_checkpoint(
+    start: Start, runs_dir: Path
+) -> None:
     process = start(STOPPED, *TORCHRUN)
     watched = the_run(runs_dir)
     watched.wait(Metrics, lambda event: event.rank == 0 and event.last_step > 10)
@@ -271,6 +258,9 @@ def test_a_stop_ends_all_ranks_before_the_same_step_after_a_checkpoint(start: St
     assert end.status == "stopped", end
     last = max(curve(watched, 0, "loss"))
     assert max(curve(watched, 1, "loss")) == last
+    assert watched.started.world_size == 2
+    assert [set(curve(watched, rank, "rank").values()) for rank in (0, 1)] == [{0.0}, {1.0}]
+    assert len({event.pid for event in watched.of(RankStarted)}) == 2
     # Both ranks report it.
     assert [checkpoint.step for checkpoint in watched.of(Checkpoint)] == [last]
     assert [request.agreed for request in watched.of(StopRequested)] == [True]

@@ -49,6 +49,7 @@ def test_a_run_from_a_preset_to_its_end(runs_dir: Path) -> None:
         assert terminal.restored()
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_keys_typed_while_the_screen_changes_reach_the_new_one(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
         launch(terminal, "brief", "RUNNING|COMPLETED")
@@ -96,6 +97,7 @@ def test_a_changed_value_changes_the_command_and_is_kept_as_a_preset() -> None:
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_stop_and_save_then_resume(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
         launch(terminal, "endless")

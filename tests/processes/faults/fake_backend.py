@@ -2,7 +2,8 @@
 
 A rank starts within a moment, and its steps take as long as TUIAPP_TEST_STEP_S says. Evaluation, checkpoints and
 compiling take TUIAPP_TEST_EVALUATE_S, TUIAPP_TEST_SAVE_S and TUIAPP_TEST_COMPILE_S. With TUIAPP_TEST_PACE_S steps begin
-on the clock, so many seconds apart, and a step's loss is by how many milliseconds it was late.
+on the clock, so many seconds apart, and a step's loss is by how many milliseconds it was late. TUIAPP_TEST_EVALUATIONS
+has the test loss and accuracy of the first evaluations: `LOSS:ACCURACY …`; TUIAPP_TEST_WEIGHTS is how many there are.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         time.sleep(_seconds("COMPILE"))
     step_s = _seconds("STEP", 0.005)
     pace = Pace(_seconds("PACE")) if _seconds("PACE") else None
+    evaluations = iter(os.environ.get("TUIAPP_TEST_EVALUATIONS", "").split())
     for work in training(plan, report, checkpoints):
         match work:
             case Step(step):
@@ -93,9 +95,10 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Evaluate(step):
                 collective.all_reduce()
                 time.sleep(_seconds("EVALUATE"))
-                work.report.evaluation(step, 360, {"loss": 1.0 / step, "accuracy": 0.5})
+                loss, accuracy = map(float, next(evaluations, f"{1.0 / step}:0.5").split(":"))
+                work.report.evaluation(step, 360, {"loss": loss, "accuracy": accuracy})
             case Save(step):
                 collective.all_reduce()
                 time.sleep(_seconds("SAVE"))
-                state = {"weights": np.full(1000, step, np.float32)}
+                state = {"weights": np.full(int(os.environ.get("TUIAPP_TEST_WEIGHTS", 1000)), step, np.float32)}
                 work.done(state, state)
