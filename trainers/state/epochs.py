@@ -1,8 +1,8 @@
 """What each epoch of a run came to: its mean loss, its seconds, its examples, and the evaluation after it.
 
-An epoch's seconds are those of its steps, by rank 0's clock: waiting for data counts, and so does what an attempt's
-first step takes to compile; evaluations and checkpoints do not. A reporter that joins steps may put two epochs into one
-entry: its figures are then shared out by their steps.
+An epoch's seconds are those of its steps, by rank 0's clock: waiting for data counts, and so does an attempt's first
+step, which may compile; evaluations, checkpoints, and what is compiled before that step do not. A reporter that joins
+steps may put two epochs into one entry: its figures are then shared out by their steps.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
     seconds: float = 0.0
     """That rank 0's steps took."""
     first_seconds: float | None = None
-    """Part of them that an attempt's first step took, which compiles; None if it is no step of this epoch, or if the
+    """Part of them that an attempt's first step took; None if it is no step of this epoch, or if the
     journal does not have it by itself."""
     examples: float = 0.0
     """Of all ranks."""
