@@ -33,7 +33,7 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Makes a rank of the runs launched from now on misbehave: `KIND:RANK:STEP`."""
 
     def set_fault(text: str) -> None:
-        monkeypatch.setenv("PYTHONPATH", str(FAULTS))
+        monkeypatch.setenv("PYTHONPATH", str(FAULTS), prepend=os.pathsep)
         monkeypatch.setenv("TUIAPP_TEST_FAULT", text)
 
     return set_fault
@@ -58,7 +58,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Runs launched from now on train with `faults/fake_backend.py` in the place of torch-ddp; takes its seconds."""
 
     def set_fake(fault: str = "", **seconds: float) -> None:
-        monkeypatch.setenv("PYTHONPATH", str(FAULTS))
+        monkeypatch.setenv("PYTHONPATH", str(FAULTS), prepend=os.pathsep)
         monkeypatch.setenv("TUIAPP_TEST_BACKEND", "fake")
         if fault:
             monkeypatch.setenv("TUIAPP_TEST_FAULT", fault)
