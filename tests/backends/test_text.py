@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -23,8 +24,10 @@ from tests.reported import values
 from tests.slow import mostly_slow
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.config.user_code import UserCodeError
 from trainers.contract.events import Metrics, Predictions
 from trainers.contract.metrics import TEST_LOSS
+from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.jax.state import create, snapshot
 from trainers.frameworks.torch import models as torch_models
 from trainers.rank.checkpoints import Saved
@@ -196,3 +199,39 @@ def test_a_short_training_learns_more_than_how_frequent_each_byte_is() -> None:
     config = msgspec.structs.replace(CONFIG, max_steps=100, schedule="config", learning_rate=0.003)
     told = train_alone(config)
     assert told.evaluations[-1].loss < entropy(TEXT[MIDDLE:]) - 0.2
+
+
+OWN = """
+import flax.linen as linen
+from torch import nn
+
+def in_torch(shape, classes):
+    return nn.Sequential(nn.Embedding(classes, 8), nn.Linear(8, classes))
+
+def wrong_in_torch(shape, classes):
+    return nn.Sequential(nn.Embedding(classes, 8), nn.Flatten(), nn.Linear(8 * shape[0], classes))
+
+def in_flax(shape, classes):
+    return linen.Sequential([linen.Embed(classes, 8), linen.Dense(classes)])
+
+def wrong_in_flax(shape, classes):
+    return linen.Sequential([linen.Embed(classes, 8), linen.Dense(classes), lambda x: x[:, -1]])
+"""
+
+
+def test_a_model_of_ones_own_gives_logits_for_each_token(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    value = f"py:{tmp_path}/own.py:"
+    assert torch_models.build(f"{value}in_torch", (16,), 256)(torch.zeros(3, 16, dtype=torch.long)).shape == (
+        3,
+        16,
+        256,
+    )
+    tokens = flax_models.empty((16,))
+    for name in ("in_flax", "wrong_in_torch", "wrong_in_flax"):
+        expected = pytest.raises(UserCodeError, match=r"gives \[.*, 256\] for tokens \[., 16\]; it must give logits \[")
+        with expected if "wrong" in name else nullcontext():
+            if "torch" in name:
+                torch_models.build(value + name, (16,), 256)
+            else:
+                flax_models.check_own(value + name, flax_models.own(value + name, (16,), 256), tokens, 256)
