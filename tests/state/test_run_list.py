@@ -133,6 +133,7 @@ def test_columns_are_those_that_tell_runs_apart() -> None:
     assert names([ALL[0], *SCRIPTS])[:3] == ["state", "backend", "model"]
     assert "script" in shared(SCRIPTS)[0]
     assert shared([ALL[0], SCRIPTS[0]]) == ["2 CPU"]
+    assert "2 GPU" not in shared([info(1, platform="cuda"), info(2)]), "as many of another kind are others"
     columns = {one.name: one for one in columns_of([SCRIPTS[0], script(9, {"api_key": "xyz", "lr": 1 / 3})])}
     assert [columns[name].cell(SCRIPTS[0]) for name in ("api_key", "lr")] == ["***", "0.5"]
     assert columns["lr"].cell(script(9, {"lr": 1 / 3})) == "0.333333"

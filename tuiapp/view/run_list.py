@@ -65,6 +65,10 @@ def devices(info: RunInfo) -> str:
     return f"{info.config.devices} {'GPU' if info.config.platform == 'cuda' else 'CPU'}"
 
 
+def _device_order(info: RunInfo) -> tuple[int, str] | None:
+    return (info.config.devices, info.config.platform) if info.config else None
+
+
 def dataset(info: RunInfo) -> str:
     """Returns the data set; of a file its name without directories."""
     if info.config is None:
@@ -145,7 +149,7 @@ COLUMNS = (
     _words("backend", 12, 2, lambda info: _backend(info) or MISSING, _backend),
     _words("model", 8, 3, model, lambda info: subject(info.config) if info.config else ""),
     _words("dataset", 13, 7, dataset, lambda info: data_name(info.config) if info.config else ""),
-    Column("devices", 7, devices, 8, name="devices", key=lambda info: info.config.devices if info.config else None),
+    Column("devices", 7, devices, 8, name="devices", key=_device_order),
     _figure("accuracy", "best acc", 8, 1, lambda info: as_share(info.best_accuracy), _ACCURACY.format),
     _figure("loss", _LOSS.label, 7, 5, lambda info: info.summary.loss, _LOSS.format, falls=False),
     _figure("speed", "ex/s", 8, 6, lambda info: info.summary.examples_per_second, _RATE.format, is_relative=True),
