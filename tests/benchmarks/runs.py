@@ -2,9 +2,10 @@
 
 Makes the runs in a temporary directory: each a journal of a real run's shape, of 30 kB. Timed are the list by itself,
 the command and the screen's first rows and full table in a pty, each also without what an earlier list has kept, what
-a look costs when nothing changed, a sort and a filter, the reading of eight journals of 100,000 steps of two ranks for
-the Compare screen, and one such run's export; then the share of a core that the screen takes while 20 runs of 2 ranks
-take 20 steps a second each: without charts, with those of one run, and with all 20 marked, at 120 x 40 and 200 x 60.
+a look costs when nothing changed, a sort and a filter, by themselves and from the key to the screen, the reading of
+eight journals of 100,000 steps of two ranks for the Compare screen, and one such run's export; then the share of a core
+that the screen takes while 20 runs of 2 ranks take 20 steps a second each: without charts, with those of one run, and
+with all 20 marked, at 120 x 40 and 200 x 60.
 `--live` measures that alone.
 """
 
@@ -30,7 +31,7 @@ from textual.widgets import Input
 
 from tests import histories as h
 from tests import interrupted
-from tests.benchmarks.dashboard import Home, share_of_core
+from tests.benchmarks.dashboard import Home, key_latencies, share_of_core
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from tests.screens.run_app import until
@@ -162,6 +163,28 @@ async def _time_keys(count: int) -> None:
             screen.action_fold()
 
 
+def _time_keys_to_screen(root: Path, count: int, home: str) -> None:
+    """Times a sort and a letter of a filter from the key to the heading that tells of it."""
+    environment = {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
+    listed, some = f"{count:,} runs".encode(), f"of {count:,}".encode()
+    with Terminal([*TUIAPP, "--runs-dir", str(root)], environment=environment) as terminal:
+        terminal.wait("quickstart")
+        terminal.press("ctrl+g")
+        terminal.wait(listed.decode())
+        process = psutil.Process(terminal.process.pid)
+        for name, keys in (
+            ("sort", [("0", b"sorted by name"), ("8", b"sorted by ")]),
+            ("filter", [("f", some), ("backspace", listed)]),
+        ):
+            if name == "filter":
+                terminal.press("/")
+            terminal.wait_for_silence()
+            worked = sum(process.cpu_times()[:2])
+            found = [each / 1e3 for each in key_latencies(terminal, keys)]
+            busy = (sum(process.cpu_times()[:2]) - worked) / len(found)
+            _show(f"key to screen of a {name} ({os.getloadavg()[0]:.0f} wait for a core)", found, [busy])
+
+
 def _time_reading(runs: list[RunDir]) -> None:
     process = psutil.Process()
     before, size = process.memory_info().rss, sum(os.stat(run.journal).st_size for run in runs)
@@ -254,6 +277,7 @@ def main() -> None:
         _time_command(root, "--version")
         _time_screen(root, count, home)
         asyncio.run(_time_keys(count))
+        _time_keys_to_screen(root, count, home)
         long = [_make_long(Path(home) / "long", number, 100_000) for number in range(8)]
         _time_reading(long)
         _time_export(long[0], Path(home))
