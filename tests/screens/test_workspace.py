@@ -242,3 +242,34 @@ async def test_a_run_that_cannot_be_read_is_not_in_the_way(tmp_path: Path) -> No
         await until(pilot, lambda: "none of these runs" in str(charts.query_one("#instead", Static).content))
         await pilot.press("x", "down", "x")
         await until(pilot, lambda: len(charts.drawn.curves) == 1)
+
+
+async def test_a_closed_group_of_seeds_is_its_mean_and_a_band(tmp_path: Path) -> None:
+    runs = [
+        record(
+            tmp_path,
+            f"20261120T1015{n:02}-torch-ddp-net-{n:04x}",
+            h.completed(),
+            msgspec.structs.replace(CONFIG, learning_rate=10.0 ** -(n // 3), seed=n),
+        )
+        for n in range(5)
+    ]
+    app = WorkspaceApp(runs)
+    async with app.run_test(size=(120, 50)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        # Under the cursor, not marked.
+        await until(pilot, lambda: app.is_drawn(1))
+        assert [run.place for run in app.charts._feed.runs] == [0, 0]
+        assert "20261120T101504-torch-ddp-net-0004 · 2 runs" in app.legend
+        await pilot.press("x", "down", "x")
+        await until(pilot, lambda: app.is_drawn(2))
+        drawn = app.charts.main.drawn
+        assert [(band.label, band.color) for band in drawn.bands] == [("a", 0), ("b", 1)]
+        assert sorted(run.place for run in app.charts._feed.runs) == [0, 0, 1, 1, 1]
+        # Open, each has a letter of its own; the other group stays as it was.
+        await pilot.press("enter")
+        await until(pilot, lambda: app.is_drawn(4))
+        assert [band.label for band in app.charts.main.drawn.bands] == ["a"]
+        assert sorted(run.place for run in app.charts._feed.runs) == [0, 0, 1, 2, 3]
+        await pilot.press("enter")
+        await until(pilot, lambda: app.is_drawn(2))

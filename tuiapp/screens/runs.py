@@ -44,8 +44,8 @@ from tuiapp.screens.runs_actions import (
 )
 from tuiapp.screens.workspace import Workspace
 from tuiapp.view.baseline import against
-from tuiapp.view.comparison import MOST, compared
-from tuiapp.view.groups import Row, RunGroup, arrange, grouped, listed, runs_of, stars
+from tuiapp.view.comparison import MOST, compared, row_name
+from tuiapp.view.groups import ListRow, Row, RunGroup, alike, arrange, grouped, listed, runs_of, stars
 from tuiapp.view.marks import Places
 from tuiapp.view.run_list import (
     COLUMNS,
@@ -155,6 +155,8 @@ class RunsScreen(RefusingScreen[None]):
         self._resumer = resumer
         self._listing: Listing | None = None
         self._shown: list[RunInfo] = []
+        self._listed: Sequence[ListRow] = ()
+        """The rows of the list."""
         self._marked: list[RunDir] = []
         """In the order in which they were marked."""
         self._places = Places()
@@ -218,7 +220,7 @@ class RunsScreen(RefusingScreen[None]):
         objective = self._objective
         self._by, self._reverse = self._sort(objective)
         rows = self._arranged(self._shown)
-        shown = listed(rows, self._is_open)
+        shown = self._listed = listed(rows, self._is_open)
         self._shown = [info for row in rows for info in runs_of(row)]
         instead = _instead_of_table(listing, len(shown), self._runs_dir)
         table = self.query_one(RunTable)
@@ -228,7 +230,7 @@ class RunsScreen(RefusingScreen[None]):
         found = stars(rows, shown, objective) if objective else {}
         table.show(
             shown,
-            self._places.of(self._marked),
+            self._places.of(self._marked, self._together(self._marked)),
             [grouped(against(one, baseline) if baseline else one, shown) for one in columns],
             self._by,
             reverse=self._reverse,
@@ -512,9 +514,24 @@ class RunsScreen(RefusingScreen[None]):
         objective, runs = self._objective, [info for info in self._chosen if info.is_readable or not self._marked]
         # What is not marked has no place of its own.
         places = self._places if self._marked else Places()
-        place_of = places.of(self._marked or [info.directory for info in runs])
+        chosen = self._marked or [info.directory for info in runs]
+        together = self._together(chosen)
+        place_of = places.of(chosen, together)
+        groups = {place_of[part[0]]: row_name(group) for part, group in together.items()}
         name = objective.name if objective else ""
-        self.query_one(Workspace).chart(runs, place_of, name, at_once=bool(self._marked))
+        self.query_one(Workspace).chart(runs, place_of, groups, name, at_once=bool(self._marked))
+
+    def _together(self, runs: Sequence[RunDir]) -> dict[tuple[RunDir, ...], RunGroup]:
+        """Returns those of these runs that have a curve together: of a folded group that differ in their seed alone."""
+        chosen, found = set(runs), dict[tuple[RunDir, ...], RunGroup]()
+        folded = [row.group for row in self._listed if row.group and not row.is_open] if len(chosen) > 1 else []
+        for group in [one for each in folded for one in alike(each)]:
+            own = [info for info in group.infos if info.directory in chosen]
+            if len(own) > 1:
+                # The same one is the first, however the list is sorted.
+                by_id = sorted((info.directory for info in own), key=lambda run: run.run_id)
+                found[tuple(by_id)] = replace(group, rows=tuple(own))
+        return found
 
     async def action_charts(self) -> None:
         if not self._shown:

@@ -111,11 +111,17 @@ class RunsCharts(ChosenCharts):
     def on_resize(self) -> None:
         self._arrange()
 
-    def show(self, runs: Sequence[RunInfo], places: Mapping[RunDir, int], objective: str) -> None:
-        """Draws the curves of these runs at their places; those that are drawn already are not read anew."""
+    def show(
+        self, runs: Sequence[RunInfo], places: Mapping[RunDir, int], groups: Mapping[int, str], objective: str
+    ) -> None:
+        """Draws the curves of these runs at their places; those that are drawn already are not read anew.
+
+        Runs of the same place are drawn as their mean and a band, called as `groups` says.
+        """
         if objective != self._objective:
             self._objective, self._names = objective, None
             self._of_user.pop(0, None)
+        self._source.groups = groups
         places = {info.directory: places[info.directory] for info in runs}
         if places != self._places:
             come = places.keys() - self._places.keys()

@@ -41,6 +41,7 @@ class Workspace(Container):
         self._runs: Sequence[RunInfo] = ()
         self._has_runs = False
         self._places: Mapping[RunDir, int] = {}
+        self._groups: Mapping[int, str] = {}
         self._objective = ""
         self._timer: Timer | None = None
 
@@ -49,9 +50,20 @@ class Workspace(Container):
         """Whether there are charts, with or without the list."""
         return self.has_class("-charts")
 
-    def chart(self, runs: Sequence[RunInfo], places: Mapping[RunDir, int], objective: str, *, at_once: bool) -> None:
-        """Shows these runs at their places: at once, or when the cursor rests on them."""
-        self._runs, self._places = runs, places
+    def chart(
+        self,
+        runs: Sequence[RunInfo],
+        places: Mapping[RunDir, int],
+        groups: Mapping[int, str],
+        objective: str,
+        *,
+        at_once: bool,
+    ) -> None:
+        """Shows these runs at their places: at once, or when the cursor rests on them.
+
+        `groups` has the names of those that have a place together.
+        """
+        self._runs, self._places, self._groups = runs, places, groups
         self._objective = objective
         if bool(self._runs) != self._has_runs:
             self._has_runs = bool(self._runs)
@@ -71,7 +83,7 @@ class Workspace(Container):
 
             self._charts = RunsCharts()
             await self.mount(self._charts)
-        self._charts.show(self._runs, self._places, self._objective)
+        self._charts.show(self._runs, self._places, self._groups, self._objective)
 
     def on_resize(self) -> None:
         self._arrange()

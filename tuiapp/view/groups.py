@@ -132,6 +132,13 @@ def runs_of(row: Row) -> Sequence[RunInfo]:
     return row.infos if isinstance(row, RunGroup) else (row,)
 
 
+def alike(row: Row) -> list[RunGroup]:
+    """Returns the groups in a row, itself included, whose runs differ in their seed alone."""
+    if isinstance(row, RunInfo):
+        return []
+    return [row] if row.is_alike else [found for each in row.rows for found in alike(each)]
+
+
 def fold(infos: Sequence[RunInfo]) -> list[Row]:
     """Puts the runs of a group into one row, at the place of the first, and so those that differ in seed alone."""
     keys = [(info.about.group, _but_for_seed(info)) for info in infos]
