@@ -407,3 +407,13 @@ async def test_long_details_are_read_to_their_end() -> None:
         await until(pilot, lambda: details.content_size.height > 4)
         shown = "".join(line.text for line in app.screen._compositor.render_strips(app.size)[details.region.y :])
         assert " ".join(shown.split()).count("out-of-memory killer?") == 2
+
+
+async def test_what_runs_are_sorted_by_is_shown_where_little_fits() -> None:
+    app = RunsApp(ListLister([info(n, learning_rate=0.1 / n, seed=n) for n in (2, 1)]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        table = app.runs_screen.query_one(RunTable)
+        assert "ex/s" not in table.render_line(0).text
+        app.runs_screen.action_sort("speed")
+        await until(pilot, lambda: "ex/s ▼" in table.render_line(0).text)

@@ -277,8 +277,12 @@ class RunsScreen(RefusingScreen[None]):
         told_apart = self._shown if baseline is None or baseline in self._shown else [*self._shown, baseline]
         columns = columns_of(told_apart, added, removed)
         for name in (self._by, objective.sort) if objective else (self._by,):
-            if name not in {one.name for one in columns}:
+            place = next((place for place, one in enumerate(columns) if one.name == name), None)
+            if place is None:
                 columns.insert(1, replace(column_of(name), rank=1))
+            else:
+                # It has room before others.
+                columns[place] = replace(columns[place], rank=min(columns[place].rank, 1))
         return columns
 
     @on(RunTable.CursorMoved)
