@@ -22,7 +22,7 @@ def test_what_is_kept_marked_and_listed_as_best(
 ) -> None:
     if not real:
         fake(step=0.001)
-        monkeypatch.setenv("TUIAPP_TEST_EVALUATIONS", "0.9:0.5 0.5:0.7 0.6:0.8 0.4:0.6")
+        monkeypatch.setenv("TUIAPP_TEST_EVALUATIONS", "0.9:0.5 0.4:0.7 0.6:0.8 0.5:0.6")
     config = RunConfig(
         model="mlp", platform="cpu", devices=1, learning_rate=0.01, epochs=4, keep_checkpoints=1, best=by
     )
