@@ -162,7 +162,8 @@ async def test_a_checkpoint_now(tmp_path: Path, size: tuple[int, int]) -> None:
         assert "u" not in offered(app)
         await pilot.press("c")
         assert await told(pilot, app.run_dir) == ["checkpoint"]
-        assert "Requested a checkpoint" in said(app)
+        # It is said after the file is there.
+        await until(pilot, lambda: "Requested a checkpoint" in said(app))
         app.feed.events = [h.checkpoint(130, 9, best=True)]
         chart = app.run_screen.query_one(ChartPanel)
         await until(pilot, lambda: chart.border_subtitle == "checkpoint: step 130 · best")
