@@ -85,7 +85,10 @@ def decide(queue: Sequence[Entry], facts: Facts) -> tuple[list[Start], dict[str,
             continue
         if waiting.platform != "cuda":
             if slots < 1:
-                reasons[run_id] = f"all {facts.cpu_slots} slots of the CPU are taken"
+                words = (
+                    "the slot of the CPU is" if facts.cpu_slots == 1 else f"all {facts.cpu_slots} slots of the CPU are"
+                )
+                reasons[run_id] = f"{words} taken"
                 continue
             slots -= 1
             starts.append(Start(entry, ()))
