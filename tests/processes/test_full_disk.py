@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from tests.processes.disks import tmpfs
-from tests.processes.harness import MLP, Watched, launched
+from tests.processes.harness import MLP, Gate, Watched, launched
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, StopRequested
 from trainers.state.condition import headline
@@ -115,10 +115,17 @@ def test_a_disk_that_takes_no_file_more(tmp_path: Path, fake: Callable[..., None
         run.wait_gone()
 
 
-def test_a_disk_of_64_kib(small_disk: Path, fake: Callable[..., None]) -> None:
+def test_a_disk_of_64_kib(
+    small_disk: Path, tmp_path: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A rank that writes to its log meets the full disk as well.
-    fake("talk:1:1", step=0.001)
+    fake("talk-gated:1:20", step=0.001)
+    gate = Gate(tmp_path / "gate")
+    monkeypatch.setenv("TUIAPP_TEST_GATE", str(gate.path))
     with launched(SILENT, small_disk) as run:
+        # Who trains, and a step of theirs, are on record before there is no room for it.
+        run.at_step(1)
+        gate.open()
         wait_for(lambda: run.run.lock_note().trouble)
         goes_on(run)
         said = sees(run)

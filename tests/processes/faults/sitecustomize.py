@@ -83,8 +83,8 @@ if "RANK" in os.environ and "trainers.rank.process" in " ".join(sys.orig_argv):
             mine = _all or os.environ["RANK"] == _rank
             if mine and step == int(_step):
                 _misbehave(_kind)
-            if mine and _kind in ("talk", "babble", "shout"):
-                importlib.import_module("printing").at_step(_kind, step - int(_step))
+            if mine and (said := _kind.removesuffix("-gated")) in ("talk", "babble", "shout"):
+                importlib.import_module("printing").at_step(said, step - int(_step))
             if _kind == "deaf" and os.environ["RANK"] == _rank:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             return bool(_ask(self, step))
