@@ -130,7 +130,8 @@ def headless_run(directory: Path, fault: str) -> Iterator[Terminal]:
     command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", *(word for s in settings for word in ("--set", s))]
     home = {"HOME": str(directory), "XDG_CONFIG_HOME": str(directory), "TUIAPP_RUNS_DIR": str(directory / "runs")}
     faults = {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_FAULT": fault, "TUIAPP_TEST_GATE": str(directory / "gate")}
-    environment = {**home, **faults, "PYTHONPATH": str(FAULTS)}
+    path = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
+    environment = {**home, **faults, "PYTHONPATH": path}
     with Terminal(command, columns=100, lines=24, environment=environment) as terminal:
         terminal.wait(r"training +[━╸─]+ +\d+ %", START_S)
         yield terminal

@@ -113,7 +113,8 @@ def carry_out(plan: Plan, runs_dir: Path) -> Outcome:
     """Launch a run, do to it what the plan says, and wait for its end."""
     witness = runs_dir.with_name(f"{runs_dir.name}-witness")
     witness.mkdir()
-    environment = {"PYTHONPATH": str(FAULT_FILES), "TUIAPP_TEST_WITNESS": str(witness)}
+    path = os.pathsep.join(filter(None, [str(FAULT_FILES), os.environ.get("PYTHONPATH")]))
+    environment = {"PYTHONPATH": path, "TUIAPP_TEST_WITNESS": str(witness)}
     if plan.fake:
         environment |= {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_STEP_S": "0.003"}
     if plan.fault in INSIDE:
