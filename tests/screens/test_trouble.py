@@ -106,19 +106,19 @@ async def test_a_hang_shows_the_stacks_of_all_ranks_the_one_behind_first(size: t
         await until(pilot, lambda: panel.scroll_offset.y > before or panel.max_scroll_y == 0)
 
 
-async def test_the_last_panel_is_called_after_what_it_shows() -> None:
+async def test_the_panel_of_trouble_is_called_after_what_it_shows() -> None:
     app = RunApp(h.running(last_step=72), now=41.0)
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot, app)
         tabs, panel = app.run_screen.query_one(PanelTabs), app.run_screen.query_one(FailurePanel)
-        assert tabs.names[-1] == "5 log"
+        assert tabs.names[-2] == "5 log"
         app.feed.events = hanging()[-3:]
-        await until(pilot, lambda: tabs.names[-1] == "6 hang")
+        await until(pilot, lambda: tabs.names[-2] == "6 hang")
         assert (panel.border_title, tabs.active) == ("6 hang", 5)
         # The hang ends with ranks that are killed: what they say comes first, in the same place.
         app.feed.events = interrupted.failed()[-3:]
-        await until(pilot, lambda: tabs.names[-1] == "6 failure")
-        assert (panel.border_title, tabs.active, len(tabs.names)) == ("6 failure", 5, 6)
+        await until(pilot, lambda: tabs.names[-2] == "6 failure")
+        assert (panel.border_title, tabs.active, len(tabs.names)) == ("6 failure", 5, 7)
 
 
 async def test_a_hang_that_is_over_is_told_no_more() -> None:

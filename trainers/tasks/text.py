@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 VOCABULARY = 256
 """Tokens are bytes: any file is text, and none has to be learnt from before another."""
 
-Predict: TypeAlias = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
+Predict: TypeAlias = "Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]"
 """From tokens, [n, context], to the logits of the token after each, [n, context, vocabulary]."""
 
 PROMPT = b"\n"
@@ -34,6 +35,9 @@ def samples(predict: Predict, context: int, seed: int) -> list[str]:
     The draws depend on the seed alone (by Gumbel noise on the logits), so that evaluations, and backends, differ by
     their models. Bytes that are no UTF-8 are replaced.
     """
+    # Imported here: whoever lists the tasks needs no arrays.
+    import numpy as np
+
     noise = np.random.Generator(np.random.PCG64([seed])).gumbel(size=(context, SAMPLES, VOCABULARY))
     tokens = np.zeros((SAMPLES, context), np.uint8)
     tokens[:, : len(PROMPT)] = np.frombuffer(PROMPT, np.uint8)

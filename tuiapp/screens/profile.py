@@ -35,8 +35,8 @@ class ProfileScreen(CoveredScreenFix[None]):
     AUTO_FOCUS: ClassVar[str | None] = "VerticalScroll"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("P", "profile", "Profile", tooltip=f"Profile the next {STEPS} steps", id="profile.profile"),
-        Binding("r", "next_rank", "Rank", tooltip="What took most on the next rank", id="profile.rank"),
+        Binding("P", "profile", "Profile", tooltip=f"The next {STEPS} steps", id="profile.profile"),
+        Binding("r", "next_rank", "Rank", tooltip="What the next rank did", id="profile.rank"),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
         Binding("escape", "dismiss", "Back", key_display="esc", id="profile.back"),
         Binding("q", "app.quit", "Quit", tooltip="Quit tuiapp", id="app.quit-letter"),
