@@ -57,7 +57,10 @@ SETTINGS = {
     "gpu": ("platform=cuda", "platform: cuda cannot be used here: "),
     "code-without-name": ("model=py:net.py", "model: 'py:net.py' is not allowed; it must be py:FILE:NAME"),
     "code-that-is-missing": ("model=py:/none/net.py:net", "model: /none/net.py cannot be read: No such file"),
-    "code-prefix": ("model=py:", "model: 'py:' is not allowed; it must be one of mlp, net, convnet, resnet18, gpt-small, py:FILE"),
+    "code-prefix": (
+        "model=py:",
+        "model: 'py:' is not allowed; it must be one of mlp, net, convnet, resnet18, gpt-small, py:FILE",
+    ),
     "data-code-that-is-missing": ("dataset=py:/none/net.py:net", "dataset: /none/net.py cannot be read: No such file"),
     "folder-that-is-missing": ("dataset=folder:/none", "dataset: /none cannot be read: No such file or directory."),
     "saved-data-that-is-missing": ("dataset=hf:/none", "dataset: "),
