@@ -20,6 +20,7 @@ from trainers.contract.events import (
     Alert,
     Checkpoint,
     Facts,
+    HostSample,
     LogLine,
     Metrics,
     RankFailed,
@@ -330,6 +331,8 @@ def test_the_supervisor_killed_training_continues(start: Start, runs_dir: Path, 
     """)
     watched = the_run(runs_dir)
     watched.wait(Metrics)
+    # A process that it has just forked holds the connection for a moment longer: the sampler is the last.
+    watched.wait(HostSample)
     supervisor = psutil.Process(watched.started.pid)
     supervisor.kill()
     wait_dead([supervisor])
