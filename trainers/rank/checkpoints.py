@@ -73,12 +73,11 @@ class Checkpoints:
         self._run, self._plan, self._rank, self._report = run, plan, rank, report
         self._recorded = recorded
         self._writer: threading.Thread | None = None
-        self.resumed = load(read_checkpoint(resume_from)) if resume_from else None
+        found = read_checkpoint(resume_from) if resume_from else None
+        self.resumed = load(found) if found else None
         """What this attempt resumes from; None in a new run."""
-        config, was = plan.config, read_checkpoint(resume_from).manifest if resume_from else None
-        self.patience = Patience(
-            best_by(config), config.early_stop, was.best if was else NEVER, was.since_best if was else 0
-        )
+        best, spent = (found.manifest.best, found.manifest.since_best) if found else (NEVER, 0)
+        self.patience = Patience(best_by(plan.config), plan.config.early_stop, best, spent)
         if rank == 0:
             _remove_hidden(run.checkpoints)
 

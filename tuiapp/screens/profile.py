@@ -73,10 +73,8 @@ class ProfileScreen(CoveredScreenFix[None]):
 
     def _show(self) -> None:
         found = latest(self._state().profiles)
-        words = [self._standing(bool(found))]
-        if found:
-            words += ["", *lines(found, self.size.width - 6, self._rank)]
-        content = Content("\n".join(words))
+        told = lines(found, self.size.width - 6, self._rank) if found else ()
+        content = Content("\n".join((self._standing(bool(found)), "", *told)).strip())
         dark = self.app.current_theme.dark
         for place, glyph in enumerate(GLYPHS.values()):
             for run in re.finditer(rf"{re.escape(glyph)}+", content.plain):

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from trainers.config.catalog import BACKENDS
 from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Operation, Profile
-from trainers.state.text import MISSING, format_bytes, format_percent, format_seconds, join_words, sanitize
+from trainers.state.text import format_bytes, format_percent, format_seconds, join_words, sanitize
 from tuiapp.view.table import Column, plain_table
 
 GLYPHS = {KERNELS: "█", COMMUNICATION: "▓", COPIES: "▒", DATA: "░", HOST: "·"}
@@ -87,8 +87,7 @@ def operation_lines(one: Profile, width: int) -> list[str]:
 
 def trace_words(one: Profile) -> str:
     """Returns where a rank's trace is, and what opens it."""
-    where = sanitize(one.trace) or MISSING
-    return f"trace: {where} · open it at ui.perfetto.dev" if one.trace else "trace: this rank wrote none"
+    return f"trace: {sanitize(one.trace)} · open it at ui.perfetto.dev" if one.trace else "trace: this rank wrote none"
 
 
 def lines(profiles: Sequence[Profile], width: int, rank: int | None = None) -> Iterator[str]:
