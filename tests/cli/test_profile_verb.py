@@ -12,6 +12,7 @@ from tests import histories as h
 from tests.cli.terminal import Command
 from tests.cli.test_checkpoint_verb import Run
 from tests.contract.recorded import CONFIG, record
+from trainers.contract.events import Alert
 
 
 def test_the_profile_of_all_ranks(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +41,18 @@ def test_a_run_that_ends_instead(tuiapp: Command, runs_dir: Path, monkeypatch: p
     done = tuiapp("profile")
     assert (done.code, done.out) == (1, "")
     assert done.err.endswith("ended before the steps were profiled: failed.\n")
+
+
+def test_a_profiler_that_fails_on_every_rank(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = record(runs_dir, h.RUN_ID, h.running())
+    alerts = [
+        Alert(kind="profile", rank=rank, step=120, text="the profiler did not start", **h.at(11)) for rank in (0, 1)
+    ]
+    stand_in = Run(run, monkeypatch, *alerts)
+    done = tuiapp("profile")
+    stand_in.close()
+    assert (done.code, done.out) == (1, "")
+    assert done.err.endswith("the profiler did not start\n")
 
 
 def test_what_cannot_be_profiled(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from textual.widgets import Static
 from tests import histories as h
 from tests.screens.run_app import LARGE, RunApp, settled, until
 from tests.screens.test_run_control import said, told
+from trainers.contract import events as ev
 from tuiapp.screens.profile import ProfileScreen
 
 
@@ -36,6 +37,19 @@ async def test_the_key_has_steps_profiled_and_shows_them(tmp_path: Path) -> None
         assert list(app.run_dir.commands.iterdir()) == []
         await pilot.press("P")
         assert await told(pilot, app.run_dir) == ["profile=10"]
+
+
+async def test_a_profiler_that_fails_is_told(tmp_path: Path) -> None:
+    app = RunApp(h.running(), path=tmp_path)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("P")
+        await until(pilot, lambda: text(app) == "Profiling 10 steps …")
+        app.feed.events.append(
+            ev.Alert(kind="profile", rank=1, step=131, text="the profiler did not start", **h.at(20))
+        )
+        await until(pilot, lambda: text(app) == "Rank 1: the profiler did not start. P profiles the next 10 steps.")
 
 
 async def test_of_an_ended_run_nothing_is_asked(tmp_path: Path) -> None:

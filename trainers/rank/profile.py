@@ -92,21 +92,21 @@ class Tracing:
         wanted, self._wanted = self._wanted, 0
         report = self._report
         if report.profiler is None or report.profiles is None:
-            self._tell(f"{self._plan.config.backend} has no profiler: no step was traced")
+            self._tell(f"{self._plan.config.backend} has no profiler: no step was traced", step)
             return
         report.phase("profiling")
         directory = report.profiles / f"step-{step}" if report.rank < TRACED_RANKS else None
         try:
             report.profiler.start(directory)
         except Exception as error:
-            self._tell(f"the profiler did not start: {type(error).__name__}: {error}")
+            self._tell(f"the profiler did not start: {type(error).__name__}: {error}", step)
         else:
             self._first, self._end = step, step + min(wanted, self._left(step))
         report.phase("training")
         self._since, self._waited_s = perf_counter(), 0.0
 
-    def _tell(self, text: str) -> None:
-        self._report.send(Alert(kind="profile", rank=self._report.rank, text=text))
+    def _tell(self, text: str, step: int) -> None:
+        self._report.send(Alert(kind="profile", rank=self._report.rank, step=step, text=text))
 
     def waited(self, seconds: float) -> None:
         """Adds to the time in which the process waited for a batch."""
@@ -122,7 +122,7 @@ class Tracing:
         try:
             traced, path = report.profiler.stop()
         except Exception as error:
-            self._tell(f"the profiler failed: {type(error).__name__}: {error}")
+            self._tell(f"the profiler failed: {type(error).__name__}: {error}", last)
             traced, path = [], None
         for one in traced:
             report.send(

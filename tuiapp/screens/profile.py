@@ -47,8 +47,8 @@ class ProfileScreen(CoveredScreenFix[None]):
         super().__init__()
         self._run, self._state, self._why_not = run, state, why_not
         self._rank: int | None = None
-        self._waits_since = -1
-        """Step that the run had reached when it was asked; −1 if it was not, or has answered."""
+        self._asked_at = -1
+        """Step that the run had reached when it was asked; −1 if it was not."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
@@ -66,9 +66,7 @@ class ProfileScreen(CoveredScreenFix[None]):
 
     def follow(self, topics: frozenset[Topic]) -> None:
         """Shows what is new in the run's state."""
-        if "profiles" in topics and any(one.step > self._waits_since for one in self._state().profiles.values()):
-            self._waits_since = -1
-        if topics & {"profiles", "run"}:
+        if topics & {"profiles", "run", "alerts"}:
             self._show()
 
     def _show(self) -> None:
@@ -86,16 +84,22 @@ class ProfileScreen(CoveredScreenFix[None]):
     def _standing(self, found: bool) -> str:
         if why := self._why_not():
             return why if not found else ""
-        if self._waits_since >= 0:
-            return f"Profiling {plural(STEPS, 'step')} …"
-        return f"P profiles the next {plural(STEPS, 'step')}."
+        state, failure, ready = self._state(), "", f"P profiles the next {plural(STEPS, 'step')}."
+        if self._asked_at < 0:
+            return ready
+        for alert in state.alerts:
+            if alert.kind == "profile" and (alert.step or 0) > self._asked_at:
+                failure = f"Rank {alert.rank}: {alert.text}. "
+        if failure or any(one.step > self._asked_at for one in state.profiles.values()):
+            return failure + ready
+        return f"Profiling {plural(STEPS, 'step')} …"
 
     @work(exclusive=True, group="control")
     async def action_profile(self) -> None:
         if why := self._why_not():
             self.notify(why)
         elif await send(self.app, self._run, "profile", STEPS):
-            self._waits_since = self._state().step
+            self._asked_at = self._state().step
             self._show()
 
     def action_next_rank(self) -> None:

@@ -9,7 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from trainers.contract.events import Profile
+from trainers.contract.events import Alert, Profile
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.journal_ends import peek_journal
 from trainers.contract.rundir import RunDir
@@ -47,33 +47,39 @@ def profile_run(options: Namespace) -> int:
         raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
     tell(f"profiling {plural(options.steps, 'step')} of {titled(run)} …")
     try:
-        found = _wait(run, reader)
+        found, failure = _wait(run, reader)
     except KeyboardInterrupt:
         tell("no longer waiting; the steps are still profiled.")
         raise
-    if not found:
+    if failure:
+        tell(failure)
+    if not found and not failure:
         tell(f"{titled(run)} ended before the steps were profiled: {summarise(run).status}.")
-        return 1
-    return _print(found, options)
+    return _print(found, options) if found else 1
 
 
-def _wait(run: RunDir, reader: JournalReader) -> list[Profile]:
-    """Returns the profiles of all ranks; of some, if the others take too long; of none, if the run ends first."""
+def _wait(run: RunDir, reader: JournalReader) -> tuple[list[Profile], str]:
+    """Returns the profiles of all ranks, of fewer if the run ends or the others take too long; and why one failed."""
     begun = peek_journal(run.journal).begun()
     ranks = begun.world_size if begun else 1
     found: dict[int, Profile] = {}
+    failed: dict[int | None, str] = {}
     give_up = float("inf")
     with LivenessProbe(run) as pulse:
         live = True
-        while live and len(found) < ranks and time.monotonic() < give_up:
+        while live and len(found) + len(failed) < ranks and time.monotonic() < give_up:
             # Check before the read, so that what is written in between is still seen.
             live = pulse.is_alive()
             for event in reader.read():
                 if isinstance(event, Profile):
                     found[event.rank] = event
-                    give_up = min(give_up, time.monotonic() + OTHERS_S)
+                elif isinstance(event, Alert) and event.kind == "profile":
+                    failed[event.rank] = event.text
+                else:
+                    continue
+                give_up = min(give_up, time.monotonic() + OTHERS_S)
             time.sleep(POLL_S)
-    return view.latest(found)
+    return view.latest(found), next(iter(failed.values()), "")
 
 
 def _print(found: Sequence[Profile], options: Namespace) -> int:
