@@ -33,7 +33,7 @@ def test_four_parts_give_the_curve_of_one(backend: str) -> None:
     assert parts.evaluations[-1].loss == pytest.approx(whole.evaluations[-1].loss, abs=2e-6)
 
 
-@pytest.mark.parametrize("backend", mostly_slow(["torch-ddp", "keras-torch"], "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_slow(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
 def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp_path: Path) -> None:
     curves = []
     for parts in (1, 4):

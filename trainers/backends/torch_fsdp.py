@@ -38,6 +38,7 @@ from trainers.frameworks.torch.compile import compile_ahead, compile_model
 from trainers.frameworks.torch.ranks import (
     autocast,
     average_statistics,
+    backward,
     build_model,
     build_optimizer,
     connect,
@@ -101,7 +102,7 @@ class Part:
     def train(self) -> None:
         plan, report = self.plan, self.report
         if self.config.compile:
-            x, y = self.training_set.first(plan.local_batch_size)
+            x, y = self.training_set.first(plan.local_batch_size // self.config.accumulate)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
         for work in training(plan, report, self.checkpoints, place=self.place, **steps_in_flight(self.device)):
             match work:
@@ -131,11 +132,11 @@ class Part:
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
-        loss = self.loss(x, y)
-        loss.backward()
+        # Of each part gradients are reduced, though the last would do: kept whole they would take a replica's memory.
+        loss = backward(self.loss, x, y, self.config.accumulate)
         norm = update(self.config, self.model, self.optimizer, rate)
         # Each rank has the sum over its own part.
-        return loss.detach(), norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return loss, norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
@@ -181,11 +182,12 @@ class Part:
         for part, names in self.parts.items():
             # In bfloat16 what is gathered has half the size; gradients are added up in float32.
             half = {name for name in names if self.config.precision == "bfloat16" and not self.is_of_norm(name)}
-            gathered = sum(parameters[name].nbytes // (1 + (name in half)) for name in names)
+            times = self.config.accumulate
+            gathered = times * sum(parameters[name].nbytes // (1 + (name in half)) for name in names)
             calls = {"all-gather before forward": gathered}
             if part != BESIDE_BLOCKS:
                 calls["all-gather before backward"] = gathered
-            reduced = sum(parameters[name].nbytes for name in names if parameters[name].requires_grad)
+            reduced = times * sum(parameters[name].nbytes for name in names if parameters[name].requires_grad)
             found[part] = {**calls, "reduce-scatter after backward": reduced}
         return found
 

@@ -282,7 +282,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("sync_batch_norm", "compile"),
+            keys=("accumulate", "sync_batch_norm", "compile"),
             autocasts=True,
             splits_state=True,
         ),

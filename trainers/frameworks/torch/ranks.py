@@ -203,16 +203,20 @@ def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer
 
 
 def backward(
-    loss_of: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, parts: int, ddp: DistributedDataParallel
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+    x: Tensor,
+    y: Tensor,
+    parts: int,
+    ddp: DistributedDataParallel | None = None,
 ) -> Tensor:
     """Adds the gradients of a rank's batch, taken in equal `parts` one after the other, to those of its parameters.
 
-    `loss_of` gives the mean loss of images and labels. The ranks exchange gradients once, with the last part. Returns
-    the batch's mean loss, float32 [] on the device.
+    `loss_of` gives the mean loss of images and labels. The ranks of `ddp` exchange gradients once, with the last part.
+    Returns the batch's mean loss, float32 [] on the device.
     """
     total = None
     for number, part in enumerate(zip(x.chunk(parts), y.chunk(parts), strict=True), start=1):
-        with ddp.no_sync() if number < parts else nullcontext():
+        with ddp.no_sync() if ddp and number < parts else nullcontext():
             loss = loss_of(*part)
             if parts > 1:
                 loss = loss / parts
