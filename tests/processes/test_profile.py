@@ -11,6 +11,7 @@ import pytest
 
 from tests.backends.recorder import JAX_BACKENDS
 from tests.processes.harness import MLP, launched
+from tests.processes.nodes import agent
 from tests.slow import mostly_slow
 from trainers.contract import mailbox
 from trainers.contract.events import COMMUNICATION, HOST, KERNELS, Profile
@@ -40,3 +41,22 @@ def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, r
             assert names & {operation.name for operation in one.largest}
         # Each step is reported, those that were profiled too.
         assert run.steps_of(0) == list(range(1, end.summary.steps + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch-ddp", "jax-sharding"])
+def test_each_node_keeps_the_traces_of_its_own_ranks(backend: str, runs_dir: Path, tmp_path: Path) -> None:
+    home = tmp_path / "other"
+    config = msgspec.structs.replace(
+        MLP, backend=backend, devices=4, epochs=6, checkpoint_every=0, launcher="join", nodes=2, network="lo"
+    )
+    with launched(config, runs_dir) as run, agent(run, home=home):
+        mailbox.send(run.run.commands, "profile", 5)
+        assert run.end(170).status == "completed"
+        found = run.of(Profile)
+        assert sorted((one.rank, one.node, one.steps) for one in found) == [(0, 0, 5), (1, 0, 5), (2, 1, 5), (3, 1, 5)]
+        [step] = {one.step for one in found}
+        for one in found:
+            directory = run.run.path if one.node == 0 else home / "tuiapp" / "nodes" / run.run.run_id
+            assert one.trace.startswith(f"profiles/step-{step}/")
+            assert (directory / one.trace).is_file()

@@ -39,6 +39,7 @@ from trainers.contract.evaluations import NEVER
 from trainers.contract.events import (
     Alert,
     Checkpoint,
+    CheckpointRequested,
     Event,
     LogLine,
     Metrics,
@@ -117,6 +118,10 @@ class Supervisor:
         self._nodes: Nodes | None = None
         """The others; None until their agents may connect, and on one machine."""
         self._waits_for_nodes = False
+        self._have_begun = False
+        """All processes that the plan has."""
+        self._asked: list[CheckpointRequested | ProfileRequested] = []
+        """What the ranks have not been told of yet."""
         self._say_waiting_at = 0.0
         self._apart_at: float | None = None
         """When to say that nodes which were to join have not."""
@@ -371,16 +376,25 @@ class Supervisor:
                 self._request_stop(request)
             elif not self._teardown.stopping:
                 self._emit(request)
-                if isinstance(request, ProfileRequested):
-                    if not self._is_script:
-                        self._agreement.propose(self._voters(), profile=request.steps)
-                elif not self._agreement.propose(self._voters(), save=True):
-                    text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
-                    self._emit(Alert(kind="checkpoint", severity="info", text=text))
+                self._asked.append(request)
+        # Those on other nodes that begin later would not hear of it.
+        self._have_begun |= len(self._ranks) >= self._plan.processes
+        if self._have_begun:
+            self._ask_ranks()
         # After the requests: what ends Slurm's job ends its agents, too.
         self._advance_nodes(now)
         self._look_for_others(now)
         self._journal.repeat_due()
+
+    def _ask_ranks(self) -> None:
+        for request in self._asked:
+            if isinstance(request, ProfileRequested):
+                if not self._is_script:
+                    self._agreement.propose(self._voters(), profile=request.steps)
+            elif not self._agreement.propose(self._voters(), save=True):
+                text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
+                self._emit(Alert(kind="checkpoint", severity="info", text=text))
+        self._asked.clear()
 
     def _request_stop(self, request: StopRequested) -> None:
         if self._teardown.stopping and request.by.startswith("Slurm"):

@@ -87,7 +87,9 @@ def operation_lines(one: Profile, width: int) -> list[str]:
 
 def trace_words(one: Profile) -> str:
     """Returns where a rank's trace is, and what opens it."""
-    return f"trace: {sanitize(one.trace)} · open it at ui.perfetto.dev" if one.trace else "trace: this rank wrote none"
+    if not one.trace:
+        return "trace: this rank wrote none"
+    return f"trace{f' on node {one.node}' if one.node else ''}: {sanitize(one.trace)} · open it at ui.perfetto.dev"
 
 
 def lines(profiles: Sequence[Profile], width: int, rank: int | None = None) -> Iterator[str]:

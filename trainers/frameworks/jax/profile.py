@@ -49,6 +49,8 @@ class JaxProfiler:
     def _spans(self, profile: ProfileData) -> list[list[Span]]:
         """What each device did: a GPU by what ran on its streams, a virtual device of the CPU by XLA's operations."""
         spans: list[list[Span]] = [[] for _ in self._devices]
+        # GPUs are numbered as the process sees them, those of the CPU over all processes.
+        numbers = {device.id: number for number, device in enumerate(self._devices)}
         for plane in profile.planes:
             name, _, number = plane.name.rpartition(":")
             for line in plane.lines:
@@ -59,7 +61,7 @@ class JaxProfiler:
                         facts = dict(event.stats)
                         operation, device = facts.get("hlo_op"), facts.get("device_ordinal")
                         if operation and device is not None and not operation.startswith(ENCLOSING):
-                            spans[int(device)].append(_span(event, operation))
+                            spans[numbers[int(device)]].append(_span(event, operation))
         return spans
 
 
