@@ -33,7 +33,7 @@ CONFIG = RunConfig(
     platform="cpu", optimizer="sgd", learning_rate=0.1, nesterov=True, weight_decay=1e-3, gradient_clip=2.0,
     schedule="cosine", warmup_steps=5, epochs=2, max_steps=STEPS, checkpoint_every=0,
 )  # fmt: skip
-CASES = [("mlp", 2, (28, 28, 1)), pytest.param(("net", 1, (5, 5, 64)), marks=pytest.mark.slow)]
+CASES = [("mlp", 2, (28, 28, 1)), ("net", 1, (5, 5, 64))]
 """Model, devices, and what its first dense layer sees. jax-sharding's BatchNorm sees the whole global batch."""
 
 
@@ -48,7 +48,7 @@ class ByTorch(NamedTuple):
     evaluation: Evaluation
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: case[0])
+@pytest.fixture(scope="module", params=mostly_slow(CASES, CASES[0]), ids=lambda case: case[0])
 def by_torch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ByTorch:
     model, devices, flattened = request.param
     config = msgspec.structs.replace(CONFIG, model=model, devices=devices)

@@ -68,7 +68,19 @@ def test_what_a_users_keras_json_says_changes_no_model() -> None:
 @pytest.mark.slow
 def test_on_pytorch_the_models_are_the_same() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/frameworks/on_torch.py", "-k", "keras"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "",
+            "tests/frameworks/on_torch.py",
+            "-k",
+            "keras",
+        ],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TUIAPP_TEST_KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
         capture_output=True,
