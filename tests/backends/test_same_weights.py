@@ -105,6 +105,7 @@ def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "devices"), [(model, devices) for model, devices, _ in CASES])
 def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) -> None:
     """From the weights that keras-torch starts from, which a checkpoint after a step that changes nothing holds."""
