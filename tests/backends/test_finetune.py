@@ -16,7 +16,6 @@ from tests.backends.recorder import ONE_PROCESS, Recorder, Shelf, train
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
-from trainers.config.catalog import BACKENDS
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
@@ -102,7 +101,8 @@ def test_what_matches_is_taken_over_what_is_frozen_stays_and_a_resume_goes_on_bi
     assert all(", here [" in line and "5" in line for line in found.reshaped)
     assert (found.missing, found.unused) == ([], [])
     assert found.frozen == sum(np.size(array) for name, array in begun.items() if is_frozen(name))
-    assert found.parameters == sum(np.size(array) for name, array in begun.items() if not (is_statistic(name) or name in UNTRAINED))
+    own = [array for name, array in begun.items() if not is_statistic(name) and name not in UNTRAINED]
+    assert found.parameters == sum(map(np.size, own))
     # The optimizer keeps nothing for what is frozen: two moments of the others, beside what counts steps.
     large = sum(np.size(array) for name, array in shelf.saved[10].state.items() if name.startswith("optimizer"))
     assert 0 <= large - 2 * (found.parameters - found.frozen) < 20
@@ -126,7 +126,7 @@ def test_what_cannot_be_begun_with_is_refused_with_the_names_of_both(backend: st
     assert "The file has encoder.weight [3, 4]; the model " in str(refused.value)
     assert "fc2" in str(refused.value) or "more" in str(refused.value)
     file.write_bytes(file.read_bytes()[:-8])
-    with pytest.raises((ConfigError, ValueError), match="other.safetensors is damaged, or no safetensors file"):
+    with pytest.raises((ConfigError, ValueError), match=r"other\.safetensors is damaged, or no safetensors file"):
         trained(configured(backend, dataset=dataset, init_from=str(file)))
     with pytest.raises((ConfigError, ValueError), match=r"freeze: 'convx\*' names no parameter; there are: .*conv1"):
         trained(configured(backend, dataset=dataset, freeze="fc1*,convx*"))
@@ -137,7 +137,7 @@ def test_what_cannot_be_begun_with_is_refused_with_the_names_of_both(backend: st
 @pytest.mark.parametrize("backend", mostly_slow(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding"))
 def test_two_devices_have_the_curve_of_one(backend: str, tmp_path: Path) -> None:
     """Without BatchNorm and Dropout, which differ by device."""
-    small = {"model": "mlp", "optimizer": "sgd", "dataset": data(tmp_path, 3)}
+    small: dict[str, Any] = {"model": "mlp", "optimizer": "sgd", "dataset": data(tmp_path, 3)}
     shelf = Shelf()
     trained(configured(backend, **small, epochs=1), shelf)
     file = tmp_path / "source.safetensors"
@@ -155,9 +155,9 @@ def _models(directory: Path) -> Iterator[dict[str, Any]]:
         yield load(checkpoint).model
 
 
-@pytest.mark.parametrize("backend", mostly_slow([name for name in ("torch-ddp", "torch-fsdp", "keras-torch")], "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_slow(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
 def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: str, tmp_path: Path) -> None:
-    small = {"backend": backend, "model": "mlp", "optimizer": "sgd", "dataset": data(tmp_path, 3)}
+    small: dict[str, Any] = {"backend": backend, "model": "mlp", "optimizer": "sgd", "dataset": data(tmp_path, 3)}
     with launched(msgspec.structs.replace(CONFIG, **small), tmp_path / "runs") as first:
         assert first.end(170).status == "completed"
         first.wait_gone()
@@ -189,4 +189,4 @@ def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: st
         whole = [run.losses(rank) for rank in range(devices)]
         curves.append([sum(losses) / devices for losses in zip(*whole, strict=True)])
     assert curves[1] == pytest.approx(curves[0][-len(curves[1]) :], abs=2e-5)
-    assert "fc1" in BACKENDS[backend].name or len(curves[1]) > 100
+    assert len(curves[1]) > 100

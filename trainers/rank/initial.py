@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from trainers.config.options import ConfigError, Problem, shown
 from trainers.config.plan import Plan
-from trainers.contract.events import InitialWeights
+from trainers.contract.events import Alert, InitialWeights
 from trainers.rank import tensor_files
 from trainers.rank.reporter import Reporter
 
@@ -58,6 +58,9 @@ def initial_weights(
                 parameters=sum(prod(shapes[name]) for name in parameters),
             )
         )
+        if source and (stuck := [name for name in frozen if name not in same]):
+            text = f"frozen, but not taken over, so that they stay as the seed has them: {_listed(sorted(stuck))}"
+            report.once(Alert(kind="freeze", text=text))
     return same
 
 
