@@ -24,7 +24,7 @@ from trainers.rank.reporter import Reporter
 
 Shape: TypeAlias = tuple[int, ...]
 
-LISTED = 4
+LISTED = 3
 """Names in an error's message, of each kind."""
 REPORTED = 16
 """Names in the event, of each kind."""
@@ -96,10 +96,14 @@ def _read(source: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _nothing_fits(source: str, found: Mapping[str, npt.NDArray[Any]], shapes: Mapping[str, Shape]) -> str:
-    theirs = _listed([f"{name} {list(array.shape)}" for name, array in found.items()])
-    ours = _listed([f"{name} {list(shape)}" for name, shape in shapes.items()])
-    rule = "arrays are taken over by name and shape, of a run of the same framework and model"
-    return f"nothing in {source} fits this model. The file has {theirs}; the model {ours}. {rule[0].upper()}{rule[1:]}."
+    rule = "arrays are taken over by name and shape, as of a run of the same framework and model"
+    theirs = _with_shapes({name: array.shape for name, array in found.items()})
+    return f"nothing in {source} fits this model: {rule}. The file has {theirs}; the model {_with_shapes(shapes)}."
+
+
+def _with_shapes(shapes: Mapping[str, Shape]) -> str:
+    """The largest arrays, which are the ones to know a model by."""
+    return _listed([f"{name} {list(shapes[name])}" for name in sorted(shapes, key=lambda name: -prod(shapes[name]))])
 
 
 def _listed(names: list[str], most: int = LISTED) -> str:

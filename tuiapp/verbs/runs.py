@@ -207,7 +207,7 @@ def show_run(options: Namespace) -> int:
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     if state.initial:
-        facts["began with"] = describe_initial(state.initial)
+        facts["began with"] = describe_initial(state.initial).removeprefix("initial weights: ")
     if state.replicas:
         facts["replicas"] = describe_replicas(state.replicas)
     facts["reason"] = info.reason
