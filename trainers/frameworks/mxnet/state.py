@@ -34,7 +34,8 @@ def trained(parameters: Parameters) -> Parameters:
 def begin(plan: Plan, parameters: Parameters, report: Reporter, checkpoints: Checkpoints) -> None:
     """Freezes parameters and, unless the run resumes, gives all replicas their initial weights.
 
-    See `trainers.rank.initial`. A frozen one has no gradient any more; running statistics go on. Raises ConfigError.
+    See `trainers.rank.initial`. A frozen one has no gradient any more. Running statistics are updated in the
+    backward pass: they go on from the first layer that is trained. Raises ConfigError.
     """
     own = list(trained(parameters))
     frozen = frozen_names(plan.config.freeze, own)
