@@ -75,7 +75,7 @@ def is_statistic(name: str) -> bool:
     return any(word in name for word in words)
 
 
-@pytest.mark.parametrize("backend", mostly_slow(HERE, "torch-ddp", "jax-sharding", "keras-jax"))
+@pytest.mark.parametrize("backend", mostly_slow(HERE, "torch-ddp", "jax-sharding"))
 def test_what_matches_is_taken_over_what_is_frozen_stays_and_a_resume_goes_on_bit_for_bit(
     backend: str, tmp_path: Path
 ) -> None:
@@ -120,7 +120,7 @@ def test_what_matches_is_taken_over_what_is_frozen_stays_and_a_resume_goes_on_bi
     assert rest.initial is None
 
 
-@pytest.mark.parametrize("backend", mostly_slow(HERE, "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_slow(HERE, "torch-dp"))
 def test_what_cannot_be_begun_with_is_refused_with_the_names_of_both(backend: str, tmp_path: Path) -> None:
     file, dataset = tmp_path / "other.safetensors", data(tmp_path, 3)
     file.write_bytes(b"".join(encode({"encoder.weight": np.zeros((3, 4), np.float32)})))
