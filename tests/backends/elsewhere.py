@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.backends.recorder import Recorder, Shelf, train_plan
 from trainers.config.plan import Plan, read_plan, write_plan
-from trainers.contract.events import Predictions, Sharding
+from trainers.contract.events import InitialWeights, Predictions, Sharding
 from trainers.rank.checkpoints import Saved
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +38,7 @@ class Told(msgspec.Struct):
     found: list[Predictions]
     arrays: dict[str, Sharding]
     saved: list[int]
+    initial: InitialWeights | None
 
 
 def train_elsewhere(plan: Plan, recorder: Recorder, shelf: Shelf) -> None:
@@ -64,7 +65,7 @@ def train_elsewhere(plan: Plan, recorder: Recorder, shelf: Shelf) -> None:
     recorder.ranks, recorder.phases = told.ranks, told.phases
     recorder.steps = [SimpleNamespace(**made) for made in told.steps]
     recorder.evaluations = [SimpleNamespace(**one) for one in told.evaluations]
-    recorder.found, recorder.arrays = told.found, told.arrays
+    recorder.found, recorder.arrays, recorder.initial = told.found, told.arrays, told.initial
     recorder.convert = list
 
 
@@ -87,6 +88,7 @@ def main() -> None:
         recorder.found,
         recorder.arrays,
         list(shelf.saved),
+        recorder.initial,
     )
     (directory / "told.json").write_bytes(msgspec.json.encode(told))
 

@@ -19,7 +19,7 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.evaluations import Evaluated
-from trainers.contract.events import Alert, Held, Predictions, Profile, Replicas, Sharding
+from trainers.contract.events import Alert, Held, InitialWeights, Predictions, Profile, Replicas, Sharding
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import WORST
 from trainers.rank.patience import Patience
@@ -52,6 +52,7 @@ class Recorder:
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
         self.compared: list[Replicas] = []
+        self.initial: InitialWeights | None = None
         self.alerts: list[Alert] = []
         self.arrays: dict[str, Sharding] = {}
         self.profiler: Profiler | None = None
@@ -95,10 +96,12 @@ class Recorder:
     def evaluation(self, step: int, examples: int, figures: Mapping[str, float]) -> None:
         self.evaluations.append(SimpleNamespace(step=step, examples=examples, **figures))
 
-    def once(self, found: Predictions | Replicas | Alert) -> None:
+    def once(self, found: Predictions | Replicas | InitialWeights | Alert) -> None:
         match found:
             case Predictions():
                 self.found.append(found)
+            case InitialWeights():
+                self.initial = found
             case Replicas():
                 self.compared.append(found)
             case Alert():

@@ -8,12 +8,13 @@ import pytest
 from tests.run.small_checkpoints import CLASSES, CONFIG, newest_usable, save
 from trainers.contract.manifest import (
     MANIFEST,
+    MODEL_FILE,
     CheckpointError,
     checkpoint_name,
     read_checkpoint,
 )
 from trainers.contract.rundir import RunDir
-from trainers.rank.checkpoints import MODEL_FILE, STATE_FILE
+from trainers.rank.checkpoints import STATE_FILE
 
 
 @pytest.mark.parametrize("how", ["flipped", "shorter", "gone", "manifest gone", "manifest damaged", "manifest moved"])

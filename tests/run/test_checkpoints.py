@@ -13,9 +13,16 @@ import pytest
 from tests.run.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
 from trainers.config.plan import make_plan
 from trainers.contract.evaluations import Evaluated
-from trainers.contract.manifest import MANIFEST, best_checkpoint, checkpoint_name, list_checkpoints, read_checkpoint
+from trainers.contract.manifest import (
+    MANIFEST,
+    MODEL_FILE,
+    best_checkpoint,
+    checkpoint_name,
+    list_checkpoints,
+    read_checkpoint,
+)
 from trainers.contract.rundir import RunDir
-from trainers.rank.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, load
+from trainers.rank.checkpoints import STATE_FILE, Checkpoints, load
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 

@@ -15,10 +15,10 @@ from trainers.config.options import Problem
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig, cross_check
 from trainers.contract.evaluations import Evaluated
-from trainers.contract.manifest import list_checkpoints, read_checkpoint
+from trainers.contract.manifest import MODEL_FILE, list_checkpoints, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.rank import tensor_files
-from trainers.rank.checkpoints import MODEL_FILE, Checkpoints
+from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.patience import Patience
 from trainers.rank.reporter import Reporter
 

@@ -54,7 +54,7 @@ from trainers.frameworks.jax.devices import (
     sum_up,
 )
 from trainers.frameworks.jax.replicas import replica_checksums
-from trainers.frameworks.jax.state import TrainState, create, gradients_of, restore, snapshot
+from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
@@ -73,7 +73,11 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     training_set = TrainingSet(plan, arrays, split, lambda tree: replicate(tree, split), done, axis=local)
     test_set = TestSet(arrays, config.devices, split, axis=local)
     del arrays
-    state = put_back(create(plan), saved, split) if saved else replicate(broadcast_from_first(create(plan)), split)
+    state = create(plan)
+    if saved:
+        state = put_back(state, saved, split)
+    else:
+        state = replicate(broadcast_from_first(begin(state, plan, report)), split)
 
     mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=donated(config))
     # Compiled ahead, so that the first step takes no longer than the others.

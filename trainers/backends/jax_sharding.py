@@ -47,7 +47,7 @@ from trainers.frameworks.jax.devices import (
     sum_up,
 )
 from trainers.frameworks.jax.replicas import replica_checksums
-from trainers.frameworks.jax.state import TrainState, create, gradients_of, model_of, restore, snapshot
+from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, model_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
@@ -68,8 +68,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     test_set = TestSet(arrays, config.devices, split)
     del arrays
     state = create(plan)
-    if checkpoints.resumed:
-        state = restore(state, checkpoints.resumed)
+    state = restore(state, checkpoints.resumed) if checkpoints.resumed else begin(state, plan, report)
     state = put(broadcast_from_first(state), whole)
 
     def take_batch(done: int | Array, x: Array, y: Array, order: Array | None) -> Batch:

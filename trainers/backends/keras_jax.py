@@ -77,6 +77,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     pure = Training(plan)
     if checkpoints.resumed:
         pure.restore(checkpoints.resumed)
+    else:
+        keras_state.begin(pure.model, pure.frozen, plan, report)
     # Copies: the first step takes over the state's buffers.
     state = put(broadcast_from_first(pure.state()), whole)
 
@@ -135,6 +137,7 @@ class Training:
         config = plan.config
         self.devices, self.parts, self.clips = config.devices, config.accumulate, bool(config.gradient_clip)
         self.model = keras_state.create_model(plan)
+        self.frozen = keras_state.freeze(self.model, config.freeze)
         self.optimizer = build_optimizer(config)
         self.optimizer.build(self.model.trainable_variables)
         names = [variable.name for variable in self.optimizer.variables]

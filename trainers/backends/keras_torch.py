@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from trainers.config.plan import Plan
 from trainers.frameworks.keras import state as keras_state
+from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.ranks import (
     average_statistics,
     backward,
@@ -71,6 +72,7 @@ class Replica:
         # Made on the device: Keras takes the current one.
         self.keras_model = keras_state.create_model(plan)
         self.model = KerasModule(self.keras_model)
+        begin(plan, self.model, report, checkpoints)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)

@@ -37,6 +37,7 @@ from trainers.frameworks.mxnet import models as mxnet_models
 from trainers.frameworks.mxnet.optimizers import build_optimizer, clip
 from trainers.frameworks.mxnet.state import (
     average_statistics,
+    begin,
     named_parameters,
     replica_checksums,
     restore,
@@ -84,6 +85,7 @@ class Trainer:
         mx.random.seed(config.seed)
         self.model = mxnet_models.create(config.model, data.input_shape, data.classes, contexts)
         self.parameters = named_parameters(self.model)
+        begin(plan, self.parameters, report, checkpoints)
         self.trained = trained(self.parameters)
         self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
         self.draws = draws(self.model) or config.model.startswith(PY)

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from trainers.config.plan import Plan
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
+from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.ranks import (
     autocast,
     average_statistics,
@@ -72,6 +73,7 @@ class Replica:
         self.report, self.checkpoints = report, checkpoints
         self.training_set, self.x_test, self.y_test = open_data(plan, rank, device, memory_format(config, device))
         self.model = build_model(plan, device)
+        begin(plan, self.model, report, checkpoints)
         if config.sync_batch_norm:
             self.model = synchronize(self.model, device)
         # The same weights everywhere; Dropout then draws differently on every rank.

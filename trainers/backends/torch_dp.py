@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from trainers.config.plan import Plan
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
+from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,
@@ -73,6 +74,7 @@ class Trainer:
         self.training_set = TrainingSet(arrays.x_train, arrays.y_train, *how)
         self.x_test, self.y_test = to_device(arrays.x_test, arrays.y_test, *how)
         self.model = build_model(plan, self.device)
+        begin(plan, self.model, report, checkpoints)
         self.seed_dropout()
         self.optimizer = build_optimizer(config, self.model)
         if checkpoints.resumed:

@@ -35,6 +35,7 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held
 from trainers.frameworks.torch.compile import compile_ahead, compile_model
+from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.ranks import (
     autocast,
     average_statistics,
@@ -87,6 +88,7 @@ class Part:
         self.spare_batches = -(-most // size) - -(-len(self.y_test) // size)
         # On the host, and in its memory format, which FSDP needs: a part goes to the device as it is split.
         self.model = build_model(plan, torch.device("cpu"))
+        begin(plan, self.model, report, checkpoints)
         if config.sync_batch_norm:
             self.model = synchronize(self.model, device)
         self.parts = shard(

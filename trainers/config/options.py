@@ -20,7 +20,7 @@ Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 
 Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 
-Text: TypeAlias = Literal["word", "line", "script", "program", "directory"]
+Text: TypeAlias = Literal["word", "line", "script", "program", "directory", "weights"]
 
 MAX_CHARACTERS = 8192
 """Of a free text: a file with all keys stays below `run_config.MAX_FILE_BYTES`."""

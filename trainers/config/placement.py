@@ -120,7 +120,8 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
     )
     if (source := source_of(dataset)) is not None and source.prefix != PY:
         dataset = f"{source.prefix}{absolute(dataset.removeprefix(source.prefix))}"
-    return msgspec.structs.replace(config, model=model, dataset=dataset)
+    init_from = str(absolute(config.init_from)) if config.init_from else ""
+    return msgspec.structs.replace(config, model=model, dataset=dataset, init_from=init_from)
 
 
 def placement_problems(config: RunConfig, machine: Machine) -> list[Problem]:

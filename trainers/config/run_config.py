@@ -158,6 +158,27 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = CONTEXT
 
+    init_from: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Initial weights",
+            "a run's, or a .safetensors file's; empty: new",
+            text="weights",
+            similar=("pretrained", "checkpoint", "ckpt_path", "load_from", "weights", "finetune", "fine_tune"),
+            is_rare=True,
+        ),
+    ] = ""
+    freeze: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Freeze",
+            "parameters not to train: conv*,bn*",
+            similar=("frozen", "freeze_layers", "freeze_backbone", "trainable"),
+            is_rare=True,
+        ),
+    ] = ""
     normalize: Annotated[
         str,
         Option(
@@ -493,7 +514,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 OPTIONS = declared(RunConfig)
 
-KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size", "normalize")
+KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size", "normalize", "init_from", "freeze")
 """Keys that a resumed run keeps: its checkpoints fit no others. All other keys may change with a resume."""
 
 

@@ -637,6 +637,30 @@ class Replicas(Event, frozen=True, kw_only=True, tag="replicas"):
     """Those that are not as most others, or of equally many as the lowest rank's; empty: all are equal."""
 
 
+class InitialWeights(Event, frozen=True, kw_only=True, tag="initial-weights"):
+    """What a built-in trainer's new model began with, where that is not its seed's alone, and what of it is frozen.
+
+    Names are the framework's, as in checkpoints; of many of a kind the first are listed.
+    """
+
+    source: str = ""
+    """The file of `init_from`; "": all weights are new."""
+    arrays: int = 0
+    """Of the model: parameters and statistics."""
+    matched: int = 0
+    """Those that were taken over: of the same name and shape in the file."""
+    reshaped: list[str] = []
+    """Those that have another shape in the file, `fc2.weight [10, 128], here [5, 128]`: they are new."""
+    missing: list[str] = []
+    """Those that the file has not: they are new."""
+    unused: list[str] = []
+    """Arrays of the file that the model has not."""
+    frozen: int = 0
+    """Numbers in the parameters that `freeze` names."""
+    parameters: int = 0
+    """Numbers in all parameters."""
+
+
 AnyEvent: TypeAlias = (
     RunStarted
     | Node
@@ -647,6 +671,7 @@ AnyEvent: TypeAlias = (
     | Sharding
     | Held
     | Replicas
+    | InitialWeights
     | Checkpoint
     | Predictions
     | DeviceSample

@@ -21,6 +21,8 @@ from trainers.contract.evaluations import NEVER, Evaluated, extremes
 
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"
+MODEL_FILE = "model.safetensors"
+"""Of a checkpoint, and of what a run exports."""
 NAME = re.compile(r"step-(\d{8,})")
 MAX_MANIFEST_BYTES = 1 << 20
 
@@ -45,6 +47,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """As of the data: height, width, channels."""
     data_checksum: str = ""
     """Of the user's own data file."""
+    init_from: str = ""
+    """The file with the weights that the run began with."""
+    freeze: str = ""
     normalize: str = ""
     normalization: Normalization | None = None
     """What the inputs were normalized by."""

@@ -21,6 +21,7 @@ from trainers.config.relevance import with_changes
 from trainers.config.run_config import OPTIONS, Check, RunConfig, get_option, to_mapping
 from trainers.config.script_syntax import as_value, read_environment
 from trainers.contract.about import MAX_NAME_CHARACTERS
+from trainers.state.initial import check_weights
 from trainers.state.text import without_directories
 
 MOST_RUNS = 1000
@@ -175,7 +176,7 @@ def combinations(axes: Sequence[Axis]) -> list[dict[str, Value]]:
 def checks_of(machine: Machine) -> list[Check]:
     """Returns what each configuration is checked for: not for what is busy now."""
     idle = unused(machine)
-    return [lambda config: placement_problems(config, idle)]
+    return [lambda config: placement_problems(config, idle), check_weights]
 
 
 def with_values(base: RunConfig, values: Mapping[str, Value], checks: Sequence[Check] = ()) -> RunConfig:

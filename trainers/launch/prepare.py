@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import msgspec
+
 from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import check_images, find_dataset, is_examined
@@ -21,16 +23,22 @@ from trainers.config.run_config import RunConfig
 from trainers.config.user_code import UserCodeError
 from trainers.launch.errors import LaunchError
 from trainers.launch.examination import examine
+from trainers.state.initial import find_weights
 
 
-def prepare(config: RunConfig, machine: Machine) -> Plan:
-    """Places a configuration, checks what is installed and the data, and makes the plan."""
+def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False) -> Plan:
+    """Places a configuration, checks what is installed and the data, and makes the plan.
+
+    A run that `resumes` no longer needs the weights that it began with.
+    """
     # Refused before anything starts, like any wrong setting.
     telemetry_interval_s()
     hang_limit_s()
     interpreter = find_interpreter(config.backend, config.python)
     backend, installed = BACKENDS[config.backend], installed_for(config, interpreter)
     config = drop_inapplicable(place(config, machine))
+    if config.init_from and not resumes:
+        config = msgspec.structs.replace(config, init_from=str(find_weights(config.init_from, verify=True)))
     _make_mirror_directory(config)
     if not backend.builtin:
         return make_plan(config, python=interpreter.python)

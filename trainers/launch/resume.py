@@ -83,7 +83,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     try:
         before = _config_text(run)
         launched = read_config(run)
-        plan = prepare(config or launched, machine or inspect_machine())
+        plan = prepare(config or launched, machine or inspect_machine(), resumes=True)
         if not (BACKENDS[launched.backend].builtin and BACKENDS[plan.config.backend].builtin):
             if launched.backend != plan.config.backend:
                 raise CheckpointError(f"it is a run of backend {launched.backend}: start a new run for another")

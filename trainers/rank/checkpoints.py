@@ -28,6 +28,7 @@ from trainers.contract.evaluations import NEVER, Evaluated
 from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.manifest import (
     MANIFEST,
+    MODEL_FILE,
     CheckpointDir,
     Manifest,
     StoredFile,
@@ -42,7 +43,6 @@ from trainers.rank.patience import Patience
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
 
-MODEL_FILE = "model.safetensors"
 NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"
 
@@ -214,6 +214,8 @@ class Checkpoints:
             classes=data.classes,
             input_shape=data.input_shape,
             data_checksum=data.checksum,
+            init_from=config.init_from,
+            freeze=config.freeze,
             normalize=config.normalize,
             normalization=self._plan.normalization,
             optimizer=config.optimizer,

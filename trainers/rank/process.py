@@ -20,6 +20,7 @@ from pathlib import Path
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DatasetError
+from trainers.config.options import ConfigError
 from trainers.config.plan import read_plan
 from trainers.config.user_code import UserCodeError, files_of
 from trainers.contract.manifest import read_checkpoint
@@ -77,7 +78,7 @@ def main() -> int:
     except Exception as error:
         _kept.append(error)
         # Of an error in the user's file the message says it all; the traceback is of no use to them.
-        in_file = isinstance(error, DatasetError | UserCodeError)
+        in_file = isinstance(error, DatasetError | UserCodeError | ConfigError)
         text = "" if in_file else format_error(error, files_of(plan.config.model, plan.config.dataset))
         report.fail(rank_error(error, text))
         print(text.rstrip("\n") or error, file=sys.stderr)

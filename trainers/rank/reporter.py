@@ -25,6 +25,7 @@ from trainers.contract.events import (
     Event,
     FrameworkMemory,
     Held,
+    InitialWeights,
     Phase,
     PhaseName,
     Predictions,
@@ -199,7 +200,7 @@ class Reporter:
         if self.rank == 0:
             self.metrics(step, {**found, TEST_EXAMPLES: examples, TEST_SECONDS: seconds})
 
-    def once(self, found: Predictions | Replicas | Alert) -> None:
+    def once(self, found: Predictions | Replicas | InitialWeights | Alert) -> None:
         """Reports what all ranks have found alike; every rank may call this, rank 0's counts."""
         if self.rank == 0:
             self._backlog.append(found)

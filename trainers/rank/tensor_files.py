@@ -26,6 +26,10 @@ _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 """NumPy knows bfloat16 once the framework that has it, JAX, is imported."""
 
 
+MAX_HEADER_BYTES = 100_000_000
+"""As the format has it."""
+
+
 class _Entry(msgspec.Struct):
     dtype: str
     shape: list[int]
@@ -49,14 +53,35 @@ def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
 
 
 def load(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Reads all arrays into memory; raises OSError, and ValueError if the file is damaged."""
+    """Reads all arrays into memory; raises OSError, and ValueError if the file is damaged.
+
+    Those of bfloat16 are float32 where NumPy does not know it.
+    """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        header = msgspec.json.decode(file.read(size), type=dict[str, _Entry])
+        if not 2 <= size <= MAX_HEADER_BYTES:
+            raise ValueError(f"its header has {size:,} bytes")
+        parts = msgspec.json.decode(file.read(size), type=dict[str, msgspec.Raw])
+        # What other programs say of the file, in words.
+        parts.pop("__metadata__", None)
+        header = {name: msgspec.json.decode(part, type=_Entry) for name, part in parts.items()}
         arrays = {}
         for name, entry in sorted(header.items(), key=lambda item: item[1].data_offsets):
+            if entry.dtype not in _DTYPES:
+                raise ValueError(f"{name} has the data type {entry.dtype}, which cannot be read here")
+            widens = entry.dtype == "BF16" and not _knows_bfloat16()
             file.seek(8 + size + entry.data_offsets[0])
-            dtype = np.dtype(_DTYPES[entry.dtype])
+            dtype = np.dtype("uint16" if widens else _DTYPES[entry.dtype])
             count = (entry.data_offsets[1] - entry.data_offsets[0]) // dtype.itemsize
-            arrays[name] = np.fromfile(file, dtype, count).reshape(entry.shape)
+            array = np.fromfile(file, dtype, count).reshape(entry.shape)
+            # A bfloat16 is the first half of a float32.
+            arrays[name] = (array.astype(np.uint32) << 16).view(np.float32) if widens else array
     return arrays
+
+
+def _knows_bfloat16() -> bool:
+    try:
+        np.dtype("bfloat16")
+    except TypeError:
+        return False
+    return True

@@ -31,6 +31,7 @@ from trainers.contract.events import (
     FrameworkMemory,
     Held,
     HostSample,
+    InitialWeights,
     LogLine,
     Metrics,
     Node,
@@ -73,8 +74,9 @@ FAILING_S = 3.0
 """How long a silent node is waited for once the run has failed, or is to end at once."""
 
 _OF_RANKS = (
-    Phase | RankStarted | Metrics | Sharding | Held | Replicas | Checkpoint | Predictions | Profile | FrameworkMemory
-    | Alert | Facts | Stacks | StopRequested | wire.Vote | wire.Heartbeat | wire.Hello | wire.Agrees | wire.Leaves
+    Phase | RankStarted | Metrics | Sharding | Held | Replicas | InitialWeights | Checkpoint | Predictions | Profile
+    | FrameworkMemory | Alert | Facts | Stacks | StopRequested | wire.Vote | wire.Heartbeat | wire.Hello | wire.Agrees
+    | wire.Leaves
 )  # fmt: skip
 """What a rank on another node may say."""
 _OF_AGENTS = (

@@ -43,7 +43,7 @@ MAX_BYTES = 128 << 20
 
 _LOGGED = (
     ev.RunStarted, ev.Node, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.StopRequested,
-    ev.CheckpointRequested, ev.ProfileRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
+    ev.CheckpointRequested, ev.ProfileRequested, ev.Checkpoint, ev.InitialWeights, ev.RankFailed, ev.RunEnded,
 )  # fmt: skip
 
 _CRC = struct.Struct("<I")

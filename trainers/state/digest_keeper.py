@@ -44,7 +44,10 @@ ALERTS = 200
 STALLS = 16
 ATTEMPTS = 64
 
-LASTING = ("run-started", "rank-started", "checkpoint", "predictions", "host-sample", "furthest", "facts", "resumed")
+LASTING = (
+    "run-started", "rank-started", "checkpoint", "predictions", "host-sample", "furthest", "facts", "resumed",
+    "initial-weights",
+)  # fmt: skip
 
 
 class _Kept(NamedTuple):
@@ -117,7 +120,7 @@ class DigestKeeper:
             case ev.TelemetrySource():
                 # A source that works again reports it only if it had failed.
                 self._keep(line, 2, "telemetry-source", event.source)
-            case ev.Predictions() | ev.Replicas():
+            case ev.Predictions() | ev.Replicas() | ev.InitialWeights():
                 self._keep(line, 1, type(event).__struct_config__.tag)
             case ev.Checkpoint():
                 self._keep(line, CHECKPOINTS, "checkpoint")

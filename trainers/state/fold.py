@@ -13,6 +13,7 @@ from trainers.state.known_metrics import metric
 from trainers.state.messages import (
     describe_checkpoint,
     describe_failure,
+    describe_initial,
     describe_node,
     describe_profile,
     describe_queued,
@@ -130,6 +131,10 @@ def apply(state: RunState, event: object) -> None:
         case ev.Replicas():
             state.replicas = event
             state.changed |= {"sharding", "ranks"}
+        case ev.InitialWeights():
+            state.initial = event
+            _log(state, event, describe_initial(event), stream="milestone")
+            state.changed.add("run")
         case ev.TelemetrySource():
             source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
             if problem and len(state.telemetry_problems) < MAX_SOURCES:

@@ -8,7 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from trainers.config.datasets import labels_of
 from trainers.config.files import printable
 from trainers.config.learning_rate import started_rate_words
-from trainers.contract.events import Checkpoint, Node, Profile, Queued, RankFailed, Replicas, RunStarted, Summary
+from trainers.contract.events import (
+    Checkpoint,
+    InitialWeights,
+    Node,
+    Profile,
+    Queued,
+    RankFailed,
+    Replicas,
+    RunStarted,
+    Summary,
+)
 from trainers.contract.metrics import accuracy_percent
 from trainers.state.text import (
     format_bytes,
@@ -155,6 +165,24 @@ def describe_replicas(found: Replicas) -> str:
     verb = "differs" if len(ranks) == 1 else "differ"
     array = sanitize(found.differing[0].array, 80)
     return f"{describe_ranks(ranks)} {verb} after step {found.step:,}, first in {array}"
+
+
+def describe_initial(found: InitialWeights) -> str:
+    """What a new model began with, and what of it is frozen, in a line."""
+    words = []
+    if found.source:
+        words.append(f"initial weights: {found.matched} of {plural(found.arrays, 'array')} from {source_words(found)}")
+        kinds = {"of another shape": found.reshaped, "not there": found.missing, "left over": found.unused}
+        words += [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
+    if found.frozen:
+        words.append(f"frozen: {found.frozen:,} of {found.parameters:,} parameters")
+    return sanitize(join_words(words), 400)
+
+
+def source_words(found: InitialWeights) -> str:
+    """Where initial weights come from: a run's id and its checkpoint, or a file's name."""
+    *_, run, kind, checkpoint, name = ("", "", "", *found.source.split("/"))
+    return f"{run} {checkpoint}" if kind == "checkpoints" else name
 
 
 MOST_RANKS, MOST_PLACES = 8, 3

@@ -104,6 +104,7 @@ class RunState:
     arrays: dict[str, ArrayState] = field(default_factory=dict)
     held: dict[Device, ev.Held] = field(default_factory=dict)
     profiles: dict[int, ev.Profile] = field(default_factory=dict)  # by rank, of the steps profiled last
+    initial: ev.InitialWeights | None = None  # of the first attempt: a resumed one goes on from a checkpoint
     replicas: ev.Replicas | None = None  # as they were compared last in the present attempt
     gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
     host: ev.HostSample | None = None  # of the supervisor's machine, node 0

@@ -104,6 +104,16 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
     raise UnknownRunError(f"There is no run {name!r} in {runs_dir}.{hint} `tuiapp runs` lists them.")
 
 
+def weights_path(value: str, runs_dir: Path) -> str:
+    """Returns a value of `init_from` as an absolute path, whether it is one or names a run; "" stays.
+
+    Raises UnknownRunError.
+    """
+    if not value or os.sep in value or value.endswith(".safetensors"):
+        return str(Path(os.path.expanduser(value)).absolute()) if value else ""
+    return str(find_run(value, runs_dir).path.absolute())
+
+
 def titled(run: RunDir) -> str:
     """Returns a run's name, if it has one, and its id."""
     from trainers.state.summary import run_name

@@ -30,6 +30,7 @@ from trainers.experiments.study import Study
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import plural, sanitize
 from tuiapp.library.environments import find_environments, inspect_environments
+from tuiapp.library.find import UnknownRunError, weights_path
 from tuiapp.library.in_thread import in_thread
 from tuiapp.library.last_form import form_path, last_form, read_last_form, write_last_form
 from tuiapp.library.presets import Preset, list_presets
@@ -37,7 +38,7 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched, SweepQueued
 from tuiapp.terminal.resize import ResizeLoopFix
-from tuiapp.view.draft import NAME, command_line, examine, machine_words, study_of, to_texts
+from tuiapp.view.draft import NAME, Draft, command_line, examine, machine_words, study_of, to_texts
 from tuiapp.view.run_list import title
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
@@ -112,7 +113,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._preset = self._find(self._last.preset) if self._last else self._first
         self._now = self._last.texts if self._last else to_texts(config or self._base)
         """The texts that the draft is of."""
-        self._draft = examine(self._now, self._base, machine)
+        self._draft = self._examined(machine)
         self._is_as_left = bool(self._last) and (self._preset != self._first or bool(self._draft.changed))
         """Whether the form has the values of the program's last end, and no preset was loaded since."""
         self._failure = ""
@@ -399,8 +400,15 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     def _examine(self, texts: dict[str, str]) -> None:
         self._now = texts
-        self._draft = examine(texts, self._base, self._machine)
+        self._draft = self._examined(self._machine)
         self._show()
+
+    def _examined(self, machine: Machine | None) -> Draft:
+        texts = dict(self._now)
+        # What names no run is a problem of the field.
+        with contextlib.suppress(UnknownRunError):
+            texts["init_from"] = weights_path(texts.get("init_from", "").strip(), self._runs_dir)
+        return examine(texts, self._base, machine)
 
     def _show(self) -> None:
         self._show_header()

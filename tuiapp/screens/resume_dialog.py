@@ -81,7 +81,8 @@ class ResumeDialog(Form[Wanted | None]):
         """Returns what each run's configuration would be."""
         given = {key: text for key, text in self._texts.items() if text != self._agreed.get(key)}
         return [
-            examine({**own, **given}, one.config, self._machine) for one, own in zip(self._runs, self._own, strict=True)
+            examine({**own, **given}, one.config, self._machine, resumes=True)
+            for one, own in zip(self._runs, self._own, strict=True)
         ]
 
     def fields(self) -> ComposeResult:

@@ -17,6 +17,7 @@ from trainers.contract.events import (
     AnyEvent,
     Checkpoint,
     CheckpointRequested,
+    InitialWeights,
     LogLine,
     Metrics,
     Queued,
@@ -31,7 +32,14 @@ from trainers.contract.rundir import RunDir
 from trainers.state.condition import run_words
 from trainers.state.digest import is_logged
 from trainers.state.known_metrics import format_accuracy, metric
-from trainers.state.messages import describe_checkpoint, describe_queued, describe_rate, describe_result, failure_lines
+from trainers.state.messages import (
+    describe_checkpoint,
+    describe_initial,
+    describe_queued,
+    describe_rate,
+    describe_result,
+    failure_lines,
+)
 from trainers.state.rank_state import RankState
 from trainers.state.run_state import RunClock, RunState, names
 from trainers.state.text import (
@@ -219,6 +227,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             return sanitize(f"rank {event.rank} {event.stream}: {event.text}")
         case LogLine() | Alert():
             return sanitize(event.text)
+        case InitialWeights():
+            return describe_initial(event)
         case Checkpoint():
             return describe_checkpoint(event)
         case CheckpointRequested():

@@ -27,6 +27,7 @@ from trainers.contract.rundir import RunDir
 from trainers.experiments.queue import add
 from trainers.launch import launch, resume
 from trainers.state.fold import apply
+from trainers.state.initial import check_weights
 from trainers.state.run_state import RunState
 from trainers.state.summary import run_facts, summarise
 from trainers.state.text import sanitize
@@ -38,7 +39,7 @@ from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
-from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
+from tuiapp.verbs.sources import add_launcher, place_weights, read_like, read_source, runs_dir
 from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning
 from tuiapp.view.notification import ending, notification
 
@@ -86,15 +87,17 @@ def _ring(settings: Settings, run: RunDir) -> None:
 
 def _begin(options: Namespace) -> tuple[RunDir, int]:
     add_launcher(options)
+    place_weights(options)
     machine = inspect_machine()
-    checks = queue_checks(machine) if options.queue else [lambda config: placement_problems(config, machine)]
     change = Change(name=options.name, note=options.note, group=options.group, tags=tuple(options.tags))
     about = change.of(About())
     if options.module is not None and options.source is not None:
         raise UsageError(f"-m {options.module} names what to run: leave out {options.source!r}.")
     if options.module is not None:
         options.source = f"{MODULE}{options.module}"
+    here: list[Check] = [lambda config: placement_problems(config, machine)]
     if options.resume is None:
+        checks = queue_checks(machine) if options.queue else [*here, check_weights]
         config = _read_new(options, checks)
         if options.queue:
             return add(config, runs_dir(options), about, machine=machine), 0
@@ -110,7 +113,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
             "To change a key: --set KEY=VALUE."
         )
     run = find_run(options.resume, runs_dir(options))
-    config = read_like(run, options.settings, checks, arguments=options.arguments)
+    config = read_like(run, options.settings, here, arguments=options.arguments)
     _warn(config, machine)
     resumed = resume(run, config, machine)
     if change != Change():

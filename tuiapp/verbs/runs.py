@@ -16,12 +16,13 @@ from trainers.config.learning_rate import actual_rate, rate_words
 from trainers.config.options import Value, format_value
 from trainers.config.run_config import OPTIONS, to_toml_values
 from trainers.config.secrets import mask_values
+from trainers.contract.events import Event, InitialWeights
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.experiments.queue import start_keeper
 from trainers.state.epochs import Epoch
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
-from trainers.state.messages import describe_alone, describe_replicas, failure_lines
+from trainers.state.messages import describe_alone, describe_initial, describe_replicas, failure_lines
 from trainers.state.objective import guess
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
@@ -188,6 +189,7 @@ def show_run(options: Namespace) -> int:
             "missing_steps": gaps.spans,
             "predictions": predictions_facts(state.predictions),
             "by_epoch": [epoch_facts(row) for row in state.curves.epochs.rows],
+            "initial_weights": _initial(state),
             "replicas": _replicas(state),
             "script_config": shown(state.facts.config),
             "script_summary": state.facts.summary,
@@ -204,6 +206,8 @@ def show_run(options: Namespace) -> int:
         facts["rate"] = rate
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
+    if state.initial:
+        facts["began with"] = describe_initial(state.initial).removeprefix("initial weights: ")
     if state.replicas:
         facts["replicas"] = describe_replicas(state.replicas)
     facts["reason"] = info.reason
@@ -250,6 +254,12 @@ def show_run(options: Namespace) -> int:
         for line in failure_lines(failure):
             print(line)
     return 0
+
+
+def _initial(state: RunState) -> dict[str, object] | None:
+    """What the model began with; None: with the weights of its seed, all of which are trained."""
+    own = [name for name in InitialWeights.__struct_fields__ if name not in Event.__struct_fields__]
+    return {name: getattr(state.initial, name) for name in own} if state.initial else None
 
 
 def _replicas(state: RunState) -> dict[str, object] | None:

@@ -23,7 +23,7 @@ from trainers.config.script_syntax import MODULE
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.launch import LaunchError
 from trainers.state.summary import read_config
-from tuiapp.library.find import find_run
+from tuiapp.library.find import find_run, weights_path
 from tuiapp.library.presets import load_config
 
 
@@ -38,6 +38,18 @@ def add_launcher(options: Namespace) -> None:
         options.settings += ["launcher=slurm", f"slurm={options.slurm}"]
     elif options.launcher is not None:
         options.settings.append(f"launcher={options.launcher}")
+
+
+def place_weights(options: Namespace) -> None:
+    """Replaces the runs that values of `init_from` name by their directories; raises UnknownRunError."""
+    for kind in ("settings", "grid", "search"):
+        given = getattr(options, kind, None) or []
+        for place, setting in enumerate(given):
+            key, equals, text = setting.partition("=")
+            if key.strip() == "init_from" and equals:
+                pieces = text.split(",") if kind != "settings" else [text]
+                paths = [weights_path(piece.strip(), runs_dir(options)) for piece in pieces]
+                given[place] = f"init_from={','.join(paths)}"
 
 
 def run_of(options: Namespace) -> RunDir:

@@ -37,6 +37,7 @@ from trainers.experiments.space import (
 from trainers.experiments.study import NAME as STUDY
 from trainers.experiments.study import NAME_RULE as STUDY_RULE
 from trainers.experiments.study import Pruner, Search, Study, lacks_optuna, stem_of
+from trainers.state.initial import check_weights
 from trainers.state.known_metrics import metric
 from trainers.state.text import format_bytes, join_words, plural, sanitize
 
@@ -140,10 +141,10 @@ def to_texts(config: RunConfig) -> dict[str, str]:
     return {key: format_value(value) for key, value in to_mapping(config).items()}
 
 
-def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) -> Draft:
+def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None, *, resumes: bool = False) -> Draft:
     """Checks the texts by key, each and together, and the machine if known; `base` replaces what cannot be parsed.
 
-    `texts` may have those of `OF_THE_RUN` too.
+    `texts` may have those of `OF_THE_RUN` too. A run that `resumes` no longer needs the weights that it began with.
     """
     keys = {key: text for key, text in texts.items() if key not in OF_THE_RUN}
     search, of_search = _read_search(texts)
@@ -167,7 +168,8 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
     if not search or BACKENDS[config.backend].builtin:
         idle.add(METRIC.key)
     here = placement_problems(config, machine) if machine is not None else []
-    for found in (check_data(config), here, cross_check(config)):
+    weights = [] if resumes else check_weights(config)
+    for found in (check_data(config), weights, here, cross_check(config)):
         # What depends on a wrong key is wrong too: report the cause alone.
         wrong = {problem.key for problem in problems}
         problems += [problem for problem in found if not wrong & problem.keys]

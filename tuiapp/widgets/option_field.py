@@ -23,7 +23,7 @@ from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.path_suggester import PathSuggester
 
-COMPLETED = {"script": ".py", "program": "", "directory": "/"}
+COMPLETED = {"script": ".py", "program": "", "directory": "/", "weights": ".safetensors"}
 """How the names end that complete a path: no file's ends with "/"."""
 ENDINGS = {**{prefix: source.ending for prefix, source in SOURCES.items()}, TENSORBOARD: "/"}
 """The same after a prefix."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax
+from flax import struct
 from flax.training import train_state
 from jax import Array
 from jax.typing import ArrayLike
@@ -20,17 +21,29 @@ from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.jax.accumulate import GradientsOf
-from trainers.frameworks.jax.devices import Batch, fill, named_leaves
+from trainers.frameworks.jax.devices import Batch, fill, leaf_name, named_leaves
 from trainers.rank.checkpoints import Saved
+from trainers.rank.initial import frozen_names, initial_weights
+from trainers.rank.reporter import Reporter
+
+PARAMS = "params."
+"""Before a parameter's own name, in checkpoints."""
 
 
 class TrainState(train_state.TrainState):
     batch_stats: Any
     seed: Array
     """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
+    frozen: frozenset[str] = struct.field(pytree_node=False, default=frozenset())
+    """Names of parameters that are not trained."""
 
     def with_rate(self, rate: ArrayLike) -> TrainState:
         return self.replace(opt_state=optax.tree_utils.tree_set(self.opt_state, learning_rate=rate))
+
+    def apply_gradients(self, *, grads: Any, **others: Any) -> TrainState:
+        updated: TrainState = super().apply_gradients(grads=grads, **others)
+        # Added to an update of 0 a −0 would lose its sign.
+        return updated.replace(params=where_frozen(self.frozen, lambda new, old: old, updated.params, self.params))
 
 
 def create(plan: Plan) -> TrainState:
@@ -45,14 +58,37 @@ def create(plan: Plan) -> TrainState:
         model = flax_models.build(config.model, data.classes, dtype)
     init, apply = flax_models.methods(model)
     variables = jax.jit(lambda key: init(key, example, train=False))(jax.random.key(config.seed))
+    frozen = frozen_names(config.freeze, named_leaves(variables["params"]), PARAMS)
     state: TrainState = TrainState.create(
         apply_fn=normalizing(apply, plan.normalization) if plan.normalization else apply,
         params=variables["params"],
-        tx=build_optimizer(config),
+        tx=build_optimizer(config, frozen),
         batch_stats=variables.get("batch_stats", {}),
         seed=jnp.uint32(config.seed),
+        frozen=frozen,
     )
     return state
+
+
+def begin(state: TrainState, plan: Plan, report: Reporter) -> TrainState:
+    """A new run's state with its initial weights; see `trainers.rank.initial`. Raises ConfigError."""
+    present = named_leaves(model_of(state))
+    shapes = {name: array.shape for name, array in present.items()}
+    parameters = [name for name in shapes if name.startswith(PARAMS)]
+    found = initial_weights(plan, report, shapes, parameters, [f"{PARAMS}{name}" for name in state.frozen])
+    begun: TrainState = state.replace(**fill(model_of(state), present | found)) if found else state
+    return begun
+
+
+def where_frozen(frozen: frozenset[str], change: Callable[..., Any], params: Any, *others: Any) -> Any:
+    """Parameters of which the frozen ones are changed, given those of further trees."""
+    if not frozen:
+        return params
+
+    def leaf(path: tuple[Any, ...], one: Array, *more: Array) -> Array:
+        return change(one, *more) if leaf_name(path) in frozen else one
+
+    return jax.tree_util.tree_map_with_path(leaf, params, *others)
 
 
 def normalizing(apply: Callable[..., Any], by: Normalization) -> Callable[..., Any]:
@@ -76,6 +112,7 @@ def gradients_of(state: TrainState, dropout: Array, parts: int) -> GradientsOf:
         key = dropout if parts == 1 else jax.random.fold_in(dropout, number)
 
         def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
+            params = where_frozen(state.frozen, jax.lax.stop_gradient, params)
             variables = {"params": params, "batch_stats": batch_stats}
             logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
             losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
@@ -108,8 +145,10 @@ def model_of(state: TrainState) -> dict[str, Any]:
     return {"params": state.params, "batch_stats": state.batch_stats}
 
 
-def build_optimizer(config: RunConfig) -> optax.GradientTransformation:
+def build_optimizer(config: RunConfig, frozen: frozenset[str] = frozenset()) -> optax.GradientTransformation:
     """The optimizer, with PyTorch's conventions and constants; its learning rate is part of its state.
+
+    Of `frozen` parameters, by their names, it keeps nothing, and nothing decays them.
 
     Weight decay is added to the gradient (L2), but decoupled in adamw: rate times decay times parameter is subtracted
     besides Adam's step.
@@ -125,6 +164,10 @@ def build_optimizer(config: RunConfig) -> optax.GradientTransformation:
         parts = (optax.clip_by_global_norm(config.gradient_clip), *parts)
 
     def with_rate(learning_rate: ArrayLike) -> optax.GradientTransformation:
-        return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+        whole = optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+        return optax.masked(whole, trained) if frozen else whole
+
+    def trained(params: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, _: leaf_name(path) not in frozen, params)
 
     return optax.inject_hyperparams(with_rate)(learning_rate=config.learning_rate)

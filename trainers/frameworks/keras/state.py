@@ -13,6 +13,8 @@ import numpy.typing as npt
 from trainers.config.plan import Plan
 from trainers.config.user_code import PY
 from trainers.frameworks.keras import models as keras_models
+from trainers.rank.initial import frozen_names, initial_weights
+from trainers.rank.reporter import Reporter
 
 Variables: TypeAlias = dict[str, Any]
 
@@ -40,6 +42,27 @@ def save(model: keras.Model, plan: Plan, path: Path) -> None:
         model = keras_models.build(*parts, rescaling=True, normalization=plan.normalization)
         model.set_weights(trained)
     model.save(path)
+
+
+def freeze(model: keras.Model, patterns: str) -> frozenset[str]:
+    """Makes the weights untrainable that the key `freeze` names, and returns their paths; raises ConfigError.
+
+    BatchNorm's running statistics go on: to set a layer's own `trainable` would end that.
+    """
+    trained = {variable.path: variable for variable in model.trainable_variables}
+    frozen = frozen_names(patterns, trained)
+    for path in frozen:
+        trained[path].trainable = False
+    return frozen
+
+
+def begin(model: keras.Model, frozen: frozenset[str], plan: Plan, report: Reporter) -> None:
+    """Gives a new run's model its initial weights; see `trainers.rank.initial`. Raises ConfigError."""
+    present = weights(model)
+    shapes = {name: tuple(variable.shape) for name, variable in present.items()}
+    parameters = [*frozen, *(variable.path for variable in model.trainable_variables)]
+    found = initial_weights(plan, report, shapes, parameters, frozen)
+    assign({name: present[name] for name in found}, found)
 
 
 def weights(model: keras.Model) -> Variables:

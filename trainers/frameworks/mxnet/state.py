@@ -9,9 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from mxnet import gluon
 
+from trainers.config.plan import Plan
 from trainers.frameworks.mxnet.optimizers import Optimizer
-from trainers.rank.checkpoints import Saved
+from trainers.rank.checkpoints import Checkpoints, Saved
+from trainers.rank.initial import frozen_names, initial_weights
 from trainers.rank.replicas import Checksums
+from trainers.rank.reporter import Reporter
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Parameters: TypeAlias = dict[str, gluon.Parameter]
@@ -26,6 +29,22 @@ def named_parameters(model: gluon.Block) -> Parameters:
 def trained(parameters: Parameters) -> Parameters:
     """Those with a gradient, in the order of their numbers in the optimizer."""
     return {name: one for name, one in parameters.items() if one.grad_req != "null"}
+
+
+def begin(plan: Plan, parameters: Parameters, report: Reporter, checkpoints: Checkpoints) -> None:
+    """Freezes parameters and, unless the run resumes, gives all replicas their initial weights.
+
+    See `trainers.rank.initial`. A frozen one has no gradient any more. Running statistics are updated in the
+    backward pass: they go on from the first layer that is trained. Raises ConfigError.
+    """
+    own = list(trained(parameters))
+    frozen = frozen_names(plan.config.freeze, own)
+    for name in frozen:
+        parameters[name].grad_req = "null"
+    if checkpoints.resumed is None:
+        shapes = {name: parameter.shape for name, parameter in parameters.items()}
+        for name, array in initial_weights(plan, report, shapes, own, frozen).items():
+            parameters[name].set_data(mx.np.array(array, dtype=parameters[name].dtype))
 
 
 def statistics(parameters: Parameters) -> Parameters:

@@ -170,7 +170,8 @@ def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimize
     Fused: one pass over parameter, gradient and state instead of one per operation, with the same result up to
     rounding. Adadelta has no fused implementation, and SGD none for DTensors.
     """
-    parameters = list(model.parameters())
+    # Of what is frozen it keeps nothing.
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rate, decay = config.learning_rate, config.weight_decay
     match config.optimizer:
         case "sgd":
@@ -555,6 +556,6 @@ def report_largest(
     """Reports the largest parameter and its optimizer state: whole on their devices."""
     name, largest = max(model.named_parameters(), key=lambda item: item[1].numel())
     report_array(report, f"parameter {name}", largest, rank, mesh)
-    for key, value in optimizer.state[largest].items():
+    for key, value in optimizer.state.get(largest, {}).items():
         if isinstance(value, Tensor) and value.shape == largest.shape:
             report_array(report, f"optimizer {key} of {name}", value, rank, mesh)

@@ -1,0 +1,27 @@
+"""Configure, driven by keys: the weights that a run begins with."""
+
+from __future__ import annotations
+
+from tests import histories
+from tests.contract.recorded import record, record_checkpoint
+from tests.screens.configure_app import Launches, Start, field, screen, type_into, until
+from trainers.contract.rundir import default_runs_dir
+
+
+async def test_a_run_is_named_and_the_command_and_the_launch_have_its_directory(
+    start: Start, launches: Launches
+) -> None:
+    run = record(default_runs_dir(), "20261120T000001-torch-ddp-net-0123", histories.completed())
+    async with start() as pilot:
+        await type_into(pilot, "init_from", "2026112")
+        assert "has no checkpoint yet" in field(pilot, "init_from").problem
+        record_checkpoint(run, 29)
+        await type_into(pilot, "init_from", "nobody")
+        assert "'nobody' is no run" in field(pilot, "init_from").problem
+        await type_into(pilot, "init_from", "latest")
+        await until(pilot, lambda: field(pilot, "init_from").problem == "")
+        await type_into(pilot, "freeze", "conv*,bn*")
+        assert screen(pilot).command == f"tuiapp run --set init_from={run.path} --set 'freeze=conv*,bn*'"
+        await pilot.press("ctrl+r")
+        await pilot.app.workers.wait_for_complete()
+        assert [(one.init_from, one.freeze) for one in launches.configs] == [(str(run.path), "conv*,bn*")]

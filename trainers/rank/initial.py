@@ -1,0 +1,117 @@
+"""What a new model begins with, if that is not its seed's weights alone; and which parameters are not trained.
+
+The keys `init_from` and `freeze`. Arrays are taken over where name and shape are the same; all others stay as the seed
+has them, such as a head for another number of classes. The model is described by what its checkpoints hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+from itertools import repeat
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
+
+from trainers.config.options import ConfigError, Problem, shown
+from trainers.config.plan import Plan
+from trainers.contract.events import Alert, InitialWeights
+from trainers.rank import tensor_files
+from trainers.rank.reporter import Reporter
+
+Shape: TypeAlias = tuple[int, ...]
+
+LISTED = 3
+"""Names in an error's message, of each kind."""
+REPORTED = 16
+"""Names in the event, of each kind."""
+
+
+def initial_weights(
+    plan: Plan, report: Reporter, shapes: Mapping[str, Shape], parameters: Collection[str], frozen: Collection[str]
+) -> dict[str, npt.NDArray[Any]]:
+    """Returns what a new model takes over from the file of `init_from`, and reports it; nothing without that key.
+
+    `shapes` has all arrays of the model, `parameters` and `frozen` names of some. Raises ConfigError if the file cannot
+    be read, or nothing in it fits.
+    """
+    source, found = plan.config.init_from, dict[str, npt.NDArray[Any]]()
+    if source:
+        found = _read(source)
+    same = {name: array for name, array in found.items() if shapes.get(name) == array.shape}
+    if source and not same:
+        raise ConfigError([Problem("init_from", _nothing_fits(source, found, shapes))])
+    if source or frozen:
+        reshaped = [f"{name} {list(found[name].shape)}, here {list(shapes[name])}" for name in found.keys() & shapes]
+        report.once(
+            InitialWeights(
+                source=source,
+                arrays=len(shapes),
+                matched=len(same),
+                reshaped=_first(line for line in sorted(reshaped) if line.partition(" ")[0] not in same),
+                missing=_first(name for name in shapes if name not in found) if source else [],
+                unused=_first(name for name in found if name not in shapes),
+                frozen=sum(prod(shapes[name]) for name in frozen),
+                parameters=sum(prod(shapes[name]) for name in parameters),
+            )
+        )
+        if source and (stuck := [name for name in frozen if name not in same]):
+            text = f"frozen, but not taken over, so that they stay as the seed has them: {_listed(sorted(stuck))}"
+            report.once(Alert(kind="freeze", text=text))
+    return same
+
+
+def frozen_names(freeze: str, parameters: Iterable[str], prefix: str = "") -> frozenset[str]:
+    """Returns those of the parameters' names that one of the patterns names, with or without the `prefix`.
+
+    Raises ConfigError for a pattern that names none, or if no parameter is left to be trained.
+    """
+
+    def matches(pattern: str, name: str) -> bool:
+        return fnmatchcase(name, pattern) or fnmatchcase(prefix + name, pattern)
+
+    names, patterns = list(parameters), [pattern for pattern in re.split(r"[,\s]+", freeze) if pattern]
+    for pattern in patterns:
+        if not any(map(matches, repeat(pattern), names)):
+            message = f"{shown(pattern)} names no parameter; there are: {_listed(names, most=40)}."
+            raise ConfigError([Problem("freeze", message)])
+    frozen = frozenset(name for name in names if any(map(matches, patterns, repeat(name))))
+    if names and len(frozen) == len(names):
+        message = f"{shown(freeze)} names all {len(names)} parameters, which leaves nothing to train: omit some."
+        raise ConfigError([Problem("freeze", message)])
+    return frozen
+
+
+def _read(source: str) -> dict[str, npt.NDArray[Any]]:
+    try:
+        return tensor_files.load(Path(source))
+    except OSError as error:
+        message = f"{source} cannot be read: {error.strerror or error}."
+    except ValueError as error:
+        message = f"{source} is damaged, or no safetensors file: {error}."
+    raise ConfigError([Problem("init_from", message)])
+
+
+def _nothing_fits(source: str, found: Mapping[str, npt.NDArray[Any]], shapes: Mapping[str, Shape]) -> str:
+    rule = "arrays are taken over by name and shape, as of a run of the same framework and model"
+    theirs = _with_shapes({name: array.shape for name, array in found.items()})
+    return f"nothing in {source} fits this model: {rule}. The file has {theirs}; the model {_with_shapes(shapes)}."
+
+
+def _with_shapes(shapes: Mapping[str, Shape]) -> str:
+    """The largest arrays, which are the ones to know a model by."""
+    return _listed([f"{name} {list(shapes[name])}" for name in sorted(shapes, key=lambda name: -prod(shapes[name]))])
+
+
+def _listed(names: list[str], most: int = LISTED) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "nothing"
+
+
+def _first(names: Iterable[str]) -> list[str]:
+    """The first of many, and how many more there are."""
+    every = list(names)
+    return every if len(every) <= REPORTED else [*every[:REPORTED], f"{len(every) - REPORTED:,} more"]

@@ -1,0 +1,67 @@
+"""The weights that a new run begins with: of another run, or of a file; the key `init_from`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainers.config.files import absolute
+from trainers.config.options import ConfigError, Problem, shown
+from trainers.config.run_config import RunConfig, best_by
+from trainers.contract.manifest import MODEL_FILE, CheckpointDir, CheckpointError, best_checkpoint, list_checkpoints
+from trainers.contract.rundir import RunDir
+from trainers.state.summary import read_config
+
+KEY = "init_from"
+ENDING = ".safetensors"
+
+
+def find_weights(value: str, *, verify: bool = False) -> Path:
+    """Returns the file that a value of `init_from` means.
+
+    Of a run that is its best checkpoint's, by the run's own `best`, without an evaluation the newest one's, and without
+    a checkpoint that of its export. Raises ConfigError if there is none, or with `verify` if the checkpoint is damaged.
+    """
+    path = absolute(value)
+    if path.suffix == ENDING and path.is_file():
+        return path
+    if (file := path / MODEL_FILE).is_file():
+        return file
+    run = RunDir(path)
+    if not run.config.is_file():
+        message = f"{shown(value)} is no run, no run's directory, and no {ENDING} file: `tuiapp runs` lists the runs."
+        raise _refused(message)
+    try:
+        found = _checkpoint(run)
+        if found is not None and verify:
+            found.verify()
+    except CheckpointError as error:
+        raise _refused(f"{error}: name another checkpoint's directory, or another run.") from error
+    if found is not None:
+        return found.path / MODEL_FILE
+    if (exported := run.export / MODEL_FILE).is_file():
+        return exported
+    raise _refused(f"{run.run_id} has no checkpoint yet, and no {MODEL_FILE} in {run.export}.")
+
+
+def check_weights(config: RunConfig) -> list[Problem]:
+    """Problems of the weights that a new run is to begin with."""
+    try:
+        if config.init_from:
+            find_weights(config.init_from)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def _checkpoint(run: RunDir) -> CheckpointDir | None:
+    """A run's best checkpoint, or else its newest."""
+    try:
+        by = best_by(read_config(run))
+    except (ConfigError, OSError):
+        by = best_by(RunConfig())
+    finite = [one for one in list_checkpoints(run.checkpoints)[0] if one.manifest.finite]
+    return best_checkpoint(finite, by) or next(iter(finite), None)
+
+
+def _refused(message: str) -> ConfigError:
+    return ConfigError([Problem(KEY, message)])
