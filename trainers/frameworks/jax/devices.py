@@ -246,11 +246,11 @@ class TrainingSet:
         rates = self._put_whole(self._in_epoch(rates, done))
         if not self._whole:
             return ((*batch, rates) for batch in prefetch(order, self._read))
-        order = self._in_epoch(order, done)
+        epoch = self._in_epoch(order, done)
         if self._axis is None:
-            numbers = self._put_whole(_numbers(order))
+            numbers = self._put_whole(_numbers(epoch))
         else:
-            own = own_part(order.T).reshape(self._axis, -1, len(order))
+            own = own_part(epoch.T).reshape(self._axis, -1, len(epoch))
             numbers = put(_numbers(own.swapaxes(1, 2)), self._split)
         return repeat((*self._whole, numbers, rates), len(order))
 
