@@ -158,7 +158,7 @@ class Training:
 
             def loss_of(trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
                 logits, updated = self.model.stateless_call(trainable, non_trainable, x, training=True)
-                losses = self.cross_entropy(y, logits)
+                losses = cross_entropy(y, logits, self.smoothing)
                 return losses.mean(), (losses, updated)
 
             gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.trainable)
@@ -171,17 +171,6 @@ class Training:
         trainable, values = self.optimizer.stateless_apply(values, gradients, state.trainable)
         norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradients)) if self.clips else None
         return State(trainable, non_trainable, values), losses.reshape(self.devices, -1).mean(axis=1), norm
-
-    def cross_entropy(self, y: Array, logits: Array) -> Array:
-        """The loss of each example, float32 [batch]."""
-        losses: Array
-        if not self.smoothing and jnp.issubdtype(y.dtype, jnp.integer):
-            losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
-        else:
-            shares = jax.nn.one_hot(y, logits.shape[-1]) if jnp.issubdtype(y.dtype, jnp.integer) else y
-            how = {"from_logits": True, "label_smoothing": self.smoothing}
-            losses = keras.losses.categorical_crossentropy(shares, logits, **how)
-        return losses
 
     def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
         """Sums of a batch, float32 [n]: see `sum_up`."""
@@ -233,3 +222,14 @@ class Training:
                 if variable.name.startswith(prefix):
                     kept.setdefault(variable.name.removeprefix(prefix), {})[path] = value
         return parameters, kept
+
+
+def cross_entropy(y: Array, logits: Array, smoothing: float) -> Array:
+    """The loss of each example, float32 [batch]: labels are int32 [batch], or shares [batch, classes]."""
+    losses: Array
+    if not smoothing and jnp.issubdtype(y.dtype, jnp.integer):
+        losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+    else:
+        shares = jax.nn.one_hot(y, logits.shape[-1]) if jnp.issubdtype(y.dtype, jnp.integer) else y
+        losses = keras.losses.categorical_crossentropy(shares, logits, from_logits=True, label_smoothing=smoothing)
+    return losses
