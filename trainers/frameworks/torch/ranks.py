@@ -275,7 +275,7 @@ class ToFloats:
         self._by = [torch.tensor(each, dtype=torch.float32, device=device).reshape(shape) for each in both]
 
     def __call__(self, x: Tensor, draws: Draws = NOTHING_DRAWN) -> Tensor:
-        if draws:
+        if "flip" in draws:
             x = change(x, draws) if self._layout is None else change(x.permute(0, 2, 3, 1), draws).permute(0, 3, 1, 2)
         if self._layout is not None:
             x = x.contiguous(memory_format=self._layout)
@@ -425,7 +425,7 @@ class TrainingSet:
             x = images.augmented(taken, draws)
         else:
             x = images[taken]
-        return mix(x.unflatten(0, (-1, 2)), y, draws["weight"], self._classes) if "weight" in draws else (x, y)
+        return mix(x, y, draws["weight"], self._classes) if "weight" in draws else (x, y)
 
     def first(self, count: int) -> tuple[Tensor, Tensor]:
         """A batch of the first examples, as they are."""
