@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
-from trainers.frameworks.torch.ranks import to_device
+from trainers.config.plan import make_plan
+from trainers.config.run_config import RunConfig
+from trainers.frameworks.torch.ranks import TrainingSet, to_device
 from trainers.sources import datasets
+from trainers.sources.augmentation import with_draws
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
@@ -31,3 +35,11 @@ def test_a_batch_is_the_same_to_the_last_bit_and_lies_the_same(
         assert torch.equal(x[rows], whole[rows])
         # Which decides the kernels of convolutions, and with these the last bits of what is computed.
         assert layout is None or x[rows].stride() == whole[rows].stride()
+    numbers = np.arange(50).reshape(5, 10)
+    plan = make_plan(RunConfig(devices=1, global_batch_size=10, dataset="digits"))
+    for augment in ("off", "flip", "crop-flip", "mixup"):
+        config = replace(plan.config, augment=augment)
+        training_set = TrainingSet(images, np.arange(50), torch.device("cpu"), layout, classes=50)
+        placed = training_set.place(with_draws(replace(plan, config=config), 1, 1, numbers))
+        batch = training_set.batch(next(iter(placed)))[0]
+        assert layout is None or batch.stride() == whole[numbers[0]].stride()

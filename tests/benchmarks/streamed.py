@@ -63,8 +63,8 @@ def main() -> None:
         np.save(file, x)
         mapped = StoredImages(np.load(file, mmap_mode="r"))
         sets = {
-            "in memory": TrainingSet(x, y, device, layout),
-            "read": TrainingSet(mapped, y, device, layout),
+            "in memory": TrainingSet(x, y, device, layout, classes=10),
+            "read": TrainingSet(mapped, y, device, layout, classes=10),
         }
         batches: dict[str, Iterator[Any]] = {name: iter(held.place(order)) for name, held in sets.items()}
         wall: dict[str, list[float]] = {name: [] for name in sets}

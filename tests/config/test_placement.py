@@ -207,6 +207,15 @@ def test_images_too_small_for_a_model(tmp_path: Path, model: str) -> None:
         assert message.endswith(f"have {side + 1}×{side - 1}.")
 
 
+@pytest.mark.parametrize("augment", ["flip", "crop-flip"])
+def test_features_that_have_no_left_and_right(tmp_path: Path, augment: str) -> None:
+    data = write_npz(tmp_path / "rows.npz", make_arrays((1, 30, 1)))
+    config = RunConfig(dataset=data, model="mlp", augment=augment)
+    words = "rows of 30 features, which have no left and right: use mixup or off."
+    assert refusal(config, 0) == f"augment: {data} has {words}"
+    assert place(msgspec.structs.replace(config, augment="mixup"), machine(0)).augment == "mixup"
+
+
 def test_channels_in_front(tmp_path: Path) -> None:
     name = write_npz(tmp_path / "mine.npz", make_arrays((3, 32, 32)))
     assert "channels come last, [N, H, W, C]" in refusal(RunConfig(dataset=name), 0)

@@ -156,6 +156,13 @@ def test_what_is_no_name_for_a_key_is_quoted(key: str) -> None:
         ({"normalize": "0.5 / 0"}, "normalize", "deviations above 0, a number for each channel or one for all"),
         ({"normalize": "0.1 0.2 0.3 / 1 2"}, "normalize", "as '0.49 0.48 0.45 / 0.25 0.24 0.26'"),
         (
+            {"model": "gpt-small", "dataset": "shakespeare", "augment": "flip"},
+            "augment",
+            "flip changes images; shakespeare is text: use off",
+        ),
+        ({"augment": "cutmix"}, "augment", "one of off, flip, crop-flip, mixup"),
+        ({"label_smoothing": 1.0}, "label_smoothing", "a number of at least 0 and below 1"),
+        (
             {"learning_rate_scaling": "sqrt"},
             "learning_rate_scaling",
             "no effect unless learning_rate_for names a batch",

@@ -34,6 +34,7 @@ from jax.sharding import PartitionSpec as P
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.jax.accumulate import accumulate
+from trainers.frameworks.jax.augmentation import Order, take
 from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -79,13 +80,16 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     else:
         state = replicate(broadcast_from_first(begin(state, plan, report)), split)
 
-    mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=donated(config))
+    mapped_step = jax.pmap(
+        partial(make_step, config, plan.data.classes), "batch", devices=devices, donate_argnums=donated(config)
+    )
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     example = training_set.example()
     train_step = mapped_step.lower(state, *example).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
-    mapped_batch = jax.pmap(take_last_batch, "batch", devices=devices).lower(state, *example[:3]).compile()
+    last_batch = partial(take_last_batch, plan.data.classes)
+    mapped_batch = jax.pmap(last_batch, "batch", devices=devices).lower(state, *example[:3]).compile()
     del example
     checksums_of = replica_checksums(plan, state.params, split)
 
@@ -111,43 +115,36 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     jax.distributed.shutdown()
 
 
-def take_batch(done: int | Array, x: Array, y: Array, order: Array | None) -> Batch:
-    """One device's part of a batch: images, float32 [local batch, H, W, C], and labels, int32 [local batch]."""
-    if order is not None:
-        rows = of_step(order, done)
-        x, y = x[rows], y[rows]
-    return as_batch(x, y)
-
-
-def take_last_batch(state: TrainState, x: Array, y: Array, order: Array | None) -> Batch:
-    """One device's part of the batch that its state was updated by last."""
-    return take_batch(state.step - 1, x, y, order)
+def take_last_batch(classes: int, state: TrainState, x: Array, y: Array, order: Order) -> Batch:
+    """One device's part of the batch that its state was updated by last, as of `take`."""
+    return take(x, y, order, state.step - 1, classes)
 
 
 def make_step(
-    config: RunConfig, state: TrainState, x: Array, y: Array, order: Array | None, rates: Array
+    config: RunConfig, classes: int, state: TrainState, x: Array, y: Array, order: Order, rates: Array
 ) -> tuple[TrainState, Array, Array | None]:
     """One device's part of an update, without the leading axis of devices.
 
     Args:
         config: In how many parts a device takes its batch, and whether gradients are clipped.
+        classes: Of the labels.
         state: This device's replica.
         x: All images, [N, H, W, C], or those of its part of the batch.
         y: Their labels, int32 [N].
-        order: The numbers of its examples in each of the epoch's steps, int32 [steps, local batch]; None if they are
-            all.
+        order: The numbers of its examples in each of the epoch's steps, int32 [steps, local batch], with what is drawn
+            for them; None if they are all.
         rates: The epoch's learning rates, float32 [steps].
 
     Returns:
         The state after the update; the mean loss over this device's images before it, float32 []; and the averaged
         gradients' norm, float32 [], if they are clipped.
     """
-    x, y = take_batch(state.step, x, y, order)
+    x, y = take(x, y, order, state.step, classes)
     # Dropout draws differently at every step and on every device.
     dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), state.step), lax.axis_index("batch"))
 
-    parts = config.accumulate
-    gradients, losses, batch_stats = accumulate(gradients_of(state, dropout, parts), state.batch_stats, (x, y), parts)
+    of_part = gradients_of(state, dropout, config)
+    gradients, losses, batch_stats = accumulate(of_part, state.batch_stats, (x, y), config.accumulate)
     gradients = lax.pmean(gradients, "batch")
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     state = state.with_rate(of_step(rates, state.step))

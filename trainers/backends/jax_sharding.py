@@ -30,6 +30,7 @@ from jax.sharding import PartitionSpec as P
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.jax.accumulate import accumulate
+from trainers.frameworks.jax.augmentation import Order, take
 from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -71,17 +72,14 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     state = restore(state, checkpoints.resumed) if checkpoints.resumed else begin(state, plan, report)
     state = put(broadcast_from_first(state), whole)
 
-    def take_batch(done: int | Array, x: Array, y: Array, order: Array | None) -> Batch:
-        if order is not None:
-            rows = of_step(order, done)
-            x, y = x[rows], y[rows]
-        batch: Batch = jax.lax.with_sharding_constraint(as_batch(x, y), split)
+    def take_batch(done: int | Array, x: Array, y: Array, order: Order) -> Batch:
+        batch: Batch = jax.lax.with_sharding_constraint(take(x, y, order, done, plan.data.classes), split)
         return batch
 
-    def take_last_batch(state: TrainState, x: Array, y: Array, order: Array | None) -> Batch:
+    def take_last_batch(state: TrainState, x: Array, y: Array, order: Order) -> Batch:
         return take_batch(state.step - 1, x, y, order)
 
-    def step_on_rows(state: TrainState, x: Array, y: Array, order: Array | None, rates: Array) -> Updated:
+    def step_on_rows(state: TrainState, x: Array, y: Array, order: Order, rates: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
         return make_step(state, *take_batch(state.step, x, y, order), of_step(rates, state.step), config)
 
@@ -121,7 +119,7 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     Args:
         state: Before it.
         x: Images, float32 [global batch, H, W, C].
-        y: Labels, int32 [global batch].
+        y: Labels, int32 [global batch], or of mixtures float32 [global batch, classes].
         rate: The learning rate, float32 [].
         config: How many devices share the batch, in how many parts each takes it, and whether gradients are clipped.
 
@@ -131,7 +129,7 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     """
     dropout = jax.random.fold_in(jax.random.key(state.seed), state.step)
 
-    of_part = gradients_of(state, dropout, config.accumulate)
+    of_part = gradients_of(state, dropout, config)
     parts = config.accumulate, config.devices
     gradients, losses, batch_stats = accumulate(of_part, state.batch_stats, (x, y), *parts)
     state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=batch_stats)

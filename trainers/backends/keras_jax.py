@@ -29,6 +29,7 @@ from jax.sharding import PartitionSpec as P
 
 from trainers.config.plan import Plan
 from trainers.frameworks.jax.accumulate import accumulate
+from trainers.frameworks.jax.augmentation import Order, take
 from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -82,17 +83,14 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # Copies: the first step takes over the state's buffers.
     state = put(broadcast_from_first(pure.state()), whole)
 
-    def take_batch(done: Array, x: Array, y: Array, order: Array | None) -> Batch:
-        if order is not None:
-            rows = of_step(order, done)
-            x, y = x[rows], y[rows]
-        batch: Batch = jax.lax.with_sharding_constraint((scale(x), y), split)
+    def take_batch(done: Array, x: Array, y: Array, order: Order) -> Batch:
+        batch: Batch = jax.lax.with_sharding_constraint(take(x, y, order, done, plan.data.classes), split)
         return batch
 
-    def take_last_batch(state: State, x: Array, y: Array, order: Array | None) -> Batch:
+    def take_last_batch(state: State, x: Array, y: Array, order: Order) -> Batch:
         return take_batch(pure.steps_made(state) - 1, x, y, order)
 
-    def step_on_rows(state: State, x: Array, y: Array, order: Array | None, rates: Array) -> Updated:
+    def step_on_rows(state: State, x: Array, y: Array, order: Order, rates: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
         done = pure.steps_made(state)
         return pure.step(state, *take_batch(done, x, y, order), of_step(rates, done))
@@ -136,6 +134,7 @@ class Training:
     def __init__(self, plan: Plan) -> None:
         config = plan.config
         self.devices, self.parts, self.clips = config.devices, config.accumulate, bool(config.gradient_clip)
+        self.smoothing = config.label_smoothing
         self.model = keras_state.create_model(plan)
         self.frozen = keras_state.freeze(self.model, config.freeze)
         self.optimizer = build_optimizer(config)
@@ -149,7 +148,7 @@ class Training:
         Args:
             state: Before it.
             x: Images, float32 [global batch, H, W, C].
-            y: Labels, int32 [global batch].
+            y: Labels, int32 [global batch], or of mixtures float32 [global batch, classes].
             rate: The learning rate, float32 [].
 
         Returns:
@@ -162,7 +161,7 @@ class Training:
 
             def loss_of(trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
                 logits, updated = self.model.stateless_call(trainable, non_trainable, x, training=True)
-                losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+                losses = cross_entropy(y, logits, self.smoothing)
                 return losses.mean(), (losses, updated)
 
             gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.trainable)
@@ -226,3 +225,14 @@ class Training:
                 if variable.name.startswith(prefix):
                     kept.setdefault(variable.name.removeprefix(prefix), {})[path] = value
         return parameters, kept
+
+
+def cross_entropy(y: Array, logits: Array, smoothing: float) -> Array:
+    """The loss of each example, float32 [batch]: labels are int32 [batch], or shares [batch, classes]."""
+    losses: Array
+    if not smoothing and jnp.issubdtype(y.dtype, jnp.integer):
+        losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+    else:
+        shares = jax.nn.one_hot(y, logits.shape[-1]) if jnp.issubdtype(y.dtype, jnp.integer) else y
+        losses = keras.losses.categorical_crossentropy(shares, logits, from_logits=True, label_smoothing=smoothing)
+    return losses

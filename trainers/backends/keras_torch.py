@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.config.plan import Plan
@@ -36,6 +35,7 @@ from trainers.frameworks.torch.ranks import (
     backward,
     build_optimizer,
     connect,
+    cross_entropy,
     distribute,
     evaluate,
     open_data,
@@ -120,7 +120,7 @@ class Replica:
         return loss, norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(self.ddp(x), y)
+        return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device)

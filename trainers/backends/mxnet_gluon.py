@@ -34,6 +34,7 @@ from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
 from trainers.contract.events import Shard, Sharding
 from trainers.frameworks.mxnet import models as mxnet_models
+from trainers.frameworks.mxnet.augmentation import change, mix, smooth
 from trainers.frameworks.mxnet.optimizers import build_optimizer, clip
 from trainers.frameworks.mxnet.state import (
     average_statistics,
@@ -49,13 +50,15 @@ from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import Sums, sum_up
 from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
-from trainers.sources import datasets
+from trainers.sources import augmentation, datasets
 from trainers.sources.arrays import StoredImages, prefetch
 
 EVAL_BATCH = 1024
 
 Batch: TypeAlias = tuple[datasets.Rows, npt.NDArray[Any], npt.NDArray[Any]]
-"""On the host: the examples' numbers, int64 [global batch], their images as in the file, and labels."""
+"""On the host: the examples' numbers, int64 [global batch], their images as in the file, and labels, int32, or the
+classes' shares, float32 [global batch, classes]; augmented.
+"""
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
@@ -87,7 +90,8 @@ class Trainer:
         self.parameters = named_parameters(self.model)
         begin(plan, self.parameters, report, checkpoints)
         self.trained = trained(self.parameters)
-        self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
+        self.has_shares = config.augment == "mixup" or config.label_smoothing > 0
+        self.loss = gluon.loss.SoftmaxCrossEntropyLoss(sparse_label=not self.has_shares)
         self.draws = draws(self.model) or config.model.startswith(PY)
         if resumed := checkpoints.resumed:
             restore(self.parameters, resumed)
@@ -137,19 +141,29 @@ class Trainer:
                 mixed = np.random.SeedSequence((self.config.seed, step, number)).generate_state(1)
                 mx.random.seed(int(mixed[0]), context)
 
-    def place(self, order: datasets.Rows) -> Iterable[Batch]:
+    def place(self, order: augmentation.Order) -> Iterable[Batch]:
         """Batches on the host; stored images are read ahead."""
+        shape, classes = self.arrays.x_train.shape[1:], self.plan.data.classes
 
-        def read(rows: datasets.Rows) -> Batch:
-            return rows, self.arrays.x_train[rows], self.arrays.y_train[rows]
+        def read(order: augmentation.Order) -> Batch:
+            rows, drawn = augmentation.examples(order), augmentation.draws(order)
+            images = self.arrays.x_train[rows.ravel()].reshape(*rows.shape, *shape)
+            labels: npt.NDArray[Any] = self.arrays.y_train[rows].astype(np.int32)
+            if self.has_shares:
+                labels = smooth(labels, classes, self.config.label_smoothing)
+            if "flip" in drawn:
+                images = change(images, drawn)
+            if "weight" in drawn:
+                rows, images, labels = rows[:, 0], *mix(images, labels, drawn["weight"])
+            return rows, images, labels
 
         return prefetch(order, read) if isinstance(self.arrays.x_train, StoredImages) else map(read, order)
 
     def load(self, batch: Batch) -> tuple[list[Any], list[Any]]:
-        """Each context's part: images, float32 [local batch, C, H, W], and labels, int32 [local batch]."""
+        """Each context's part: images, float32 [local batch, C, H, W], and labels, as the loss takes them."""
         _, images, labels = batch
         parts = [to_floats(part, self.plan.normalization) for part in self.split(images)]
-        return parts, self.split(labels.astype(np.int32))
+        return parts, self.split(labels)
 
     def split(self, array: npt.NDArray[Any]) -> list[Any]:
         """Part after part of an array on as many contexts as it has rows for; the first ones have one more."""

@@ -71,7 +71,7 @@ class Trainer:
         # What fits lives on the first device whole: a step then indexes, and copies nothing from the host.
         layout = memory_format(config, self.device)
         how = self.device, layout, plan.normalization
-        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, *how)
+        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, *how, classes=plan.data.classes)
         self.x_test, self.y_test = to_device(arrays.x_test, arrays.y_test, *how)
         self.model = build_model(plan, self.device)
         begin(plan, self.model, report, checkpoints)
@@ -122,7 +122,7 @@ class Trainer:
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each example of a batch, the mean over its labels, on the first device."""
         with self.autocast:
-            return cross_entropy(self.forward(x), y, "none").view(len(x), -1).mean(1)
+            return cross_entropy(self.forward(x), y, "none", self.config.label_smoothing).view(len(x), -1).mean(1)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, each example exactly once."""

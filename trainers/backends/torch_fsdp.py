@@ -142,7 +142,7 @@ class Part:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
-            return cross_entropy(self.model(x), y)
+            return cross_entropy(self.model(x), y, smoothing=self.config.label_smoothing)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, of which each rank has a part: see `sum_up`."""

@@ -87,13 +87,18 @@ def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
     problems = [] if config.dataset in DATASETS else check_batch(config, data)
     if data.task != IMAGES.name:
         return problems
-    channels = data.input_shape[2]
+    height, width, channels = data.input_shape
+    if config.augment in ("flip", "crop-flip") and min(height, width) == 1:
+        message = (
+            f"{config.dataset} has rows of {height * width} features, which have no left and right: use mixup or off."
+        )
+        problems.append(Problem("augment", message, also=("dataset",)))
     if (given := parse_normalization(config.normalize)) and not given.over(channels).fits(channels):
         message = f"{config.normalize!r} has not a number for each of the {channels} channels of {config.dataset}."
         problems.append(Problem("normalize", message, also=("dataset",)))
     if config.model not in MODELS or MODELS[config.model].task != IMAGES.name:
         return problems
-    (height, width, channels), least = data.input_shape, MODELS[config.model].min_side
+    least = MODELS[config.model].min_side
     if min(height, width) < least:
         message = (
             f"{config.model} needs images of at least {least}×{least} pixels; those of {config.dataset} have "

@@ -190,6 +190,30 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             is_rare=True,
         ),
     ] = ""
+    augment: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Augment",
+            "how training images are changed at random",
+            choices=("off", "flip", "crop-flip", "mixup"),
+            similar=("augmentation", "data_augmentation", "transforms", "random_crop", "mixup"),
+            is_rare=True,
+        ),
+    ] = "off"
+    mixup_alpha: Annotated[
+        float,
+        Option(
+            "Trainer",
+            "Mixup alpha",
+            "shares are of Beta(alpha, alpha)",
+            above=0,
+            maximum=100,
+            only=("augment", ("mixup",)),
+            similar=("alpha",),
+            is_rare=True,
+        ),
+    ] = 0.2
 
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs if there are any", choices=("auto", "cuda", "cpu"))
@@ -331,6 +355,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             minimum=0,
             maximum=1e6,
             aliases=("clip", "max_grad_norm", "grad_clip", "gradient_clip_val"),
+            is_rare=True,
+        ),
+    ] = 0.0
+    label_smoothing: Annotated[
+        float,
+        Option(
+            "Optimization",
+            "Label smoothing",
+            "share of a label that all classes get",
+            minimum=0,
+            below=1,
+            aliases=("label_smoothing_factor",),
             is_rare=True,
         ),
     ] = 0.0
@@ -642,6 +678,9 @@ def _check_task(config: RunConfig) -> list[Problem]:
     if config.normalize and task is not IMAGES:
         message = f"only images are normalized; {config.dataset} is {task.name}: leave it empty."
         return [Problem("normalize", message, also=("dataset",))]
+    if config.augment != "off" and task is not IMAGES:
+        message = f"{config.augment} changes images; {config.dataset} is {task.name}: use off."
+        return [Problem("augment", message, also=("dataset",))]
     if model and model.task != task.name:
         those = ", ".join(one.name for one in MODELS.values() if one.task == task.name)
         message = f"{model.name} trains on {model.task}, not on {task.name} as of {config.dataset}: use {those}."

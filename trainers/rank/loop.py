@@ -40,6 +40,7 @@ from trainers.rank.profile import Tracing
 from trainers.rank.replicas import Checksums, Comparison
 from trainers.rank.reporter import Reporter
 from trainers.rank.tensor_files import Tensors
+from trainers.sources.augmentation import Order, with_draws
 from trainers.sources.datasets import Rows, remaining
 from trainers.tasks.catalog import TASKS
 from trainers.tasks.text import Predict
@@ -174,16 +175,17 @@ def training(
     report: Reporter,
     checkpoints: Checkpoints,
     *,
-    place: Callable[[Rows], Iterable[Any]] = iter,
+    place: Callable[[Order], Iterable[Any]] = iter,
     mark: Callable[[Any], Any] = lambda loss: loss,
     wait: Callable[[Any], object] | None = None,
     limit: int = STEPS_IN_FLIGHT,
 ) -> Iterator[Work]:
     """Yields the work of a process, from the first step, or the one after its checkpoint, to the last.
 
-    `place` turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to the
-    device at once rather than step by step, or the batches themselves, read ahead. A framework that returns before a
-    step is computed gives `wait`, which waits for a step's loss, or what `mark` made of it when the step was given.
+    `place` turns an epoch's example numbers, int64 [steps, global_batch_size], with what is drawn for them, into what
+    each step gets: moved to the device at once rather than step by step, or the batches themselves, read ahead. A
+    framework that returns before a step is computed gives `wait`, which waits for a step's loss, or what `mark` made of
+    it when the step was given.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
@@ -191,7 +193,7 @@ def training(
     for epoch in plan.epochs_after(done):
         report.phase("training")
         first, order = remaining(plan, epoch, done)
-        batches = zip(order, timed(place(order)), strict=True)
+        batches = zip(order, timed(place(with_draws(plan, epoch, first, order))), strict=True)
         for number, (batch, (rows, waited_s)) in enumerate(batches, start=first):
             if report.save_before(number):
                 in_flight.wait()

@@ -30,6 +30,7 @@ from trainers.rank.loop import STEPS_IN_FLIGHT, learning_rate
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
 from trainers.sources.arrays import prefetch
+from trainers.sources.augmentation import Order, draws, examples, with_draws
 from trainers.tasks.text import Predict
 
 COMPILED_BYTES = 1 << 30
@@ -40,11 +41,14 @@ PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "defaul
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
 
 Batch: TypeAlias = tuple[Array, Array]
-"""Images, float32, or tokens, int32, and labels, int32."""
+"""Images, float32, or tokens, int32, and labels, int32, or of mixtures float32 [batch, classes]."""
 
-TrainingBatch: TypeAlias = tuple[Array, Array, Array | None, Array]
+TrainingBatch: TypeAlias = tuple[Array, Array, Array | dict[str, Array] | None, Array]
 """What a step takes beside its state: all images and labels, an epoch's example numbers, int32 [steps, batch], and its
 learning rates, float32 [steps]. Without numbers the images and labels are those of the step's batch.
+
+With augmentation there are in place of the numbers "examples" and what is drawn for them, each [steps, batch]; or only
+what is drawn, [batch], where the images are those of the batch. In a mixture each is [batch, 2].
 """
 
 TestBatch: TypeAlias = tuple[Array, Array, Array]
@@ -227,26 +231,27 @@ class TrainingSet:
         self._images, self._labels = arrays.x_train, labels
         self._whole = None if isinstance(arrays, datasets.StoredArrays) else put_whole((self._images, self._labels))
 
-    def place(self, order: datasets.Rows) -> Iterable[TrainingBatch]:
-        """What each of the next steps takes, all of one epoch, given example numbers, int64 [steps, global batch]."""
+    def place(self, order: Order) -> Iterable[TrainingBatch]:
+        """What each of the next steps takes, all of one epoch, given example numbers, [steps, global batch]."""
         first, self._done = self._done, self._done + len(order)
         return self._batches(order, first)
 
     def example(self) -> TrainingBatch:
         """What a step takes, for its compiler."""
-        return next(iter(self._batches(np.arange(self._plan.config.global_batch_size)[None], self._done)))
+        rows = np.arange(self._plan.config.global_batch_size)[None]
+        return next(iter(self._batches(with_draws(self._plan, 1, 1, rows), self._done)))
 
-    def _batches(self, order: datasets.Rows, done: int) -> Iterator[TrainingBatch]:
+    def _batches(self, order: Order, done: int) -> Iterator[TrainingBatch]:
         rates = np.array([learning_rate(self._plan, done + number) for number in range(1, len(order) + 1)])
         rates = self._put_whole(self._in_epoch(rates, done))
         if not self._whole:
-            return ((*batch, None, rates) for batch in prefetch(order, self._read))
-        numbers = self._in_epoch(order.astype(np.int32), done)
+            return ((*batch, rates) for batch in prefetch(order, self._read))
+        epoch = self._in_epoch(order, done)
         if self._axis is None:
-            numbers = self._put_whole(numbers)
+            numbers = self._put_whole(_numbers(epoch))
         else:
-            own = own_part(numbers.T).reshape(self._axis, -1, len(numbers))
-            numbers = put(own.swapaxes(1, 2), self._split)
+            own = own_part(epoch.T).reshape(self._axis, -1, len(epoch))
+            numbers = put(_numbers(own.swapaxes(1, 2)), self._split)
         return repeat((*self._whole, numbers, rates), len(order))
 
     def _in_epoch(self, values: npt.NDArray[Any], done: int) -> npt.NDArray[Any]:
@@ -259,12 +264,21 @@ class TrainingSet:
         whole[done % steps :][: len(values)] = values
         return whole
 
-    def _read(self, rows: datasets.Rows) -> Any:
-        rows = own_part(rows)
-        return put((self._on_axis(self._images[rows]), self._on_axis(self._labels[rows])), self._split)
+    def _read(self, order: Order) -> Any:
+        order = own_part(order)
+        rows = examples(order)
+        images = self._images[rows.ravel()].reshape(*rows.shape, *self._images.shape[1:])
+        batch = images, self._labels[rows], draws(order) or None
+        return put(jax.tree.map(self._on_axis, batch), self._split)
 
     def _on_axis(self, array: Any) -> Any:
         return array if self._axis is None else array.reshape(self._axis, -1, *array.shape[1:])
+
+
+def _numbers(order: Order) -> Any:
+    """Example numbers as a step takes them, int32, or with them what is drawn, by name."""
+    found = examples(order).astype(np.int32)
+    return found if order.dtype.names is None else {"examples": found, **draws(order)}
 
 
 def of_step(epoch: Array, done: int | Array) -> Array:

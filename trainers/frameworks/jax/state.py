@@ -101,21 +101,21 @@ def normalizing(apply: Callable[..., Any], by: Normalization) -> Callable[..., A
     return on_normalized
 
 
-def gradients_of(state: TrainState, dropout: Array, parts: int) -> GradientsOf:
+def gradients_of(state: TrainState, dropout: Array, config: RunConfig) -> GradientsOf:
     """The gradients of a part of a batch, for `accumulate`; from part to part go BatchNorm's running statistics.
 
-    `dropout` is the step's random key, from which each of several parts derives its own.
+    `dropout` is the step's random key, from which each of the parts, if there are several, derives its own.
     """
 
     def of_part(batch_stats: Any, batch: Batch, number: int | Array) -> tuple[Any, Array, Any]:
         x, y = batch
-        key = dropout if parts == 1 else jax.random.fold_in(dropout, number)
+        key = dropout if config.accumulate == 1 else jax.random.fold_in(dropout, number)
 
         def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
             params = where_frozen(state.frozen, jax.lax.stop_gradient, params)
             variables = {"params": params, "batch_stats": batch_stats}
             logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
-            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+            losses = cross_entropy(logits, y, config.label_smoothing)
             # Of each example, which may have many.
             return losses.mean(), (losses.reshape(len(x), -1).mean(axis=1), updated)
 
@@ -123,6 +123,17 @@ def gradients_of(state: TrainState, dropout: Array, parts: int) -> GradientsOf:
         return gradients, losses, updated.get("batch_stats", {})
 
     return of_part
+
+
+def cross_entropy(logits: Array, y: Array, smoothing: float) -> Array:
+    """The loss of each label, float32 […]: logits [… classes], and labels, int32 […], or their shares [… classes]."""
+    losses: Array
+    if not smoothing and jnp.issubdtype(y.dtype, jnp.integer):
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+    else:
+        shares = jax.nn.one_hot(y, logits.shape[-1]) if jnp.issubdtype(y.dtype, jnp.integer) else y
+        losses = optax.softmax_cross_entropy(logits, optax.smooth_labels(shares, smoothing))
+    return losses
 
 
 def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:

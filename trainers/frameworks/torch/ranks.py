@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from inspect import signature
+from itertools import repeat
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.frameworks.torch import models as torch_models
+from trainers.frameworks.torch.augmentation import change, mix
 from trainers.frameworks.torch.collectives import collectives
 from trainers.frameworks.torch.copies import Copies, Filled
 from trainers.frameworks.torch.profile import TorchProfiler
@@ -32,7 +34,7 @@ from trainers.rank.evaluation import WORST, Sums, batch_size, columns
 from trainers.rank.layouts import layout
 from trainers.rank.reporter import Reporter
 from trainers.run.watchdog import PHASE_LIMITS_S
-from trainers.sources import datasets
+from trainers.sources import augmentation, datasets
 from trainers.sources.arrays import StoredImages, prefetch
 from trainers.tasks.text import Predict
 
@@ -249,9 +251,19 @@ def build_model(plan: Plan, device: torch.device) -> nn.Module:
     return placed
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """The loss of each label, or its mean: logits [batch, classes] and labels [batch], or with an axis of tokens."""
-    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction=reduction)
+def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:
+    """The loss of each label, or its mean: logits [batch, classes] and labels [batch], or with an axis of tokens.
+
+    Mixed labels are the classes' shares, float32 [batch, classes].
+    """
+    labels = labels if labels.is_floating_point() else labels.flatten()
+    return F.cross_entropy(logits.flatten(0, -2), labels, reduction=reduction, label_smoothing=smoothing)
+
+
+Draws: TypeAlias = Mapping[str, Tensor]
+"""See `augmentation.draws`; of the examples of a batch."""
+
+NOTHING_DRAWN: Draws = {}
 
 
 class ToFloats:
@@ -263,7 +275,9 @@ class ToFloats:
         both = (by.mean, by.std) if by else ()
         self._by = [torch.tensor(each, dtype=torch.float32, device=device).reshape(shape) for each in both]
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, draws: Draws = NOTHING_DRAWN) -> Tensor:
+        if "flip" in draws:
+            x = change(x, draws) if self._layout is None else change(x.permute(0, 2, 3, 1), draws).permute(0, 3, 1, 2)
         if self._layout is not None:
             x = x.contiguous(memory_format=self._layout)
         x = x.float().div_(255) if x.dtype == torch.uint8 else x
@@ -301,6 +315,9 @@ class Images:
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         return self._to_floats(self._stored[rows])
+
+    def augmented(self, rows: Tensor, draws: Draws) -> Tensor:
+        return self._to_floats(self._stored[rows], draws)
 
 
 class Windows:
@@ -341,14 +358,26 @@ class Streamed:
         """Images [n, H, W, C] on the host, for `move`."""
         return self._copies.read(rows) if self._copies else torch.from_numpy(self._images[rows])
 
-    def move(self, read: Tensor | Filled) -> Tensor:
-        """What `read` gave, on the device as `Images` has it."""
+    def move(self, read: Tensor | Filled, draws: Draws = NOTHING_DRAWN) -> Tensor:
+        """What `read` gave, on the device as `Images` has it, augmented."""
         x = self._copies.move(read) if self._copies and isinstance(read, Filled) else read
         assert isinstance(x, Tensor)
-        return self._to_floats(x if self._layout is None else x.permute(0, 3, 1, 2))
+        return self._to_floats(x if self._layout is None else x.permute(0, 3, 1, 2), draws)
 
 
 Examples: TypeAlias = Images | Windows | Streamed
+
+
+class Placed(NamedTuple):
+    """What a step takes, for `TrainingSet.batch`."""
+
+    rows: Tensor
+    """Its examples' numbers, int64 [batch]."""
+    taken: Tensor
+    """Those, or [batch, 2] with each example's partner in a mixture."""
+    read: Tensor | Filled | None
+    """The images of `taken` on the host, if they are read."""
+    draws: Draws
 
 
 class TrainingSet:
@@ -361,30 +390,48 @@ class TrainingSet:
         device: torch.device,
         layout: torch.memory_format | None = None,
         normalization: Normalization | None = None,
+        *,
+        classes: int,
     ) -> None:
-        self._device = device
+        self._device, self._classes = device, classes
         self._images, self._labels = to_device(images, labels, device, layout, normalization)
 
-    def place(self, order: datasets.Rows) -> Iterable[tuple[Tensor, Tensor | Filled | None]]:
-        """Returns what `batch` takes for each step, given example numbers, int64 [steps, batch].
+    def place(self, order: augmentation.Order) -> Iterable[Placed]:
+        """Returns what `batch` takes for each step, given example numbers, [steps, batch].
 
         The numbers are on the device, moved at once and not step by step; images that are read are on the host.
         """
-        order = np.ascontiguousarray(order)
-        numbers = torch.from_numpy(order).to(self._device).unbind()
+        numbers = augmentation.examples(order)
+        taken = self._by_step(numbers)
+        rows = taken if order.ndim == numbers.ndim else [each[:, 0] for each in taken]
+        drawn = {name: self._by_step(values) for name, values in augmentation.draws(order).items()}
+        draws: Iterable[Draws] = repeat(NOTHING_DRAWN)
+        if drawn:
+            draws = (dict(zip(drawn, values, strict=True)) for values in zip(*drawn.values(), strict=True))
+        read: Iterable[Tensor | Filled | None] = repeat(None)
         if isinstance(self._images, Streamed):
-            return zip(numbers, prefetch(order, self._images.read), strict=True)
-        return ((rows, None) for rows in numbers)
+            read = prefetch(map(np.ravel, numbers), self._images.read)
+        return map(Placed, rows, taken, read, draws)
 
-    def batch(self, placed: tuple[Tensor, Tensor | Filled | None]) -> tuple[Tensor, Tensor]:
-        """Images as float32, or tokens, and labels, int64, on the device."""
-        rows, read = placed
-        x = self._images.move(read) if read is not None and isinstance(self._images, Streamed) else self._images[rows]
-        return x, self._labels[rows].long()
+    def _by_step(self, values: npt.NDArray[Any]) -> Sequence[Tensor]:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device).unbind()
+
+    def batch(self, placed: Placed) -> tuple[Tensor, Tensor]:
+        """Images as float32, or tokens, and labels, int64, on the device; of mixtures float32 [batch, classes]."""
+        images, taken, draws = self._images, placed.taken.flatten(), placed.draws
+        y = self._labels[placed.taken].long()
+        if placed.read is not None and isinstance(images, Streamed):
+            x = images.move(placed.read, draws)
+        elif draws and isinstance(images, Images):
+            x = images.augmented(taken, draws)
+        else:
+            x = images[taken]
+        return mix(x, y, draws["weight"], self._classes) if "weight" in draws else (x, y)
 
     def first(self, count: int) -> tuple[Tensor, Tensor]:
-        """A batch of the first examples."""
-        return self.batch((torch.arange(count, device=self._device), None))
+        """A batch of the first examples, as they are."""
+        rows = torch.arange(count, device=self._device)
+        return self.batch(Placed(rows, rows, None, NOTHING_DRAWN))
 
 
 def open_data(
@@ -397,9 +444,10 @@ def open_data(
     """
     arrays, part = datasets.open_planned(plan), slice(rank, None, plan.config.devices)
     normalization = plan.normalization if layout is not None else None
-    training_set = TrainingSet(arrays.x_train, arrays.y_train, device, layout, normalization)
+    how = device, layout, normalization
+    training_set = TrainingSet(arrays.x_train, arrays.y_train, *how, classes=plan.data.classes)
     x_test, y_test = datasets.part(arrays.x_test, part), arrays.y_test[part]
-    return training_set, *to_device(x_test, y_test, device, layout, normalization)
+    return training_set, *to_device(x_test, y_test, *how)
 
 
 def to_device(
