@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +194,21 @@ def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: st
         curves.append([sum(losses) / devices for losses in zip(*whole, strict=True)])
     assert curves[1] == pytest.approx(curves[0][-len(curves[1]) :], abs=2e-5)
     assert len(curves[1]) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("freeze", ["conv*,bn*,stage*", "stage1*,stage3*", "stage4*,fc*"])
+def test_fsdp_leaves_whole_blocks_and_parts_of_what_is_in_none_as_torch_ddp_does(freeze: str, tmp_path: Path) -> None:
+    config = configured("torch-ddp", model="resnet18", dataset=data(tmp_path, 3), freeze=freeze, max_steps=3)
+    shelves = [Shelf(), Shelf()]
+    ours, theirs = (
+        trained(msgspec.structs.replace(config, backend=backend), shelf, save_at=0)
+        for backend, shelf in zip(ALONE, shelves, strict=True)
+    )
+    assert theirs.losses() == pytest.approx(ours.losses(), abs=1e-5)
+    patterns = freeze.split(",")
+    for shelf in shelves:
+        begun, ended = shelf.saved[0].model, shelf.saved[3].model
+        for name in begun:
+            frozen = any(fnmatch(name, pattern) for pattern in patterns) and not is_statistic(name)
+            assert (bits(begun[name]) == bits(ended[name])) == frozen, name

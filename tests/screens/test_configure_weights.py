@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests import histories
 from tests.contract.recorded import record, record_checkpoint
 from tests.screens.configure_app import Launches, Start, field, screen, type_into, until
+from trainers.config.machine import Machine
+from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import default_runs_dir
+from tuiapp.view.draft import examine, to_texts
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_run_that_resumes_no_longer_needs_them(machine: Machine, resumes: bool) -> None:
+    config = RunConfig(platform="cpu", init_from="/gone/x.safetensors", freeze="conv*")
+    draft = examine(to_texts(config), config, machine, resumes=resumes)
+    assert list(draft.problems) == ([] if resumes else ["init_from"])
+    assert draft.config == config
 
 
 async def test_a_run_is_named_and_the_command_and_the_launch_have_its_directory(

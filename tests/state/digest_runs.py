@@ -15,6 +15,7 @@ from trainers.contract.events import (
     Event,
     FrameworkMemory,
     Held,
+    InitialWeights,
     LogLine,
     Metrics,
     Phase,
@@ -120,6 +121,7 @@ def _between(dice: random.Random, rank: int, step: int, second: float) -> Event:
         lambda: RankFailed(rank=rank, exit_code=1, error="no", **at),
         lambda: Held(rank=rank, device="cpu", held={"parameters": dice.randint(1, 9)}, whole={"parameters": 9}, **at),
         lambda: Replicas(step=step, replicas=2, arrays=3, differing=dice.choice([[], [Differing(rank, "w")]]), **at),
+        lambda: InitialWeights(source="x.safetensors", arrays=9, matched=dice.randint(1, 9), **at),
         lambda: Sharding(
             array=dice.choice(["batch", "labels"]), shape=[4], dtype=dice.choice(["int64", "float32"]),
             mesh={"batch": 1}, spec=[None], shards=[shard], **at,
