@@ -12,6 +12,7 @@ from trainers.config.datasets import Dataset, find_dataset
 from trainers.config.files import read_limited, write_atomically
 from trainers.config.machine import Machine
 from trainers.config.memory import jax_memory_fraction
+from trainers.config.mesh import Mesh, mesh_of
 from trainers.config.normalization import Normalization, parse_normalization
 from trainers.config.run_config import RunConfig
 from trainers.config.script import rank_processes
@@ -88,8 +89,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.facts.train_examples % self.config.global_batch_size if self.facts else 0
 
     @property
+    def mesh(self) -> Mesh:
+        return mesh_of(self.config.mesh, self.config.devices)
+
+    @property
     def local_batch_size(self) -> int:
-        return self.config.global_batch_size // self.config.devices
+        """Examples of a global batch on each device; all devices along a mesh's axis "model" have the same."""
+        return self.config.global_batch_size // self.mesh.batch
+
+    @property
+    def examples_per_rank(self) -> float:
+        """A device's share of a global batch's examples: those that several have in common count in parts."""
+        return self.local_batch_size / self.mesh.model if self.mesh.model > 1 else self.local_batch_size
 
     @property
     def compares_replicas(self) -> bool:
