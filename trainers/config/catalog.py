@@ -334,7 +334,7 @@ BACKENDS = {
         Backend(
             "jax-sharding",
             "trainers.backends.jax_sharding",
-            "JAX: one jit-compiled step over a mesh, batch sharded, state on every device or, with mesh, split",
+            "JAX: one jit-compiled step over a mesh, batch sharded, state on every device or split (mesh)",
             packages=("jax", "flax", "optax"),
             extras=("jax",),
             engine="jax",
@@ -358,7 +358,7 @@ BACKENDS = {
         Backend(
             "keras-jax",
             "trainers.backends.keras_jax",
-            "Keras on JAX: one jit-compiled step over a mesh, batch sharded, variables on each device or, with mesh, split",
+            "Keras on JAX: one jit-compiled step over a mesh, batch sharded, variables on every device or split (mesh)",
             packages=("keras", "jax"),
             extras=("keras", "jax"),
             engine="jax",
