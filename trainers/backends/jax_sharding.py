@@ -2,9 +2,9 @@
 
 Each global batch is split over the mesh's axis "batch"; parameters and optimizer state are replicated on every device,
 or, with `mesh`, split over the mesh's axis "model" by rules for their names. From these shardings `jit` inserts the
-all-reduce of the gradients, and the gathering of what a device lacks. One process owns all
-devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). On several machines each has a process,
-and the mesh has the devices of all. Replaces
+all-reduce of the gradients, and the gathering of what a device lacks. One process owns all devices: several GPUs, or
+virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). On several machines each has a process, and the mesh has the devices
+of all. Replaces
 
     python train.py
 

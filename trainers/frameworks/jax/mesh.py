@@ -111,7 +111,7 @@ class DeviceMesh:
         return jnp.repeat(losses.reshape(self.batch, -1).mean(axis=1), self.model)
 
     def report_parts(
-        self, report: Reporter, weights: Mapping[str, Array], others: Mapping[str, Array], program: str | None
+        self, report: Reporter, weights: Mapping[str, Array], others: Mapping[Any, Array], program: str | None
     ) -> None:
         """Reports each weight's layout, what each device holds, and what a step exchanges, if weights are split.
 
@@ -121,7 +121,7 @@ class DeviceMesh:
             return
         for name, array in weights.items():
             report_array(report, f"parameter {name}", array, self.why_not.get(name, ""))
-        kinds = {"parameters": weights, "optimizer": others}
+        kinds: dict[str, Mapping[Any, Array]] = {"parameters": weights, "optimizer": others}
         held = {device: dict.fromkeys(kinds, 0) for device in self.mesh.devices.flat}
         for kind, arrays in kinds.items():
             for array in arrays.values():
