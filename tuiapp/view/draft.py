@@ -107,6 +107,14 @@ class Draft:
         return self.placed.global_batch_size // mesh_of(self.placed.mesh, self.placed.devices).batch
 
     @property
+    def mesh(self) -> str:
+        """How the devices are laid out, in words; "" without a mesh of their own."""
+        placed = self.placed
+        if placed is None or not placed.mesh:
+            return ""
+        return self._unless({"dataset", "model"}, lambda: make_plan(placed).mesh_words) or ""
+
+    @property
     def steps_per_epoch(self) -> int | None:
         return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).steps_per_epoch or None)
 
