@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.backends.recorder import Recorder, Shelf, check_predictions, train
+from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
 from trainers.config.catalog import MODELS, backends_with
 from trainers.config.datasets import find_dataset
@@ -19,9 +20,11 @@ from trainers.config.memory import estimate_memory
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import UserCodeError
-from trainers.contract.events import Differing
+from trainers.contract.events import Differing, Replicas
+from trainers.contract.manifest import list_checkpoints
 from trainers.frameworks.jax.mesh import DeviceMesh, exchanged
 from trainers.frameworks.jax.replicas import replica_checksums
+from trainers.rank.checkpoints import load
 from trainers.rank.replicas import find_differing
 from trainers.sources import datasets
 
@@ -140,6 +143,27 @@ def test_other_models(model: str, backend: str) -> None:
     assert told.evaluations[-1].loss == pytest.approx(one.evaluations[-1].loss, abs=1e-3)
     for held in told.held:
         assert sum(held.held.values()) == pytest.approx(sum(held.whole.values()) / 2, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", backends_with("mesh"))
+def test_a_launched_run_goes_on_on_another_mesh_and_is_exported(backend: str, tmp_path: Path) -> None:
+    config = _config(backend, "batch=2,model=2", checkpoint_every=1, max_steps=12)
+    with launched(config, tmp_path) as run:
+        assert run.end().status == "completed"
+        assert [one.differing for one in run.of(Replicas)] == [[]]
+        run.wait_gone()
+        first = run.losses(0)
+        assert (run.losses(1), run.losses(3)) == (first, run.losses(2))
+        with resumed(run.run, msgspec.structs.replace(config, mesh="batch=4", max_steps=20)) as again:
+            assert again.end().status == "completed"
+            assert len(again.losses(3)) >= 8
+            again.wait_gone()
+        assert run.evaluations()[-1].loss < run.evaluations()[0].loss
+        assert list((run.run.path / "export").glob("model.*"))
+    # Whole arrays, which any mesh can take up.
+    shapes = [array.shape for array in load(list_checkpoints(run.run.checkpoints)[0][0]).model.values()]
+    assert sorted(shapes) == sorted(MODELS["mlp"].size((28, 28, 1), 10).weights.values())
 
 
 FLAX = """

@@ -50,7 +50,7 @@ class ShardingMap(TextPanel):
         if not self.screen.has_class("-one"):
             return self.brief_lines(state, width, dark=dark)
         lines = self.picture_lines(state, width, dark=dark)
-        held = [*_replica_lines(state, width), *self.held_lines(state, width, dark=dark), *_weights(state, width)]
+        held = [*_replica_lines(state, width), *self.held_lines(state, width, dark=dark), *weight_lines(state, width)]
         devices = [] if state.held else state.devices()
         room = self.size.height - len(held) - len(devices) - 2
         # Where they have room.
@@ -176,7 +176,7 @@ def _only_listed(state: RunState) -> set[str]:
     return {one.name for one in _on_two_axes(state)[1:]}
 
 
-def _weights(state: RunState, width: int) -> list[Content]:
+def weight_lines(state: RunState, width: int) -> list[Content]:
     """Returns a line for each weight: its shape, and which device holds which part; with a gap."""
     listed = _on_two_axes(state)
     if not listed:
