@@ -63,5 +63,5 @@ def test_a_mesh_and_the_weights_that_it_leaves_whole_are_told() -> None:
     draft = examine(to_texts(config), RunConfig(), machine)
     facts = str(LaunchFacts._facts(draft, machine))
     assert "4 virtual CPU devices · 48 examples a step on each · mesh batch=1,model=4; whole on each device: " in facts
-    assert "out.kernel, out.bias (10 is not divisible by model=4)" in facts
+    assert "out.kernel, out.bias (10 is not divisible by 4)" in facts
     assert "parameters 233 KiB" in facts

@@ -133,7 +133,7 @@ def test_a_mesh_that_splits_weights_lists_who_has_which_part(width: int) -> None
     assert all(len(line) <= width for line in lines)
     rows = {line.split()[0]: line for line in lines[1:-1]}
     assert list(rows) == ["fc1.kernel", "fc1.bias", "fc2.kernel", "fc2.bias", "out.kernel", "out.bias"]
-    assert "10 is not divisible by model=4" in rows["out.bias"]
+    assert "10 is not divisible by 4" in rows["out.bias"]
     assert "a 0–63, b 64–127, c 128–191, d 192–255" in rows["fc1.bias"] or "axis 0 in 4" in rows["fc1.bias"]
     assert ("axis 1: a 0–31" in rows["fc2.kernel"]) == (width > 70)
     # In a line each, and the largest in a picture, too.

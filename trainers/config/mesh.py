@@ -73,5 +73,5 @@ def split_of(name: str, shape: tuple[int, ...], rules: Rules, parts: int) -> Spl
         raise ValueError(f"a rule splits axis {axis} of {name}, whose shape is {list(shape)}.")
     axis %= len(shape)
     if shape[axis] % parts:
-        return Split(None, f"{shape[axis]} is not divisible by model={parts}")
+        return Split(None, f"{shape[axis]} is not divisible by {parts}")
     return Split(axis)
