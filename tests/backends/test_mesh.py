@@ -253,9 +253,10 @@ def test_what_a_program_exchanges() -> None:
   %c = f32[3]{0} all-reduce-start(%y), metadata={op_name="jit(step)/add"}
   %d = f32[3]{0} all-reduce-done(%c)
   %e = f32[3]{0} add(%c, %c)
+  %f = (f32[2]{0}, f32[8]{0}) all-gather-start(%y), metadata={op_name="jit(step)/mul"}
 """
     assert exchanged(program) == {
         "forward": {"all-gather": 64},
         "backward": {"all-reduce": 20},
-        "update": {"all-reduce": 12},
+        "update": {"all-reduce": 12, "all-gather": 32},
     }

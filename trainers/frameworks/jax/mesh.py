@@ -39,7 +39,7 @@ DTYPE_BYTES = {
 }
 """By XLA's names."""
 
-_COLLECTIVE = re.compile(rf"= (?P<made>.*?) (?P<kind>{'|'.join(COLLECTIVES)})(?:-start)?\(")
+_COLLECTIVE = re.compile(rf"= (?P<made>.*?) (?P<kind>{'|'.join(COLLECTIVES)})(?P<start>-start)?\(")
 _ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
 _NAME = re.compile(r'op_name="([^"]*)"')
 
@@ -137,16 +137,20 @@ class DeviceMesh:
 def exchanged(program: str) -> dict[str, dict[str, int]]:
     """The collectives of a compiled program: part of a step → collective, and when → bytes of the arrays they make.
 
-    The parts are the forward pass, the backward pass and the update, as far as the operations' names say.
+    The parts are the forward pass, the backward pass and the update, as far as the operations' names say. Of a loop,
+    such as that over parts of a batch, those of one round are counted.
     """
     found: dict[str, dict[str, int]] = {}
     for line in program.splitlines():
         match = _COLLECTIVE.search(line)
         if not match:
             continue
+        arrays = _ARRAY.findall(match["made"])
+        if match["start"] and match["kind"] != "all-reduce":
+            # What it is made of comes before what is made.
+            arrays = arrays[len(arrays) // 2 :] if match["kind"] == "all-gather" else arrays[1:2]
         count = sum(
-            DTYPE_BYTES.get(dtype, 4) * prod(int(size) for size in shape.split(",") if size)
-            for dtype, shape in _ARRAY.findall(match["made"])
+            DTYPE_BYTES.get(dtype, 4) * prod(int(size) for size in shape.split(",") if size) for dtype, shape in arrays
         )
         name = named[1] if (named := _NAME.search(line)) else ""
         part = "backward" if "transpose(" in name else "forward" if "jvp(" in name else "update"
