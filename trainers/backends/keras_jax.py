@@ -116,8 +116,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norm)
                 if work.is_first:
                     report_sharding(report, *pure.trees(state), *taken_batch(state, *work.rows[:3]))
-                    others = dict(enumerate(state.optimizer))
-                    mesh.report_parts(report, pure.trees(state)[0], others, train_step.as_text())
+                    named, others = pure.named(state), dict(enumerate(state.optimizer))
+                    weights = {path: named[path] for path in (*pure.trees(state)[0], *sorted(pure.frozen))}
+                    mesh.report_parts(report, weights, others, train_step.as_text())
             case Compare():
                 work.done(checksums_of(pure.named(state)), mesh.parts_of(pure.named(layout)))
             case Evaluate():
