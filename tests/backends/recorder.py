@@ -55,6 +55,7 @@ class Recorder:
         self.initial: InitialWeights | None = None
         self.alerts: list[Alert] = []
         self.arrays: dict[str, Sharding] = {}
+        self.held: list[Held] = []
         self.profiler: Profiler | None = None
         self.profiled: list[Profile] = []
         self.stop_at = 0
@@ -82,7 +83,7 @@ class Recorder:
         self,
         step: int,
         loss: Any,
-        examples: int,
+        examples: float,
         learning_rate: float,
         gradient_norm: Any = None,
         waited_s: float = 0.0,
@@ -110,7 +111,9 @@ class Recorder:
     def send(self, event: Sharding | Held | Profile) -> None:
         if isinstance(event, Profile):
             self.profiled.append(event)
-        elif not isinstance(event, Held):
+        elif isinstance(event, Held):
+            self.held.append(event)
+        else:
             self.arrays[event.array] = msgspec.structs.replace(event, time=0.0, mono=0.0)
 
     def losses(self) -> list[list[float]]:

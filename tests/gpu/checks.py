@@ -86,9 +86,9 @@ CHECKS = (
     ),
     Check(
         "several",
-        "on several devices: the losses of one, scaling, and the end of a rank",
+        "on several devices: the losses of one, weights split over a mesh, scaling, and the end of a rank",
         "tests.gpu.several:several",
-        takes_s=45,
+        takes_s=50,
         limit_s=150,
         gpus=2,
     ),

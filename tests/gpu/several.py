@@ -12,8 +12,9 @@ import msgspec
 from tests.gpu.box import FREED_S, Box, apart, losses
 from tests.gpu.speed import BATCH, EPOCHS, config_of
 from tests.processes.harness import Watched
+from trainers.config.catalog import backends_with
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import RankFailed
+from trainers.contract.events import Held, RankFailed
 
 BACKENDS = ("torch-ddp", "jax-sharding", "jax-pmap")
 
@@ -28,15 +29,23 @@ LEAST_SCALING = 0.7
 
 def several(box: Box) -> None:
     count = len(box.gpus) or 2
-    for backend in box.able(*BACKENDS[: 1 if box.on_cpu else None]):
+    for backend in box.able(*BACKENDS[: 2 if box.on_cpu else None]):
         with box.find.part(backend):
             # Without BatchNorm the global batch's mean gradient is the same however it is split.
             config = {"backend": backend, "model": "mlp", "optimizer": "sgd", "learning_rate": 0.05, "max_steps": STEPS}
             config["global_batch_size"] = 8 * count
             runs = {f"{backend} on {devices}": box.config(devices, **config) for devices in (1, count)}
-            one, all_devices = (losses(run) for run in train(box, backend, runs))
-            far = apart(one, all_devices, STEPS)
-            box.find.at_most(f"{backend}: loss on {count} from that on 1 in {STEPS} steps", far, 1e-4, ".1e")
+            # In as many parts as the model's layers divide by.
+            parts = count & -count
+            if backend in backends_with("mesh") and parts > 1:
+                mesh = f"batch={count // parts},model={parts}"
+                runs[f"{backend} with {mesh}"] = box.config(count, **config, mesh=mesh)
+            one, *others = train(box, backend, runs)
+            for run, on in zip(others, (f"on {count}", f"with weights in {parts} parts"), strict=False):
+                far = apart(losses(one), losses(run), STEPS)
+                box.find.at_most(f"{backend}: loss {on} from that on 1 in {STEPS} steps", far, 1e-4, ".1e")
+            if len(others) > 1:
+                check_parts(box, backend, others[1], count, parts)
     with box.find.part("kill -9 of a rank"):
         killed_rank(box, count)
     if not box.on_cpu:
@@ -49,6 +58,14 @@ def train(box: Box, backend: str, configs: dict[str, RunConfig]) -> list[Watched
     if "torch" in backend or box.on_cpu:
         return list(box.train_together(configs).values())
     return [box.train_together({name: config})[name] for name, config in configs.items()]
+
+
+def check_parts(box: Box, backend: str, run: Watched, count: int, parts: int) -> None:
+    """Of weights that a mesh splits each device has its part, and of the optimizer's state."""
+    held = run.of(Held)
+    box.find.holds(f"{backend}: every device of a mesh says what it holds", len(held) == count, len(held))
+    share = max(sum(one.held.values()) / sum(one.whole.values()) for one in held)
+    box.find.at_most(f"{backend}: of weights and optimizer state on a device", share, 1.1 / parts, ".3f")
 
 
 def killed_rank(box: Box, count: int) -> None:

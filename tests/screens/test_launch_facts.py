@@ -6,9 +6,10 @@ import pytest
 from textual.content import Content
 
 from tests.screens.configure_app import Start, screen, until, words
+from trainers.config.machine import Machine
 from trainers.config.run_config import RunConfig
-from tuiapp.view.draft import Draft
-from tuiapp.widgets.launch_facts import FactLines, _training, _whole_facts
+from tuiapp.view.draft import Draft, examine, to_texts
+from tuiapp.widgets.launch_facts import FactLines, LaunchFacts, _training, _whole_facts
 
 LINE = "Memory    26 MiB per device · 6 GiB free   activations 17 MiB · data 5 MiB"
 
@@ -54,3 +55,13 @@ async def test_the_hosts_memory_is_each_nodes(start: Start, nodes: int, where: s
     config = RunConfig(platform="cpu", devices=2 * nodes, nodes=nodes, launcher="join" if nodes > 1 else "local")
     async with start(size=(200, 60), config=config) as pilot:
         assert f"MiB {where}" in words(pilot, "#facts")
+
+
+def test_a_mesh_and_the_weights_that_it_leaves_whole_are_told() -> None:
+    machine = Machine(cpu_cores=8, memory_total_bytes=1 << 33, memory_available_bytes=1 << 32)
+    config = RunConfig(backend="jax-sharding", model="mlp", platform="cpu", mesh="model=4")
+    draft = examine(to_texts(config), RunConfig(), machine)
+    facts = str(LaunchFacts._facts(draft, machine))
+    assert "4 virtual CPU devices · 48 examples a step on each · mesh batch=1,model=4; whole on each device: " in facts
+    assert "out.kernel, out.bias (10 is not divisible by 4)" in facts
+    assert "parameters 233 KiB" in facts

@@ -6,9 +6,9 @@ import pytest
 
 from tests import histories as h
 from tests.state.folding import fold
-from tests.state.sharded import jax_run, named
+from tests.state.sharded import jax_run, named, two_axes
 from trainers.contract.events import Held, Sharding
-from tuiapp.widgets.sharding_map import ShardingMap
+from tuiapp.widgets.sharding_map import ShardingMap, weight_lines
 
 
 def drawn(devices: int, *arrays: Sharding, width: int = 46) -> list[str]:
@@ -124,3 +124,28 @@ def test_what_a_step_exchanges_is_never_cut_in_a_word(width: int) -> None:
     said = " ".join(" ".join(lines).split())
     for words in ("all-gather", "reduce-scatter", "after backward", "replicated it would be 56.0 MiB"):
         assert words in said
+
+
+@pytest.mark.parametrize("width", [56, 76, 116])
+def test_a_mesh_that_splits_weights_lists_who_has_which_part(width: int) -> None:
+    state = fold(two_axes(1, 4))
+    lines = [str(line) for line in weight_lines(state, width)]
+    assert all(len(line) <= width for line in lines)
+    rows = {line.split()[0]: line for line in lines[1:-1]}
+    assert list(rows) == ["fc1.kernel", "fc1.bias", "fc2.kernel", "fc2.bias", "out.kernel", "out.bias"]
+    assert "10 is not divisible by 4" in rows["out.bias"]
+    assert "a 0–63, b 64–127, c 128–191, d 192–255" in rows["fc1.bias"] or "axis 0 in 4" in rows["fc1.bias"]
+    assert ("axis 1: a 0–31" in rows["fc2.kernel"]) == (width > 70)
+    # In a line each, and the largest in a picture, too.
+    drawn = [str(line) for line in ShardingMap.picture_lines(state, width, dark=True)]
+    assert sum("fc1.kernel" in line for line in drawn) == 3
+    assert not any("fc2" in line for line in drawn)
+    held = " ".join(" ".join(str(line) for line in ShardingMap.held_lines(state, width, dark=True)).split())
+    assert "parameters and optimizer 700 KiB a device · replicated it would be 2.69 MiB" in held
+    assert "forward all-gather 36.0 KiB · all-reduce 320 B" in held
+
+
+def test_equal_parts_are_told_with_all_who_have_them() -> None:
+    lines = [str(line) for line in weight_lines(fold(two_axes(2, 2)), 76)]
+    assert lines[1].endswith("axis 1: a c 0–127, b d 128–255")
+    assert weight_lines(fold(jax_run(2, named("parameter w", [8], {"batch": 2}, [None]))), 76) == []

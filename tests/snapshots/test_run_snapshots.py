@@ -18,6 +18,7 @@ from tests.screens.runs_app import info
 from tests.screens.test_trouble import hanging
 from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import RUNS_DIR, Stage, folded, matrix, press, run_screen
+from tests.state.sharded import two_axes
 from trainers.contract.events import AnyEvent, Metrics
 from tuiapp.feeds import end_watch
 
@@ -70,6 +71,8 @@ SCENES: dict[str, Scene] = {
     "panel-devices": Scene(lambda: h.running(8, gpus=True), keys=("2",)),
     "panel-ranks": Scene(lambda: h.running(8, gpus=True), keys=("3",)),
     "panel-sharding": Scene(lambda: h.running(8, gpus=True), keys=("4",)),
+    "mesh-sharding": Scene(two_axes, keys=("4",)),
+    "mesh-4-sharding": Scene(lambda: two_axes(1, 4), keys=("4",)),
     "panel-log": Scene(lambda: h.running(8, gpus=True), keys=("5",)),
     "panel-epochs": Scene(h.running, keys=("8",)),
     "failed-log": Scene(interrupted.failed, keys=("5",)),
@@ -133,6 +136,7 @@ SMALL_TOO = (
     "grid-values",
     "hang",
     "help",
+    "mesh-sharding",
     "metrics-many",
     "nodes-2",
     "nodes-64",

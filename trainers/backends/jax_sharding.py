@@ -1,9 +1,10 @@
 """JAX with sharded arrays: a program written as for one device, compiled for all of them.
 
-Each global batch is split over the mesh's one axis, "batch"; parameters and optimizer state are replicated on
-every device. From these shardings `jit` inserts the all-reduce of the gradients. One process owns all
-devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). On several machines each has a process,
-and the mesh has the devices of all. Replaces
+Each global batch is split over the mesh's axis "batch"; parameters and optimizer state are replicated on every device,
+or, with `mesh`, split over the mesh's axis "model" by rules for their names. From these shardings `jit` inserts the
+all-reduce of the gradients, and the gathering of what a device lacks. One process owns all devices: several GPUs, or
+virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). On several machines each has a process, and the mesh has the devices
+of all. Replaces
 
     python train.py
 
@@ -21,11 +22,8 @@ from functools import partial
 from typing import TypeAlias
 
 import jax
-import numpy as np
 import optax
 from jax import Array
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
@@ -37,16 +35,17 @@ from trainers.frameworks.jax.devices import (
     TrainingSet,
     as_batch,
     broadcast_from_first,
+    by_name,
     donated,
     evaluate,
     of_step,
-    pick_devices,
     predictor,
     put,
     report_sharding,
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.mesh import DeviceMesh
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, model_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints
@@ -60,17 +59,18 @@ Updated: TypeAlias = tuple[TrainState, Array, Array | None]
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
-    mesh = Mesh(np.array(pick_devices(plan, report)), ("batch",))
-    split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
+    mesh = DeviceMesh(plan, report)
+    split, whole = mesh.split, mesh.whole
     arrays = datasets.open_planned(plan)
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
     training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, whole), done)
-    test_set = TestSet(arrays, config.devices, split)
+    test_set = TestSet(arrays, mesh.batch, split)
     del arrays
     state = create(plan)
     state = restore(state, checkpoints.resumed) if checkpoints.resumed else begin(state, plan, report)
-    state = put(broadcast_from_first(state), whole)
+    layout = shardings(state, mesh)
+    state = mesh.put(broadcast_from_first(state), layout)
 
     def take_batch(done: int | Array, x: Array, y: Array, order: Order) -> Batch:
         batch: Batch = jax.lax.with_sharding_constraint(take(x, y, order, done, plan.data.classes), split)
@@ -81,9 +81,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
 
     def step_on_rows(state: TrainState, x: Array, y: Array, order: Order, rates: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
-        return make_step(state, *take_batch(state.step, x, y, order), of_step(rates, state.step), config)
+        return make_step(state, *take_batch(state.step, x, y, order), of_step(rates, state.step), config, mesh)
 
-    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(whole, split, whole))
+    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(layout, mesh.each, whole))
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     example = training_set.example()
@@ -91,7 +91,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_last_batch).lower(state, *example[:3]).compile()
     del example
-    checksums_of = replica_checksums(plan, model_of(state), whole)
+    checksums_of = replica_checksums(plan, model_of(state), model_of(layout))
 
     eval_step = jax.jit(sum_up_batch, out_shardings=whole)
     in_flight = steps_in_flight(config)
@@ -102,8 +102,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norm)
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *taken_batch(state, *work.rows[:3]))
+                    mesh.report_parts(report, by_name(state.params), by_name(state.opt_state), train_step.as_text())
             case Compare():
-                work.done(checksums_of(model_of(state)))
+                work.done(checksums_of(model_of(state)), mesh.parts_of(model_of(layout)))
             case Evaluate():
                 work.done(evaluate(eval_step, state, test_set, plan.data.classes), partial(predictor, state))
             case Save():
@@ -113,7 +114,17 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     jax.distributed.shutdown()
 
 
-def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunConfig) -> Updated:
+def shardings(state: TrainState, mesh: DeviceMesh) -> TrainState:
+    """How a state lies on the devices: its optimizer's part of each weight as the weight."""
+    whole: TrainState = jax.tree.map(lambda leaf: mesh.whole, state)
+    return whole.replace(
+        params=mesh.of_weights(state.params),
+        batch_stats=mesh.of_weights(state.batch_stats),
+        opt_state=mesh.as_weights(state.opt_state, state.params),
+    )
+
+
+def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunConfig, mesh: DeviceMesh) -> Updated:
     """Makes one update.
 
     Args:
@@ -121,7 +132,8 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
         x: Images, float32 [global batch, H, W, C].
         y: Labels, int32 [global batch], or of mixtures float32 [global batch, classes].
         rate: The learning rate, float32 [].
-        config: How many devices share the batch, in how many parts each takes it, and whether gradients are clipped.
+        config: In how many parts each device takes its part of the batch, and whether gradients are clipped.
+        mesh: The devices that share the batch.
 
     Returns:
         The state after it; each device's mean loss over its part of the batch, before it: float32 [devices]; and the
@@ -130,11 +142,11 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     dropout = jax.random.fold_in(jax.random.key(state.seed), state.step)
 
     of_part = gradients_of(state, dropout, config)
-    parts = config.accumulate, config.devices
+    parts = config.accumulate, mesh.batch
     gradients, losses, batch_stats = accumulate(of_part, state.batch_stats, (x, y), *parts)
     state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=batch_stats)
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
-    return state, losses.reshape(config.devices, -1).mean(axis=1), norm
+    return state, mesh.of_devices(losses), norm
 
 
 def sum_up_batch(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:

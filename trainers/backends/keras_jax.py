@@ -1,9 +1,10 @@
 """Keras 3 on JAX with sharded arrays: a program written as for one device, compiled for all of them.
 
 A Keras model and a Keras optimizer are made into pure functions of their variables' values with `stateless_call` and
-`stateless_apply`, and `jit` compiles the two into one step. Each global batch is split over the mesh's one axis,
-"batch"; all variables are replicated on every device. From these shardings `jit` inserts the all-reduce of the
-gradients. One process owns all devices: several GPUs, or virtual devices of the CPU. On several machines each has a
+`stateless_apply`, and `jit` compiles the two into one step. Each global batch is split over the mesh's axis "batch";
+all variables are replicated on every device, or, with `mesh`, split over the mesh's axis "model" by a `ModelParallel`
+distribution. From these shardings `jit` inserts the all-reduce of the gradients, and the gathering of what a device
+lacks. One process owns all devices: several GPUs, or virtual devices of the CPU. On several machines each has a
 process, and the mesh has the devices of all. Replaces
 
     KERAS_BACKEND=jax python train.py
@@ -17,16 +18,15 @@ Source: https://keras.io/guides/distributed_training_with_jax/
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import keras
-import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
+from trainers.config.mesh import AXES
 from trainers.config.plan import Plan
 from trainers.frameworks.jax.accumulate import accumulate
 from trainers.frameworks.jax.augmentation import Order, take
@@ -38,13 +38,13 @@ from trainers.frameworks.jax.devices import (
     donated,
     evaluate,
     of_step,
-    pick_devices,
     put,
     report_sharding,
     scale,
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.mesh import DeviceMesh
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.keras.optimizers import build_optimizer
@@ -67,21 +67,23 @@ Updated: TypeAlias = tuple[State, Array, Array | None]
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
-    mesh = Mesh(np.array(pick_devices(plan, report)), ("batch",))
-    split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
+    mesh = DeviceMesh(plan, report)
+    split, whole = mesh.split, mesh.whole
     arrays = datasets.open_planned(plan)
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
     training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, whole), done)
-    test_set = TestSet(arrays, config.devices, split)
+    test_set = TestSet(arrays, mesh.batch, split)
     del arrays
-    pure = Training(plan)
+    with distribution(mesh).scope() if mesh.model > 1 else nullcontext():
+        pure = Training(plan, mesh)
     if checkpoints.resumed:
         pure.restore(checkpoints.resumed)
     else:
         keras_state.begin(pure.model, pure.frozen, plan, report)
-    # Copies: the first step takes over the state's buffers.
-    state = put(broadcast_from_first(pure.state()), whole)
+    # Each variable knows its own. Copies: the first step takes over the state's buffers.
+    layout = jax.tree.map(lambda value: value.sharding if mesh.model > 1 else whole, pure.state())
+    state = mesh.put(broadcast_from_first(pure.state()), layout)
 
     def take_batch(done: Array, x: Array, y: Array, order: Order) -> Batch:
         batch: Batch = jax.lax.with_sharding_constraint(take(x, y, order, done, plan.data.classes), split)
@@ -95,7 +97,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         done = pure.steps_made(state)
         return pure.step(state, *take_batch(done, x, y, order), of_step(rates, done))
 
-    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(whole, split, whole))
+    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(layout, mesh.each, whole))
     eval_step = jax.jit(pure.eval_step, out_shardings=whole)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
@@ -104,7 +106,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_last_batch).lower(state, *example[:3]).compile()
     del example
-    checksums_of = replica_checksums(plan, pure.named(state), whole)
+    checksums_of = replica_checksums(plan, pure.named(state), pure.named(layout))
 
     in_flight = steps_in_flight(config)
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
@@ -114,8 +116,11 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norm)
                 if work.is_first:
                     report_sharding(report, *pure.trees(state), *taken_batch(state, *work.rows[:3]))
+                    named, others = pure.named(state), dict(enumerate(state.optimizer))
+                    weights = {path: named[path] for path in (*pure.trees(state)[0], *sorted(pure.frozen))}
+                    mesh.report_parts(report, weights, others, train_step.as_text())
             case Compare():
-                work.done(checksums_of(pure.named(state)))
+                work.done(checksums_of(pure.named(state)), mesh.parts_of(pure.named(layout)))
             case Evaluate():
                 work.done(evaluate(eval_step, state, test_set, plan.data.classes))
             case Save():
@@ -128,12 +133,27 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     jax.distributed.shutdown()
 
 
+def distribution(mesh: DeviceMesh) -> keras.distribution.ModelParallel:
+    """Under which variables are made in parts, each by the rule for its path; the optimizer's as the weights are."""
+    devices = [f"{device.platform}:{device.id}" for device in mesh.mesh.devices.flat]
+    layouts = keras.distribution.LayoutMap(keras.distribution.DeviceMesh(mesh.mesh.devices.shape, list(AXES), devices))
+
+    class ByRules(keras.distribution.ModelParallel):  # type: ignore[misc]
+        def get_variable_layout(self, variable: keras.Variable) -> keras.distribution.TensorLayout:
+            if layouts[variable.path] is None:
+                spec = mesh.of_weight(variable.path, variable.shape).spec
+                layouts[variable.path] = (*spec, *[None] * (len(variable.shape) - len(spec)))
+            return super().get_variable_layout(variable)
+
+    return ByRules(layout_map=layouts, batch_dim_name="batch")
+
+
 class Training:
     """The model and its optimizer as functions of their variables' values."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, mesh: DeviceMesh) -> None:
         config = plan.config
-        self.devices, self.parts, self.clips = config.devices, config.accumulate, bool(config.gradient_clip)
+        self.mesh, self.parts, self.clips = mesh, config.accumulate, bool(config.gradient_clip)
         self.smoothing = config.label_smoothing
         self.model = keras_state.create_model(plan)
         self.frozen = keras_state.freeze(self.model, config.freeze)
@@ -167,13 +187,13 @@ class Training:
             gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.trainable)
             return gradients, losses, updated
 
-        parts = self.parts, self.devices
+        parts = self.parts, self.mesh.batch
         gradients, losses, non_trainable = accumulate(gradients_of, state.non_trainable, (x, y), *parts)
         values = list(state.optimizer)
         values[self.rate_index] = rate
         trainable, values = self.optimizer.stateless_apply(values, gradients, state.trainable)
-        norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradients)) if self.clips else None
-        return State(trainable, non_trainable, values), losses.reshape(self.devices, -1).mean(axis=1), norm
+        norm = jnp.sqrt(sum((one * one).sum() for one in gradients)) if self.clips else None
+        return State(trainable, non_trainable, values), self.mesh.of_devices(losses), norm
 
     def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
         """Sums of a batch, float32 [n]: see `sum_up`."""
@@ -194,8 +214,8 @@ class Training:
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
         for variables, values in zip(kinds, state, strict=True):
             for variable, value in zip(variables, values, strict=True):
-                # That of one device, as no other process takes part in what is done with it.
-                variable.assign(value.addressable_data(0))
+                # If whole that of one device, as no other process takes part in what is done with it.
+                variable.assign(value.addressable_data(0) if value.is_fully_replicated else value)
 
     def snapshot(self, state: State) -> tuple[dict[str, Any], dict[str, Any]]:
         """Copies all that training resumes from: the model, and the optimizer's and Dropout's state."""
@@ -207,8 +227,8 @@ class Training:
         keras_state.assign(keras_state.weights(self.model), saved.model)
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
 
-    def named(self, state: State) -> dict[str, Array]:
-        """A state's variables of the model by path, those that are not trained too."""
+    def named(self, state: State) -> dict[str, Any]:
+        """A state's variables of the model, or their shardings, by path, those that are not trained too."""
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
         values = [*state.trainable, *state.non_trainable]
         return {variable.path: value for variable, value in zip(variables, values, strict=True)}

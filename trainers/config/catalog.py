@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
 from trainers.config.installed import OWN, Installed
+from trainers.config.mesh import OUTPUTS, TRANSFORMER, Rules
 from trainers.tasks.catalog import IMAGES, TEXT
 
 JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
@@ -129,15 +130,24 @@ class Backend:
         return ""
 
 
+Weights: TypeAlias = dict[str, Shape]
+"""Name in Flax → shape."""
+
+
 @dataclass(frozen=True, slots=True)
 class Size:
-    parameters: int
+    weights: Weights
+    """Those that are trained."""
     activations: int
     """Numbers one example's forward pass keeps for the backward pass (roughly: the outputs of all layers)."""
     flops: int
     """Floating point operations of one example's forward and backward pass, matrix products and convolutions only:
     "model FLOPs" as used for efficiency.
     """
+
+    @property
+    def parameters(self) -> int:
+        return sum(map(prod, self.weights.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +160,8 @@ class Model:
     """Minimum height and width in pixels, so that every layer has some to work on."""
     batch_norm: bool = True
     task: str = IMAGES.name
+    rules: Rules = field(default_factory=lambda: OUTPUTS)
+    """How its weights are split over a mesh."""
 
 
 MLP_WIDTHS = (256, 128)
@@ -177,10 +189,22 @@ def _training_flops(multiplications: list[int]) -> int:
     return 2 * (3 * sum(multiplications) - multiplications[0])
 
 
+def _kernel(name: str, *shape: int, bias: bool = True) -> Weights:
+    """Of a dense layer or a convolution: inputs and outputs come last."""
+    return {f"{name}.kernel": shape, **({f"{name}.bias": shape[-1:]} if bias else {})}
+
+
+def _norm(name: str, channels: int, *, scale: bool = True) -> Weights:
+    return {**({f"{name}.scale": (channels,)} if scale else {}), f"{name}.bias": (channels,)}
+
+
 def _mlp_size(shape: Shape, classes: int) -> Size:
     widths = (prod(shape), *MLP_WIDTHS, classes)
+    weights: Weights = {}
+    for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):
+        weights |= _kernel(f"fc{number}" if number <= len(MLP_WIDTHS) else "out", inputs, outputs)
     return Size(
-        parameters=sum(i * o + o for i, o in pairwise(widths)),
+        weights,
         activations=widths[0] + 2 * sum(widths[1:]),
         flops=_training_flops([i * o for i, o in pairwise(widths)]),
     )
@@ -188,74 +212,79 @@ def _mlp_size(shape: Shape, classes: int) -> Size:
 
 def _net_size(shape: Shape, classes: int) -> Size:
     height, width, channels = shape
-    parameters = activations = 0
+    weights: Weights = {}
+    activations = 0
     products = []
-    for outputs in NET_CHANNELS:
+    for number, outputs in enumerate(NET_CHANNELS, start=1):
         height, width = height - 2, width - 2
         products.append(height * width * outputs * channels * 9)
-        parameters += channels * 9 * outputs + outputs + 2 * outputs  # 3×3 convolution, then BatchNorm
+        weights |= _kernel(f"conv{number}", 3, 3, channels, outputs) | _norm(f"bn{number}", outputs)
         activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
         height, width, channels = height // 2, width // 2, outputs
         activations += height * width * channels
     flat = height * width * channels
-    parameters += flat * NET_HIDDEN + NET_HIDDEN + NET_HIDDEN * classes + classes
+    weights |= _kernel("fc1", flat, NET_HIDDEN) | _kernel("fc2", NET_HIDDEN, classes)
     products += [flat * NET_HIDDEN, NET_HIDDEN * classes]
-    return Size(parameters, activations + 2 * NET_HIDDEN + classes, _training_flops(products))
+    return Size(weights, activations + 2 * NET_HIDDEN + classes, _training_flops(products))
 
 
 def _convnet_size(shape: Shape, classes: int) -> Size:
     height, width, channels = shape
-    parameters = activations = 0
+    weights: Weights = {}
+    activations = 0
     products = []
-    for outputs, kernel, stride, bias, padded in CONVNET_LAYERS:
+    for number, (outputs, kernel, stride, bias, padded) in enumerate(CONVNET_LAYERS, start=1):
         # Padded to keep every pixel, or only where the kernel fits.
         lost = 0 if padded else kernel - 1
         height, width = -(-(height - lost) // stride), -(-(width - lost) // stride)
         products.append(height * width * outputs * channels * kernel**2)
-        # The convolution, then BatchNorm without a scale.
-        parameters += channels * kernel**2 * outputs + (outputs if bias else 0) + outputs
+        weights |= _kernel(f"conv{number}", kernel, kernel, channels, outputs, bias=bias)
+        weights |= _norm(f"bn{number}", outputs, scale=False)
         activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
         channels = outputs
-    parameters += channels * CONVNET_HIDDEN + CONVNET_HIDDEN + CONVNET_HIDDEN * classes + classes
+    weights |= _kernel("fc1", channels, CONVNET_HIDDEN) | _kernel("fc2", CONVNET_HIDDEN, classes)
     products += [channels * CONVNET_HIDDEN, CONVNET_HIDDEN * classes]
-    return Size(parameters, activations + 2 * channels + 3 * CONVNET_HIDDEN + classes, _training_flops(products))
+    return Size(weights, activations + 2 * channels + 3 * CONVNET_HIDDEN + classes, _training_flops(products))
 
 
 def _resnet18_size(shape: Shape, classes: int) -> Size:
     height, width, inputs = shape
     channels = RESNET_STAGES[0][0]
-    parameters = _conv_norm(inputs, channels, 3)
+    weights = _kernel("conv", 3, 3, inputs, channels) | _norm("bn", channels)
     activations = 3 * height * width * channels  # convolution, BatchNorm, ReLU
     products = [height * width * channels * inputs * 9]
-    for outputs, first_stride in RESNET_STAGES:
-        for stride in (first_stride, *[1] * (RESNET_BLOCKS - 1)):
+    for stage, (outputs, first_stride) in enumerate(RESNET_STAGES, start=1):
+        for block in range(1, RESNET_BLOCKS + 1):
+            stride, name = first_stride if block == 1 else 1, f"stage{stage}_block{block}"
             height, width = -(-height // stride), -(-width // stride)
-            parameters += _conv_norm(channels, outputs, 3) + _conv_norm(outputs, outputs, 3)
+            for number, kernels in enumerate((channels, outputs), start=1):
+                weights |= _kernel(f"{name}.conv{number}", 3, 3, kernels, outputs)
+                weights |= _norm(f"{name}.bn{number}", outputs)
             activations += 6 * height * width * outputs  # twice convolution, BatchNorm, ReLU
             products += [height * width * outputs * kernels * 9 for kernels in (channels, outputs)]
             if stride > 1:
-                parameters += channels * outputs + outputs
+                weights |= _kernel(f"{name}.shortcut", 1, 1, channels, outputs)
                 activations += height * width * outputs
                 products.append(height * width * outputs * channels)
             channels = outputs
     flops = _training_flops([*products, channels * classes])
-    return Size(parameters + channels * classes + classes, activations + 2 * channels + classes, flops)
+    return Size(weights | _kernel("fc", channels, classes), activations + 2 * channels + classes, flops)
 
 
 def _gpt_size(shape: Shape, classes: int) -> Size:
     """Of attention the products of all pairs of tokens count, although the mask leaves half of them out."""
     (context,), width = shape, GPT_WIDTH
-    block = 12 * width**2 + 13 * width  # two norms; attention's two products, those of the hidden layer, their biases
-    parameters = (classes + context) * width + GPT_LAYERS * block + 2 * width + width * classes
+    weights: Weights = {"tokens.embedding": (classes, width), "places.embedding": (context, width)}
+    for name in (f"block{number}" for number in range(1, GPT_LAYERS + 1)):
+        weights |= _norm(f"{name}.norm1", width) | _kernel(f"{name}.qkv", width, 3 * width)
+        weights |= _kernel(f"{name}.out", width, width) | _norm(f"{name}.norm2", width)
+        weights |= _kernel(f"{name}.fc1", width, 4 * width) | _kernel(f"{name}.fc2", 4 * width, width)
+    weights |= _norm("norm", width) | _kernel("head", width, classes, bias=False)
     products = context * (GPT_LAYERS * (12 * width**2 + 2 * context * width) + width * classes)
     # Of each block both norms, queries, keys and values, attention, its projection, and the hidden layer's three.
     activations = context * ((2 + 16 * GPT_LAYERS + 1) * width + classes)
     # Embeddings multiply nothing, and all products' inputs need gradients.
-    return Size(parameters, activations, _training_flops([0, products]))
-
-
-def _conv_norm(inputs: int, outputs: int, kernel: int) -> int:
-    return inputs * kernel**2 * outputs + outputs + 2 * outputs
+    return Size(weights, activations, _training_flops([0, products]))
 
 
 BACKENDS = {
@@ -305,13 +334,13 @@ BACKENDS = {
         Backend(
             "jax-sharding",
             "trainers.backends.jax_sharding",
-            "JAX: one jit-compiled step over a mesh, the batch sharded, the state on every device",
+            "JAX: one jit-compiled step over a mesh, batch sharded, state on every device or split (mesh)",
             packages=("jax", "flax", "optax"),
             extras=("jax",),
             engine="jax",
             process_per_device=False,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "check_replicas", "mesh"),
             takes_listener=False,
         ),
         Backend(
@@ -329,12 +358,12 @@ BACKENDS = {
         Backend(
             "keras-jax",
             "trainers.backends.keras_jax",
-            "Keras on JAX: one jit-compiled step over a mesh, the batch sharded, the variables on every device",
+            "Keras on JAX: one jit-compiled step over a mesh, batch sharded, variables on every device or split (mesh)",
             packages=("keras", "jax"),
             extras=("keras", "jax"),
             engine="jax",
             process_per_device=False,
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "check_replicas", "mesh"),
             takes_listener=False,
             keras_backend="jax",
         ),
@@ -427,6 +456,7 @@ MODELS = {
             _gpt_size,
             batch_norm=False,
             task=TEXT.name,
+            rules=TRANSFORMER,
         ),
     )
 }

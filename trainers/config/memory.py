@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import floor
+from math import floor, prod
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
+from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, Shape
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Gpu, Machine
+from trainers.config.mesh import mesh_of, split_of
 from trainers.config.options import Problem
 from trainers.config.run_config import RunConfig
 
@@ -87,9 +88,12 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
     if BACKENDS[config.backend].splits_state:
         # What is gathered for as long as a block computes is not counted.
         weights = -(-weights // max(1, config.devices))
+    mesh = mesh_of(config.mesh, config.devices)
+    if mesh.model > 1:
+        weights = sum(FLOAT32_BYTES * prod(shape) // parts for _, shape, parts, _ in split_weights(config, data))
     # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision == "bfloat16" else FLOAT32_BYTES
-    examples = -(-config.global_batch_size // (max(1, config.devices) * config.accumulate))
+    examples = -(-config.global_batch_size // (mesh.batch * config.accumulate))
     return MemoryEstimate(
         parameters=weights,
         gradients=weights,
@@ -97,6 +101,14 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
         activations=2 * number * size.activations * examples,
         data=data.decoded_bytes,
     )
+
+
+def split_weights(config: RunConfig, data: Dataset) -> list[tuple[str, Shape, int, str]]:
+    """Each weight of a model of the catalog, its shape, in how many parts it is split, and why not in more."""
+    model, parts = MODELS[config.model], mesh_of(config.mesh, config.devices).model
+    weights = model.size(data.input_shape, data.classes).weights
+    found = ((name, shape, split_of(name, shape, model.rules, parts)) for name, shape in weights.items())
+    return [(name, shape, 1 if split.axis is None else parts, split.why_not) for name, shape, split in found]
 
 
 def slots(config: RunConfig) -> int:
@@ -214,7 +226,7 @@ def parts_that_fit(config: RunConfig, machine: Machine, estimate: MemoryEstimate
     """The least `accumulate` above its own with which a placed configuration that does not fit would; None if none."""
     if "accumulate" not in BACKENDS[config.backend].keys:
         return None
-    local = config.global_batch_size // max(1, config.devices)
+    local = config.global_batch_size // mesh_of(config.mesh, config.devices).batch
     activations = estimate.activations * config.accumulate
     for parts in range(config.accumulate + 1, local + 1):
         if local % parts == 0 and not shortages(config, machine, replace(estimate, activations=activations // parts)):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from math import prod
+
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
@@ -12,6 +15,7 @@ from trainers.config.gpu_choice import find, most, pick
 from trainers.config.interpreters import find_interpreter, why_not
 from trainers.config.machine import Gpu, Machine, NotHereError, own_address
 from trainers.config.memory import check_data_fits, check_gpus_have_room
+from trainers.config.mesh import mesh_of
 from trainers.config.mirror import mirror_fault, place_mirror
 from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Problem, suggest
@@ -44,6 +48,10 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
             own_address(config.network)
         except NotHereError as error:
             problems.append(Problem("network", str(error)))
+    if config.mesh and not (config.devices or config.device_ids):
+        with contextlib.suppress(ValueError):
+            # One that cannot be read is a problem of its own.
+            config = msgspec.structs.replace(config, devices=prod(mesh_of(config.mesh, 0)))
     wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
     try:
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)

@@ -11,7 +11,8 @@ from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import Dataset, find_dataset
 from trainers.config.files import read_limited, write_atomically
 from trainers.config.machine import Machine
-from trainers.config.memory import jax_memory_fraction
+from trainers.config.memory import jax_memory_fraction, split_weights
+from trainers.config.mesh import Mesh, mesh_of
 from trainers.config.normalization import Normalization, parse_normalization
 from trainers.config.run_config import RunConfig
 from trainers.config.script import rank_processes
@@ -52,6 +53,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int | None = None
     """None if not known, as `flops_per_example`: the model is the user's own."""
     flops_per_example: int | None = None
+    whole_weights: dict[str, str] = {}
+    """Weights of a model of the catalog that are not split over a mesh, although they shall be → why."""
     normalization: Normalization | None = None
     """Of the inputs; None: none, or that of the training data, which is measured when they are opened."""
 
@@ -88,8 +91,30 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.facts.train_examples % self.config.global_batch_size if self.facts else 0
 
     @property
+    def mesh(self) -> Mesh:
+        return mesh_of(self.config.mesh, self.config.devices)
+
+    @property
+    def mesh_words(self) -> str:
+        """Says how the devices are laid out, and which weights each has whole; "" without a mesh of their own."""
+        if not self.config.mesh:
+            return ""
+        reasons = dict.fromkeys(self.whole_weights.values())
+        whole = [
+            f"whole on each device: {', '.join(name for name, one in self.whole_weights.items() if one == why)} ({why})"
+            for why in reasons
+        ]
+        return "; ".join([str(self.mesh), *whole])
+
+    @property
     def local_batch_size(self) -> int:
-        return self.config.global_batch_size // self.config.devices
+        """Examples of a global batch on each device; all devices along a mesh's axis "model" have the same."""
+        return self.config.global_batch_size // self.mesh.batch
+
+    @property
+    def examples_per_rank(self) -> float:
+        """A device's share of a global batch's examples: those that several have in common count in parts."""
+        return self.local_batch_size / self.mesh.model if self.mesh.model > 1 else self.local_batch_size
 
     @property
     def compares_replicas(self) -> bool:
@@ -152,6 +177,9 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
         total_steps=min(steps, config.max_steps) if config.max_steps else steps,
         parameters=size.parameters if size else None,
         flops_per_example=size.flops if size else None,
+        whole_weights={
+            name: why for name, _, _, why in (split_weights(config, data) if size and config.mesh else ()) if why
+        },
         normalization=given.over(data.input_shape[2]) if (given := parse_normalization(config.normalize)) else None,
     )
 

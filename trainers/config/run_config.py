@@ -13,6 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
+from trainers.config.mesh import Mesh, mesh_of
 from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
@@ -276,6 +277,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             is_rare=True,
         ),
     ] = 60.0
+    mesh: Annotated[
+        str,
+        Option(
+            "Devices",
+            "Mesh",
+            "batch=2,model=2 splits weights, too; empty: the batch alone",
+            text="line",
+            only=_with_key("mesh"),
+            similar=("mesh_shape", "tensor_parallel_size", "tp", "tp_size", "model_parallel_size"),
+            is_rare=True,
+        ),
+    ] = ""
     global_batch_size: Annotated[
         int,
         Option(
@@ -649,27 +662,56 @@ def _check_training(config: RunConfig) -> list[Problem]:
             problems = check_batch(config, find_dataset(config.dataset, config.context))
         except DatasetError as error:
             problems = [Problem("context", str(error), also=("dataset",))]
-    if not problems and config.devices and config.global_batch_size % config.devices:
+    try:
+        mesh = mesh_of(config.mesh, config.devices)
+    except ValueError as error:
+        return [*problems, Problem("mesh", str(error))]
+    if config.mesh and (found := _check_mesh(config, mesh)):
+        return [*problems, *found]
+    if not problems and config.global_batch_size % mesh.batch:
+        over = f"the {mesh.batch} devices of mesh {mesh} along batch" if config.mesh else f"{mesh.batch} devices"
         problems.append(
             Problem(
                 "global_batch_size",
-                f"{config.global_batch_size} cannot be split evenly over {config.devices} devices; "
-                f"{_multiples(config.global_batch_size, config.devices)}.",
-                also=("devices",),
+                f"{config.global_batch_size} cannot be split evenly over {over}; "
+                f"{_multiples(config.global_batch_size, mesh.batch)}.",
+                also=("mesh",) if config.mesh else ("devices",),
             )
         )
     try:
         parse_normalization(config.normalize)
     except ValueError as error:
         problems.append(Problem("normalize", str(error)))
-    local = config.global_batch_size // max(1, config.devices)
+    local = config.global_batch_size // mesh.batch
     if config.accumulate > 1 and "accumulate" not in BACKENDS[config.backend].keys:
         message = f"{config.backend} takes a batch as a whole: use 1, or another backend."
         problems.append(Problem("accumulate", message, also=("backend",)))
-    elif not problems and config.devices and local % config.accumulate:
+    elif not problems and (config.devices or config.mesh) and local % config.accumulate:
         message = f"{local} examples of each device make no {config.accumulate} equal parts: use a divisor of {local}."
         problems.append(Problem("accumulate", message, also=("global_batch_size", "devices")))
     return problems
+
+
+def _check_mesh(config: RunConfig, mesh: Mesh) -> list[Problem]:
+    if "mesh" not in BACKENDS[config.backend].keys:
+        message = f"{config.backend} has no mesh: leave it empty, or use {' or '.join(backends_with('mesh'))}."
+        return [Problem("mesh", message, also=("backend",))]
+    if mesh.model > 1 and config.nodes > 1:
+        message = f"{config.mesh} splits weights, which is done on one machine only: leave out model, or use nodes = 1."
+        return [Problem("mesh", message, also=("nodes",))]
+    count = config.devices or len(config.device_ids)
+    if count and mesh.batch * mesh.model != count:
+        named = "devices" if config.devices else "device_ids"
+        message = f"{config.mesh} is {mesh.batch * mesh.model} devices, but {named} says {count}: "
+        message += f"{_meshes(count)}."
+        return [Problem("mesh", message, also=(named,))]
+    return []
+
+
+def _meshes(count: int) -> str:
+    """Some meshes of so many devices, in words."""
+    fitting = [str(Mesh(count // model, model)) for model in range(1, count + 1) if count % model == 0]
+    return f"{' or '.join(fitting[:4])} would be"
 
 
 def _check_task(config: RunConfig) -> list[Problem]:

@@ -605,6 +605,8 @@ class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
     spec: list[str | None]
     """Per dimension the mesh axis that splits it, null where it is not split."""
     shards: list[Shard]
+    why_whole: str = ""
+    """Of a weight that a rule would split: why each device has the whole."""
 
 
 class Held(Event, frozen=True, kw_only=True, tag="held"):

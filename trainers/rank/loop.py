@@ -23,7 +23,7 @@ pass through as they are.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import cos, pi
 from time import perf_counter
@@ -104,8 +104,9 @@ class Compare:
     step: int
     comparison: Comparison
 
-    def done(self, found: Checksums) -> None:
-        self.comparison.add(self.step, found)
+    def done(self, found: Checksums, parts: Sequence[int] = ()) -> None:
+        """Reports the comparison; `parts` says in how many each array is, if ranks have parts: see `Comparison`."""
+        self.comparison.add(self.step, found, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ class InFlight:
 
     def _report_step(self) -> None:
         step, loss, gradient_norm, _ = self._given.popleft()
-        examples, rate = self._plan.local_batch_size, float(step.rate)
+        examples, rate = self._plan.examples_per_rank, float(step.rate)
         self._report.step(step.number, loss, examples, rate, gradient_norm, step.waited_s)
 
 

@@ -34,10 +34,13 @@ class Comparison:
         self._differing: list[Differing] = []
         self._alerted: set[int] = set()
 
-    def add(self, step: int, found: Checksums) -> None:
-        """Reports whether the replicas are equal after a step; an alert says when that changes."""
+    def add(self, step: int, found: Checksums, parts: Sequence[int] = ()) -> None:
+        """Reports whether the replicas are equal after a step; an alert says when that changes.
+
+        See `find_differing` for `parts`.
+        """
         names, sums = found
-        differing = find_differing(names, sums)
+        differing = find_differing(names, sums, parts)
         self._report.once(Replicas(step=step, replicas=len(sums), arrays=len(names), differing=differing))
         if differing and differing != self._differing:
             text = self._describe(step, len(sums), differing)
@@ -61,16 +64,19 @@ class Comparison:
         return f"{text}{differing[0].array}{before}"
 
 
-def find_differing(names: Sequence[str], sums: npt.NDArray[np.integer]) -> list[Differing]:
+def find_differing(names: Sequence[str], sums: npt.NDArray[np.integer], parts: Sequence[int] = ()) -> list[Differing]:
     """The ranks with another checksum than most, or of equally many than the lowest rank, and the first such array.
 
-    `sums` is int [ranks, arrays], the names are in the same order.
+    `sums` is int [ranks, arrays], the names are in the same order. `parts` says of each array in how many parts it is,
+    which ranks have in turn: only those with the same part are compared. By default each is whole.
     """
     found: dict[int, str] = {}
     for number in np.flatnonzero((sums != sums[0]).any(axis=0)).tolist():
-        column = sums[:, number]
-        _, first, counts = np.unique(column, return_index=True, return_counts=True)
-        usual = column[min(first[counts == counts.max()])]
-        for rank in np.flatnonzero(column != usual).tolist():
-            found.setdefault(rank, names[number])
+        count = parts[number] if parts else 1
+        for part in range(count):
+            column = sums[part::count, number]
+            _, first, counts = np.unique(column, return_index=True, return_counts=True)
+            usual = column[min(first[counts == counts.max()])]
+            for place in np.flatnonzero(column != usual).tolist():
+                found.setdefault(part + count * place, names[number])
     return [Differing(rank, found[rank]) for rank in sorted(found)]

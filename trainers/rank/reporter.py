@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from trainers.run.failures import RankError
     from trainers.run.stacks import Collectives
 
-StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
+StepRecord: TypeAlias = tuple[int, Any, float, float, float, Any, float]
 """Step, loss, seconds, examples, learning rate, gradient norm or None, seconds waited for the batch."""
 
 
@@ -167,7 +167,7 @@ class Reporter:
         self,
         step: int,
         loss: Any,
-        examples: int,
+        examples: float,
         learning_rate: float,
         gradient_norm: Any = None,
         waited_s: float = 0.0,

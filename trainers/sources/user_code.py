@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
+from trainers.config.mesh import Rules
 from trainers.config.user_code import UserCodeError, parse
+
+
+def mesh_rules(value: str) -> Rules | None:
+    """What NAME of FILE has as `mesh_rules`, None if nothing; raises UserCodeError if these are no rules."""
+    code = parse(value)
+    found: Rules | None = getattr(getattr(load(code.file), code.name, None), "mesh_rules", None)
+    if found is None:
+        return None
+    sound = isinstance(found, Mapping) and all(
+        isinstance(pattern, str) and (axis is None or (isinstance(axis, int) and not isinstance(axis, bool)))
+        for pattern, axis in found.items()
+    )
+    if not sound:
+        wanted = 'a regular expression of weights\' names → the axis to split, or None, such as {"kernel$": -1}'
+        raise UserCodeError(f"mesh_rules of {value} is {str(found)[:100]!r}; it must be {wanted}.")
+    for pattern in found:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UserCodeError(
+                f"mesh_rules of {value}: {pattern[:100]!r} is no regular expression: {error}."
+            ) from None
+    return found
 
 
 def call(value: str, *arguments: object) -> object:

@@ -24,6 +24,7 @@ class ArrayState:
     mesh: dict[str, int] = field(default_factory=dict)
     spec: tuple[str | None, ...] = ()
     shards: dict[Device, list[Shard]] = field(default_factory=dict)
+    why_whole: str = ""
 
     def add(self, event: Sharding) -> None:
         """Adds one process's report; another shape or mesh starts a new array."""
@@ -31,6 +32,7 @@ class ArrayState:
         if (shape, event.dtype, event.mesh, spec) != (self.shape, self.dtype, self.mesh, self.spec):
             self.shape, self.dtype, self.mesh, self.spec = shape, event.dtype, event.mesh, spec
             self.shards.clear()
+        self.why_whole = event.why_whole or self.why_whole
         reported: dict[Device, list[Shard]] = {}
         for shard in event.shards:
             reported.setdefault((shard.rank, shard.device), []).append(shard)

@@ -127,7 +127,8 @@ def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
         how = f"{again}, attempt {started.attempt},"
     others = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
     rate = f", learning rate {words}" if (words := started_rate_words(started.config)) else ""
-    return f"run {how} on {started.host}{others}: {ranks}{rate}"
+    mesh = f", mesh {sanitize(str(laid_out), 40)}" if (laid_out := started.config.get("mesh")) else ""
+    return f"run {how} on {started.host}{others}: {ranks}{mesh}{rate}"
 
 
 def describe_node(node: Node) -> str:

@@ -215,7 +215,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             devices = f"{event.world_size} × {platform}" if platform else plural(event.world_size, "rank")
             run = join_words([state.name, event.run_id])
             rate = f"learning rate {scaled}" if (scaled := started_rate_words(config)) else ""
-            return sanitize(f"run {run}: {join_words([*names(config), devices, rate, attempt])}")
+            mesh = f"mesh {config['mesh']}" if config.get("mesh") else ""
+            return sanitize(f"run {run}: {join_words([*names(config), devices, mesh, rate, attempt])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics() if is_logged(event):

@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
@@ -14,6 +15,7 @@ from typing import cast
 
 from trainers.config.learning_rate import actual_rate, rate_words
 from trainers.config.options import Value, format_value
+from trainers.config.plan import read_plan
 from trainers.config.run_config import OPTIONS, to_toml_values
 from trainers.config.secrets import mask_values
 from trainers.contract.events import Event, InitialWeights
@@ -204,6 +206,10 @@ def show_run(options: Namespace) -> int:
     facts = {"run": run.run_id, **{key: text for key, text in named.items() if text}, **facts}
     if info.config is not None and (rate := rate_words(info.config)):
         facts["rate"] = rate
+    if info.config is not None and info.config.mesh:
+        # One that was never placed has no plan.
+        with suppress(OSError, ValueError):
+            facts["mesh"] = read_plan(run.plan).mesh_words
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     if state.initial:

@@ -15,6 +15,7 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DatasetError
 from trainers.config.machine import Machine
 from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
+from trainers.config.mesh import mesh_of
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value, shown
 from trainers.config.placement import check_data, place, placement_problems
 from trainers.config.plan import make_plan
@@ -101,7 +102,17 @@ class Draft:
 
     @property
     def batch_per_device(self) -> int | None:
-        return self.placed.global_batch_size // self.placed.devices if self.placed and not self.is_script else None
+        if self.placed is None or self.is_script:
+            return None
+        return self.placed.global_batch_size // mesh_of(self.placed.mesh, self.placed.devices).batch
+
+    @property
+    def mesh(self) -> str:
+        """How the devices are laid out, in words; "" without a mesh of their own."""
+        placed = self.placed
+        if placed is None or not placed.mesh:
+            return ""
+        return self._unless({"dataset", "model"}, lambda: make_plan(placed).mesh_words) or ""
 
     @property
     def steps_per_epoch(self) -> int | None:

@@ -164,6 +164,8 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
         words = Content.assemble(words, BETWEEN, (f"! {each}", "bold $text-warning"))
     if draft.batch_per_device is not None:
         words = Content.assemble(words, f"{BETWEEN}{draft.batch_per_device:,} examples a step on each")
+    if draft.mesh:
+        words = Content.assemble(words, f"{BETWEEN}mesh {draft.mesh}")
     return words
 
 

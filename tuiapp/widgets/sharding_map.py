@@ -9,6 +9,7 @@ from textwrap import wrap
 from rich.cells import cell_len
 from textual.content import Content
 
+from trainers.config.mesh import AXES
 from trainers.state.array_state import ArrayState, Block, Device, letter
 from trainers.state.messages import describe_replicas
 from trainers.state.run_state import RunState
@@ -21,6 +22,11 @@ from tuiapp.widgets.text_panel import TextPanel
 
 HELD = {"parameter": "parameters", "optimizer": "optimizer"}
 """Kinds of what devices hold, by the first word of an array's name."""
+
+WEIGHT = "parameter "
+"""What a weight's name begins with."""
+
+MODEL_AXIS = AXES[1]
 
 INPUTS = ("batch", "labels")
 """Arrays that each step has anew, split as the first one."""
@@ -44,7 +50,7 @@ class ShardingMap(TextPanel):
         if not self.screen.has_class("-one"):
             return self.brief_lines(state, width, dark=dark)
         lines = self.picture_lines(state, width, dark=dark)
-        held = [*_replica_lines(state, width), *self.held_lines(state, width, dark=dark)]
+        held = [*_replica_lines(state, width), *self.held_lines(state, width, dark=dark), *weight_lines(state, width)]
         devices = [] if state.held else state.devices()
         room = self.size.height - len(held) - len(devices) - 2
         # Where they have room.
@@ -73,8 +79,9 @@ class ShardingMap(TextPanel):
         lines += [Content(fit(words, width)) for words in _held_words(state)]
         sharded: set[str] = set()
         held: dict[str, dict[str, ArrayState]] = {}
+        listed = _only_listed(state)
         for array in arrays:
-            if array.name in INPUTS:
+            if array.name in INPUTS or array.name in listed:
                 continue
             if array.layout in ("single", "replicated"):
                 kind = array.name.split()[0]
@@ -86,6 +93,8 @@ class ShardingMap(TextPanel):
             lines.append(Content(fit(f"{' and '.join(kinds)} {how}", width)))
             lines.append(Content.styled(fit(f"{one.name.split()[-1]}: {_size(one)}", width), MUTED))
         lines += _replica_lines(state, width)
+        if listed:
+            lines.append(Content.styled("4 shows each weight", MUTED))
         if sharded:
             pictures = ShardingMap.picture_lines(state, width, dark=dark, among=sharded)
             lines = [*lines, Content(""), *pictures] if lines else pictures
@@ -99,7 +108,7 @@ class ShardingMap(TextPanel):
     ) -> list[Content]:
         """Returns the lines for a dark or light theme, with `height` lines for each row of parts.
 
-        `among` are the names of the arrays; by default all.
+        `among` are the names of the arrays; by default all but those that are listed in a line each.
         """
         devices = state.devices()
         picture = _Picture(_lettered(devices), width, dark=dark, height=height)
@@ -108,7 +117,9 @@ class ShardingMap(TextPanel):
             names = {(number, f"n{number}"): f"n{number}" for number in state.nodes}
             of_nodes = _Picture(names, width, dark=dark, height=height)
         # Sharded arrays first: they show the parallelism; replicated arrays all look alike.
-        shown = [array for array in state.arrays.values() if among is None or array.name in among]
+        listed = _only_listed(state)
+        shown = [array for array in state.arrays.values() if array.name not in (listed if among is None else ())]
+        shown = [array for array in shown if among is None or array.name in among]
         arrays = sorted(shown, key=lambda array: array.layout == "replicated")
         lines: list[Content] = []
         for array in arrays:
@@ -155,6 +166,54 @@ def _held_words(state: RunState) -> list[str]:
     ]
 
 
+def _on_two_axes(state: RunState) -> list[ArrayState]:
+    """Returns the weights of a mesh that splits them: each is told in a line."""
+    return [one for one in state.arrays.values() if one.name.startswith(WEIGHT) and MODEL_AXIS in one.mesh]
+
+
+def _only_listed(state: RunState) -> set[str]:
+    """Returns the names of those without a picture: all but the first."""
+    return {one.name for one in _on_two_axes(state)[1:]}
+
+
+def weight_lines(state: RunState, width: int) -> list[Content]:
+    """Returns a line for each weight: its shape, and which device holds which part; with a gap."""
+    listed = _on_two_axes(state)
+    if not listed:
+        return []
+    names = [sanitize(one.name.removeprefix(WEIGHT), 40) for one in listed]
+    shapes = [f"{_short(one.dtype)}[{','.join(map(str, one.shape))}]" for one in listed]
+    widest, longest = max(map(cell_len, names)), max(map(len, shapes))
+    letters = _lettered(state.devices())
+    lines = [Content.styled("each weight, and its part of the optimizer state", "bold")]
+    for one, name, shape in zip(listed, names, shapes, strict=True):
+        start = f" {name:{widest}}  {shape:{longest}}  "
+        told = _fit_first(_part_words(one, letters), width - cell_len(start))
+        lines.append(Content.assemble(start, (told, MUTED)).truncate(width, ellipsis=True))
+    return [*lines, Content("")]
+
+
+def _part_words(array: ArrayState, letters: dict[Device, str]) -> list[str]:
+    """Returns where an array's parts are, the longest words first."""
+    split = array.split_dimensions()
+    if len(split) != 1:
+        how = "whole on each" if len(array.blocks()) == 1 else _how(array)
+        because = sanitize(array.why_whole, 80)
+        return [f"{how}: {because}", because, how] if because else [how]
+    (dimension,) = split
+    blocks = array.blocks()
+    each = [
+        f"{' '.join(letters[device] for device in devices)} {_span(block[dimension])}"
+        for block, devices in blocks.items()
+    ]
+    return [f"axis {dimension}: {', '.join(each)}", ", ".join(each), f"axis {dimension} in {len(blocks)}"]
+
+
+def _fit_first(texts: list[str], width: int) -> str:
+    """Returns the first that fits, or the last."""
+    return next((text for text in texts if cell_len(text) <= width), texts[-1])
+
+
 def _exchanges(state: RunState, width: int) -> list[Content]:
     """Returns what of each part of the model a step gathers and reduces, when, and how many bytes; wrapped."""
     found = next((one.exchanged for one in state.held.values() if one.exchanged), {})
@@ -168,7 +227,7 @@ def _exchanges(state: RunState, width: int) -> list[Content]:
         for call, count in calls.items():
             collective, _, when = sanitize(call, 60).partition(" ")
             sizes.setdefault(f"{collective} {format_bytes(count)}", []).append(when)
-        told = [f"{call} {' and '.join(when).replace('and before', 'and')}" for call, when in sizes.items()]
+        told = [f"{call} {' and '.join(when).replace('and before', 'and')}".rstrip() for call, when in sizes.items()]
         rows = wrap(join_words(told), max(LEAST_TOLD_CELLS, width - widest - 3), break_on_hyphens=False)
         for name, row in zip_longest([names[part]], rows, fillvalue=""):
             lines.append(Content.assemble(f" {name:{widest}}  ", (row, MUTED)))
@@ -246,7 +305,7 @@ def _fitting(words: list[str], array: ArrayState, width: int) -> str:
     mesh = f"mesh {counts}" if counts else ""
     ways = [(f"spec ({wide})", mesh), (f"({wide})", mesh), (f"({close})", mesh), (f"({close})", "")]
     texts = [join_words([*words, spec if axes else "", beside]) for spec, beside in ways]
-    return next((text for text in texts if cell_len(text) <= width), texts[-1])
+    return _fit_first(texts, width)
 
 
 def _size(array: ArrayState) -> str:

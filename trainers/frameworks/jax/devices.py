@@ -379,18 +379,19 @@ def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: 
     A parameter's state has its path in `optimizer_state`, below the field's name:
     `.inner_state[1].mu['fc1']['kernel']`. `x` and `y` are a global batch.
     """
-    _report_array(report, "batch", x)
-    _report_array(report, "labels", y)
+    report_array(report, "batch", x)
+    report_array(report, "labels", y)
     leaves = jax.tree_util.tree_leaves_with_path(parameters)
     largest_path, largest = max(leaves, key=lambda item: item[1].size)
-    _report_array(report, f"parameter {leaf_name(largest_path)}", largest)
+    report_array(report, f"parameter {leaf_name(largest_path)}", largest)
     for path, array in jax.tree_util.tree_leaves_with_path(optimizer_state):
         if path[-len(largest_path) :] == largest_path and array.shape == largest.shape:
             field = leaf_name(path[-len(largest_path) - 1 : -len(largest_path)])
-            _report_array(report, f"optimizer {field} of {leaf_name(largest_path)}", array)
+            report_array(report, f"optimizer {field} of {leaf_name(largest_path)}", array)
 
 
-def _report_array(report: Reporter, name: str, array: Array) -> None:
+def report_array(report: Reporter, name: str, array: Array, why_whole: str = "") -> None:
+    """Reports how an array lies on the devices, and why it is whole where it might be split."""
     sharding = array.sharding
     assert isinstance(sharding, jax.sharding.NamedSharding)
     shards = [
@@ -404,15 +405,21 @@ def _report_array(report: Reporter, name: str, array: Array) -> None:
     ]
     spec: list[Any] = [*sharding.spec, *[None] * (array.ndim - len(sharding.spec))]
     mesh = {str(axis): size for axis, size in sharding.mesh.shape.items()}
+    shape, dtype = list(array.shape), str(array.dtype)
     report.send(
-        Sharding(array=name, shape=list(array.shape), dtype=str(array.dtype), mesh=mesh, spec=spec, shards=shards)
+        Sharding(array=name, shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards, why_whole=why_whole)
     )
+
+
+def by_name(tree: Any) -> dict[str, Array]:
+    """A tree's arrays under the dotted names of their paths."""
+    return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def named_leaves(tree: Any) -> dict[str, npt.NDArray[Any]]:
     """Copies of a tree's arrays on the host, under the dotted names of their paths."""
     # A view of an array whose buffer the next step takes over would change while it is read.
-    return {leaf_name(path): np.array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    return {name: np.array(leaf) for name, leaf in by_name(tree).items()}
 
 
 def fill(tree: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from trainers.config.plan import Plan
@@ -22,17 +21,20 @@ AS_INTEGERS = {1: jnp.uint8, 2: jnp.uint16}
 """By bytes of a value; of more each four bytes are one integer."""
 
 
-def replica_checksums(plan: Plan, tree: Mapping[str, Any], sharding: NamedSharding) -> ChecksumsOf:
+def replica_checksums(plan: Plan, tree: Mapping[str, Any], shardings: Any) -> ChecksumsOf:
     """Returns what gives the checksums of all devices' arrays, of a tree such as this one; all processes call it.
 
-    Every device has a whole replica, with `sharding`: replicated, or of replicas along a leading axis split.
+    `shardings` is one for all arrays, or a tree of them: each is replicated, has replicas along a leading axis split,
+    or has parts along "model", of which each device adds up its own.
     """
+    mesh = jax.tree.leaves(shardings)[0].mesh
 
     def of_device(tree: Mapping[str, Any]) -> Array:
         return jnp.stack([checksum(leaf) for leaf in jax.tree.leaves(tree)])[None]
 
     # Each device adds up what itself has. To `jit` alone replicas are one array, of which it might take any.
-    mapped = jax.shard_map(of_device, mesh=sharding.mesh, in_specs=sharding.spec, out_specs=P("batch"), check_vma=False)
+    specs = jax.tree.map(lambda sharding: sharding.spec, shardings)
+    mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(specs,), out_specs=P(mesh.axis_names), check_vma=False)
     compiled = jax.jit(mapped).lower(tree).compile() if plan.compares_replicas else jax.jit(mapped)
     names = [leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
 

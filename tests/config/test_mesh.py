@@ -1,0 +1,139 @@
+"""The mesh of a configuration, and how it splits a model's weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from trainers.config.catalog import MODELS
+from trainers.config.datasets import find_dataset
+from trainers.config.machine import Machine
+from trainers.config.memory import estimate_memory, split_weights
+from trainers.config.mesh import OUTPUTS, TRANSFORMER, Mesh, Split, mesh_of, parse_mesh, split_of
+from trainers.config.options import ConfigError
+from trainers.config.placement import place
+from trainers.config.plan import make_plan
+from trainers.config.relevance import with_changes
+from trainers.config.run_config import RunConfig, build_config, to_mapping
+
+CONFIG = RunConfig(backend="jax-sharding", platform="cpu", devices=4, model="mlp")
+MACHINE = Machine(cpu_cores=8, memory_total_bytes=8 << 30)
+
+
+def test_axes_in_any_order_and_one_alone() -> None:
+    assert parse_mesh("batch=2,model=3") == parse_mesh(" model = 3 , batch=2") == Mesh(2, 3)
+    assert parse_mesh("model=4") == Mesh(1, 4)
+    assert parse_mesh("batch=4") == Mesh(4, 1)
+    assert parse_mesh("") is None
+    assert mesh_of("", 6) == Mesh(6, 1)
+    assert str(Mesh(2, 3)) == "batch=2,model=3"
+
+
+@pytest.mark.parametrize(
+    "text", ["2", "data=2", "batch=2,batch=2", "batch=0", "batch=-1", "model=2.0", "batch=2;model=2", ","]
+)
+def test_what_is_no_mesh(text: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"mesh: .* is no mesh: give .*'batch=2,model=2'; the axes are batch and model"
+    ):
+        build_config({"backend": "jax-sharding", "mesh": text})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            {"devices": 3},
+            "mesh: batch=2,model=2 is 4 devices, but devices says 3: batch=3,model=1 or batch=1,model=3 would be",
+        ),
+        (
+            {"nodes": 2, "devices": 4, "launcher": "join"},
+            "mesh: batch=2,model=2 splits weights, which is done on one machine",
+        ),
+        (
+            {"global_batch_size": 49},
+            "49 cannot be split evenly over the 2 devices of mesh batch=2,model=2 along batch; 48 or 50",
+        ),
+        ({"accumulate": 5}, "24 examples of each device make no 5 equal parts"),
+        ({"backend": "torch-ddp"}, "mesh: torch-ddp has no mesh: leave it empty, or use jax-sharding or keras-jax"),
+    ],
+)
+def test_what_does_not_fit_it(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        build_config({"backend": "jax-sharding", "mesh": "batch=2,model=2", **values})
+    assert words in str(raised.value)
+
+
+def test_it_is_refused_where_it_would_have_no_effect() -> None:
+    with pytest.raises(ConfigError, match="applies only to jax-sharding or keras-jax"):
+        with_changes(to_mapping(RunConfig()), {"mesh": "model=2"})
+
+
+def test_the_batch_is_split_over_its_own_axis_alone() -> None:
+    """And the devices that share examples report their parts of them."""
+    plan = make_plan(msgspec.structs.replace(CONFIG, mesh="batch=2,model=2", global_batch_size=50))
+    assert (plan.local_batch_size, plan.examples_per_rank, plan.world_size) == (25, 12.5, 4)
+    build_config({"backend": "jax-sharding", "devices": 4, "mesh": "model=4", "global_batch_size": 49})
+
+
+def test_it_says_how_many_devices() -> None:
+    placed = place(msgspec.structs.replace(CONFIG, devices=0, mesh="batch=2,model=3"), MACHINE)
+    assert placed.devices == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "split"),
+    [
+        ("fc1.kernel", (784, 256), Split(1)),
+        ("fc1/bias", (256,), Split(0)),
+        ("conv1/kernel", (3, 3, 1, 32), Split(3)),
+        ("bn1/moving_variance", (32,), Split(0)),
+        ("out.kernel", (128, 10), Split(None, "10 is not divisible by 4")),
+        ("seed_generator/seed_generator_state", (4,), Split(None)),
+        ("scale", (), Split(None)),
+    ],
+)
+def test_a_layers_outputs_are_split(name: str, shape: tuple[int, ...], split: Split) -> None:
+    assert split_of(name, shape, OUTPUTS, 4) == split
+    assert split_of(name, shape, OUTPUTS, 1) == Split(None)
+
+
+def test_of_a_transformer_what_is_added_to_the_stream_is_split_by_inputs() -> None:
+    kernels = {
+        name: split_of(f"block1.{name}.kernel", (128, 128), TRANSFORMER, 2).axis
+        for name in ("qkv", "out", "fc1", "fc2")
+    }
+    assert kernels == {"qkv": 1, "out": 0, "fc1": 1, "fc2": 0}
+    assert (
+        split_of("block1.out.bias", (128,), TRANSFORMER, 2)
+        == split_of("norm.scale", (128,), TRANSFORMER, 2)
+        == Split(None)
+    )
+    assert split_of("tokens.embedding", (256, 128), TRANSFORMER, 2) == Split(1)
+
+
+def test_the_first_rule_that_fits_counts_and_must_fit() -> None:
+    assert split_of("a.kernel", (4, 4), {"^a": 0, "kernel": 1}, 2) == Split(0)
+    assert split_of("b.bias", (4,), {"^a": 0}, 2) == Split(None)
+    with pytest.raises(ValueError, match=r"a rule splits axis 2 of a.kernel, whose shape is \[4, 4\]"):
+        split_of("a.kernel", (4, 4), {"a": 2}, 2)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("model", list(MODELS))
+def test_the_plan_knows_what_is_split(model: str, parts: int) -> None:
+    """All but for the few outputs of a last layer that do not divide, and what the rules leave whole."""
+    data = "shakespeare" if model == "gpt-small" else "digits"
+    config = msgspec.structs.replace(CONFIG, model=model, dataset=data, devices=parts)
+    whole, split = (estimate_memory(msgspec.structs.replace(config, mesh=mesh)) for mesh in ("", f"model={parts}"))
+    assert split.parameters == split.gradients == split.optimizer / 2
+    assert split.parameters == pytest.approx(whole.parameters / parts, rel=0.16)
+    assert split.parameters >= whole.parameters / parts
+    # All of the batch on each device.
+    assert split.activations == parts * whole.activations
+    found = split_weights(msgspec.structs.replace(config, mesh=f"model={parts}"), find_dataset(data))
+    assert {why for *_, why in found if why} == (
+        {"10 is not divisible by 4"} if parts == 4 and model != "gpt-small" else set()
+    )

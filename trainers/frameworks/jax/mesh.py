@@ -1,0 +1,159 @@
+"""A run's devices as a mesh, and how the training state lies on it: whole on each, or weights split over some."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from trainers.config.catalog import MODELS
+from trainers.config.mesh import AXES, OUTPUTS, split_of
+from trainers.config.plan import Plan
+from trainers.config.user_code import PY, UserCodeError
+from trainers.contract.events import Held
+from trainers.frameworks.jax.devices import leaf_name, pick_devices, put, report_array
+from trainers.rank.reporter import Reporter
+from trainers.sources.user_code import mesh_rules
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+DTYPE_BYTES = {
+    "pred": 1,
+    "s8": 1,
+    "u8": 1,
+    "bf16": 2,
+    "f16": 2,
+    "f32": 4,
+    "s32": 4,
+    "u32": 4,
+    "f64": 8,
+    "s64": 8,
+    "u64": 8,
+}
+"""By XLA's names."""
+
+_COLLECTIVE = re.compile(rf"= (?P<made>.*?) (?P<kind>{'|'.join(COLLECTIVES)})(?P<start>-start)?\(")
+_ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
+_NAME = re.compile(r'op_name="([^"]*)"')
+
+
+class DeviceMesh:
+    """The devices along "batch" and, where weights are split, "model".
+
+    The rank of a device is its place in the mesh, the axis "batch" first.
+    """
+
+    def __init__(self, plan: Plan, report: Reporter) -> None:
+        config, devices = plan.config, pick_devices(plan, report)
+        self.batch, self.model = plan.mesh
+        axes = AXES if self.model > 1 else AXES[:1]
+        if self.model > 1:
+            self.mesh = jax.make_mesh(plan.mesh, axes, (AxisType.Auto,) * len(axes), devices=devices)
+        else:
+            # Node by node, as their processes take their parts of a batch.
+            self.mesh = Mesh(np.array(devices), axes)
+        self.split = NamedSharding(self.mesh, P("batch"))
+        """Of a batch."""
+        self.whole = NamedSharding(self.mesh, P())
+        self.each = NamedSharding(self.mesh, P(axes))
+        """Of a value of each device."""
+        self._model = config.model
+        self._rules = mesh_rules(config.model) if config.model.startswith(PY) else MODELS[config.model].rules
+        self.why_not: dict[str, str] = {}
+        """Weights that are whole although a rule would split them → why."""
+
+    def of_weight(self, name: str, shape: Sequence[int]) -> NamedSharding:
+        """How a weight of that name lies on the devices; raises UserCodeError for a rule that does not fit it."""
+        try:
+            found = split_of(name, tuple(shape), OUTPUTS if self._rules is None else self._rules, self.model)
+        except ValueError as error:
+            raise UserCodeError(f"mesh_rules of {self._model}: {error}") from error
+        if found.why_not:
+            self.why_not[name] = found.why_not
+        return self.whole if found.axis is None else NamedSharding(self.mesh, P(*[None] * found.axis, "model"))
+
+    def of_weights(self, tree: Any) -> Any:
+        """The shardings of a tree of weights, by the names of their paths."""
+        return jax.tree_util.tree_map_with_path(lambda path, leaf: self.of_weight(leaf_name(path), leaf.shape), tree)
+
+    def as_weights(self, tree: Any, weights: Any) -> Any:
+        """The shardings of an optimizer's state: what is of a weight lies as that does."""
+        own = {
+            path: (leaf.shape, self.of_weight(leaf_name(path), leaf.shape))
+            for path, leaf in jax.tree_util.tree_leaves_with_path(weights)
+        }
+
+        def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+            found = (own[path[start:]] for start in range(len(path)) if path[start:] in own)
+            shape, sharding = next(found, (None, self.whole))
+            return sharding if leaf.shape == shape else self.whole
+
+        return jax.tree_util.tree_map_with_path(of, tree)
+
+    def parts_of(self, shardings: Any) -> list[int]:
+        """In how many parts the devices along "model" have each of a tree's arrays."""
+        return [self.model if "model" in one.spec else 1 for one in jax.tree.leaves(shardings)]
+
+    @staticmethod
+    def put(tree: Any, shardings: Any) -> Any:
+        """Puts each array on the devices with its own sharding."""
+        return jax.tree.map(put, tree, shardings)
+
+    def of_devices(self, losses: Array) -> Array:
+        """The mean of each device's part of the examples' losses: from float32 [global batch] to [devices]."""
+        return jnp.repeat(losses.reshape(self.batch, -1).mean(axis=1), self.model)
+
+    def report_parts(
+        self, report: Reporter, weights: Mapping[str, Array], others: Mapping[Any, Array], program: str | None
+    ) -> None:
+        """Reports each weight's layout, what each device holds, and what a step exchanges, if weights are split.
+
+        `others` is the optimizer's state, `program` the compiled step's text.
+        """
+        if self.model == 1:
+            return
+        for name, array in weights.items():
+            report_array(report, f"parameter {name}", array, self.why_not.get(name, ""))
+        kinds: dict[str, Mapping[Any, Array]] = {"parameters": weights, "optimizer": others}
+        held = {device: dict.fromkeys(kinds, 0) for device in self.mesh.devices.flat}
+        for kind, arrays in kinds.items():
+            for array in arrays.values():
+                for shard in array.addressable_shards:
+                    held[shard.device][kind] += shard.data.nbytes
+        whole = {kind: sum(array.nbytes for array in arrays.values()) for kind, arrays in kinds.items()}
+        found = exchanged(program or "")
+        for rank, (device, own) in enumerate(held.items()):
+            told = found if not rank else {}
+            report.send(Held(rank=rank, device=str(device), held=own, whole=whole, exchanged=told))
+
+
+def exchanged(program: str) -> dict[str, dict[str, int]]:
+    """The collectives of a compiled program: part of a step → collective, and when → bytes of the arrays they make.
+
+    The parts are the forward pass, the backward pass and the update, as far as the operations' names say. Of a loop,
+    such as that over parts of a batch, those of one round are counted.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for line in program.splitlines():
+        match = _COLLECTIVE.search(line)
+        if not match:
+            continue
+        arrays = _ARRAY.findall(match["made"])
+        if match["start"] and match["kind"] != "all-reduce":
+            # What it is made of comes before what is made.
+            arrays = arrays[len(arrays) // 2 :] if match["kind"] == "all-gather" else arrays[1:2]
+        count = sum(
+            DTYPE_BYTES.get(dtype, 4) * prod(int(size) for size in shape.split(",") if size) for dtype, shape in arrays
+        )
+        name = named[1] if (named := _NAME.search(line)) else ""
+        part = "backward" if "transpose(" in name else "forward" if "jvp(" in name else "update"
+        calls = found.setdefault(part, {})
+        calls[match["kind"]] = calls.get(match["kind"], 0) + count
+    return found
