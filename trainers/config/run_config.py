@@ -196,7 +196,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Augment",
-            "how training images are changed at random",
+            "random changes of training images",
             choices=("off", "flip", "crop-flip", "mixup"),
             similar=("augmentation", "data_augmentation", "transforms", "random_crop", "mixup"),
             is_rare=True,
