@@ -375,8 +375,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Optimization",
             "Schedule",
-            "how the rate falls to 0",
-            choices=("constant", "cosine", "linear"),
+            "how the rate changes over the run",
+            choices=("constant", "cosine", "linear", "one-cycle", "step"),
             similar=("scheduler", "lr_scheduler", "lr_scheduler_type", "lr_schedule"),
         ),
     ] = "constant"

@@ -25,13 +25,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from math import cos, pi
 from time import perf_counter
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from trainers.config.learning_rate import actual_rate
 from trainers.config.plan import Plan
 from trainers.contract.events import Alert, Predictions
 from trainers.rank.checkpoints import Checkpoints
@@ -39,6 +37,7 @@ from trainers.rank.evaluation import Sums, evaluation_of
 from trainers.rank.profile import Tracing
 from trainers.rank.replicas import Checksums, Comparison
 from trainers.rank.reporter import Reporter
+from trainers.rank.schedules import learning_rate
 from trainers.rank.tensor_files import Tensors
 from trainers.sources.augmentation import Order, with_draws
 from trainers.sources.datasets import Rows, remaining
@@ -242,24 +241,3 @@ def timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
         except StopIteration:
             return
         yield batch, perf_counter() - asked
-
-
-def rate_factor(plan: Plan, step: int) -> float:
-    """The factor of the actual learning rate, from 0 to 1, at a step counted from 1.
-
-    Rises linearly over `warmup_steps`; then stays at 1 (constant), or falls along half a cosine (Loshchilov and Hutter
-    2017, without restarts) or a straight line that would reach 0 one step after the run's last, so that no step is made
-    at rate 0.
-    """
-    config = plan.config
-    if step <= config.warmup_steps:
-        return step / config.warmup_steps
-    if config.schedule == "constant":
-        return 1.0
-    done = (step - config.warmup_steps - 1) / max(1, plan.total_steps - config.warmup_steps)
-    return (1 + cos(pi * done)) / 2 if config.schedule == "cosine" else 1 - done
-
-
-def learning_rate(plan: Plan, step: int) -> np.float32:
-    """The learning rate of a step, counted from 1; float32, as a compiled step takes it."""
-    return np.float32(actual_rate(plan.config) * rate_factor(plan, step))

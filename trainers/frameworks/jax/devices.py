@@ -26,8 +26,9 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.frameworks.jax.profile import JaxProfiler
 from trainers.rank.evaluation import WORST, Sums, batch_size, columns
-from trainers.rank.loop import STEPS_IN_FLIGHT, learning_rate
+from trainers.rank.loop import STEPS_IN_FLIGHT
 from trainers.rank.reporter import Reporter
+from trainers.rank.schedules import learning_rate
 from trainers.sources import datasets
 from trainers.sources.arrays import prefetch
 from trainers.sources.augmentation import Order, draws, examples, with_draws
