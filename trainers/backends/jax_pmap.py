@@ -106,8 +106,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(checksums_of(state.params))
             case Evaluate():
                 state = average_statistics(state, split)
-                sums = evaluate(eval_step, state, test_set, plan.data.classes)
-                work.done(sums, partial(predictor, state, own_replica))
+                shown = state.averaged()
+                sums = evaluate(eval_step, shown, test_set, plan.data.classes)
+                work.done(sums, partial(predictor, shown, own_replica))
             case Save():
                 work.done(*take_snapshot(state))
             case Export():
@@ -148,7 +149,7 @@ def make_step(
     gradients = lax.pmean(gradients, "batch")
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     state = state.with_rate(of_step(rates, state.step))
-    state = state.apply_gradients(grads=gradients, batch_stats=batch_stats)
+    state = state.apply_gradients(grads=gradients, batch_stats=batch_stats).averaging(config)
     return state, losses.mean(), norm
 
 

@@ -105,7 +105,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Compare():
                 work.done(checksums_of(model_of(state)))
             case Evaluate():
-                work.done(evaluate(eval_step, state, test_set, plan.data.classes), partial(predictor, state))
+                shown = state.averaged()
+                work.done(evaluate(eval_step, shown, test_set, plan.data.classes), partial(predictor, shown))
             case Save():
                 work.done(*snapshot(state))
             case Export():
@@ -132,7 +133,7 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     of_part = gradients_of(state, dropout, config)
     parts = config.accumulate, config.devices
     gradients, losses, batch_stats = accumulate(of_part, state.batch_stats, (x, y), *parts)
-    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=batch_stats)
+    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=batch_stats).averaging(config)
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     return state, losses.reshape(config.devices, -1).mean(axis=1), norm
 

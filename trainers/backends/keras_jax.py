@@ -30,6 +30,7 @@ from jax.sharding import PartitionSpec as P
 from trainers.config.plan import Plan
 from trainers.frameworks.jax.accumulate import accumulate
 from trainers.frameworks.jax.augmentation import Order, take
+from trainers.frameworks.jax.average import first_average, next_average
 from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -48,7 +49,7 @@ from trainers.frameworks.jax.devices import (
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.keras.optimizers import build_optimizer
-from trainers.rank.checkpoints import Checkpoints, Saved
+from trainers.rank.checkpoints import TRAINED, Checkpoints, Saved
 from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
@@ -59,6 +60,12 @@ class State(NamedTuple):
     non_trainable: list[Array]
     """BatchNorm's running statistics, and Dropout's random state."""
     optimizer: list[Array]
+    average: list[Array]
+    """Of `trainable`, which is what is evaluated; empty without `ema`."""
+
+    def averaged(self) -> State:
+        """The state to evaluate: with the average as weights, if there is one."""
+        return self._replace(trainable=self.average) if self.average else self
 
 
 Updated: TypeAlias = tuple[State, Array, Array | None]
@@ -117,11 +124,11 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Compare():
                 work.done(checksums_of(pure.named(state)))
             case Evaluate():
-                work.done(evaluate(eval_step, state, test_set, plan.data.classes))
+                work.done(evaluate(eval_step, state.averaged(), test_set, plan.data.classes))
             case Save():
                 work.done(*pure.snapshot(state))
             case Export():
-                pure.write_back(state)
+                pure.write_back(state.averaged())
                 if best := checkpoints.best_model():
                     keras_state.assign(keras_state.weights(pure.model), best)
                 checkpoints.export_file("model.keras", lambda path: keras_state.save(pure.model, plan, path))
@@ -132,7 +139,7 @@ class Training:
     """The model and its optimizer as functions of their variables' values."""
 
     def __init__(self, plan: Plan) -> None:
-        config = plan.config
+        self.config = config = plan.config
         self.devices, self.parts, self.clips = config.devices, config.accumulate, bool(config.gradient_clip)
         self.smoothing = config.label_smoothing
         self.model = keras_state.create_model(plan)
@@ -141,6 +148,8 @@ class Training:
         self.optimizer.build(self.model.trainable_variables)
         names = [variable.name for variable in self.optimizer.variables]
         self.rate_index, self.step_index = names.index("learning_rate"), names.index("iteration")
+        self.average: list[Array] = []
+        """That of a checkpoint; else it begins with the weights."""
 
     def step(self, state: State, x: Array, y: Array, rate: Array) -> Updated:
         """Makes one update.
@@ -173,7 +182,8 @@ class Training:
         values[self.rate_index] = rate
         trainable, values = self.optimizer.stateless_apply(values, gradients, state.trainable)
         norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradients)) if self.clips else None
-        return State(trainable, non_trainable, values), losses.reshape(self.devices, -1).mean(axis=1), norm
+        average = next_average(self.config, state.average, trainable, values[self.step_index])
+        return State(trainable, non_trainable, values, average), losses.reshape(self.devices, -1).mean(axis=1), norm
 
     def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
         """Sums of a batch, float32 [n]: see `sum_up`."""
@@ -187,24 +197,36 @@ class Training:
 
     def state(self) -> State:
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
-        return State(*([variable.value for variable in variables] for variables in kinds))
+        trainable, non_trainable, optimizer = ([variable.value for variable in variables] for variables in kinds)
+        return State(trainable, non_trainable, optimizer, self.average or first_average(self.config, trainable))
 
     def write_back(self, state: State) -> None:
         """Writes a state into the variables; the next step takes its buffers over."""
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
-        for variables, values in zip(kinds, state, strict=True):
+        for variables, values in zip(kinds, state[:3], strict=True):
             for variable, value in zip(variables, values, strict=True):
                 # That of one device, as no other process takes part in what is done with it.
                 variable.assign(value.addressable_data(0))
 
     def snapshot(self, state: State) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Copies all that training resumes from: the model, and the optimizer's and Dropout's state."""
-        self.write_back(state)
+        """Copies all that training resumes from: the model, and the optimizer's and Dropout's state.
+
+        Of weights that are averaged the model has the average, and the rest themselves.
+        """
+        self.write_back(state.averaged())
         weights, others = keras_state.weights(self.model), keras_state.others(self.model, self.optimizer)
-        return keras_state.to_arrays(weights), keras_state.to_arrays(others)
+        model, kept = keras_state.to_arrays(weights), keras_state.to_arrays(others)
+        if state.average:
+            self.write_back(state)
+            trained = {variable.path: variable for variable in self.model.trainable_variables}
+            kept |= {f"{TRAINED}{name}": array for name, array in keras_state.to_arrays(trained).items()}
+        return model, kept
 
     def restore(self, saved: Saved) -> None:
+        # Of a checkpoint without an average it begins here.
         keras_state.assign(keras_state.weights(self.model), saved.model)
+        self.average = first_average(self.config, self.state().trainable)
+        keras_state.assign(keras_state.weights(self.model), {**saved.model, **saved.trained})
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
 
     def named(self, state: State) -> dict[str, Array]:

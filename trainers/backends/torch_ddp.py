@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainers.config.plan import Plan
+from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.ranks import (
@@ -78,13 +79,13 @@ class Replica:
             self.model = synchronize(self.model, device)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
-        self.optimizer = build_optimizer(config, self.model)
+        self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
         # Compiled inside DDP, whose own code torch.compile does not enter.
         graphs = uses_cuda_graphs(config)
         self.ddp = distribute(compile_model(self.model, cuda_graphs=graphs) if config.compile else self.model)
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
-            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
+            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices, self.average)
         self.autocast = autocast(config, device)
 
     def train(self) -> None:
@@ -98,6 +99,7 @@ class Replica:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
+                    self.average.update(work.number)
                     waited.report(work.number)
                     if work.is_first:
                         split = work.rows[0], work.batch
@@ -105,9 +107,11 @@ class Replica:
                 case Compare():
                     work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
                 case Evaluate():
-                    sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
-                    # Rank 0 alone tells of it.
-                    work.done(sums, None if self.rank else partial(predictor, self.model, self.device, self.autocast))
+                    with self.average.used():
+                        sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
+                        # Rank 0 alone tells of it.
+                        shown = None if self.rank else partial(predictor, self.model, self.device, self.autocast)
+                        work.done(sums, shown)
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -131,4 +135,4 @@ class Replica:
             return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device)
+        return snapshot(self.model, self.optimizer, self.device, self.average)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.config.plan import Plan
+from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.ranks import (
@@ -76,9 +77,9 @@ class Trainer:
         self.model = build_model(plan, self.device)
         begin(plan, self.model, report, checkpoints)
         self.seed_dropout()
-        self.optimizer = build_optimizer(config, self.model)
+        self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
         if checkpoints.resumed:
-            restore(checkpoints.resumed, 0, self.model, self.optimizer, self.device, world_size=1)
+            restore(checkpoints.resumed, 0, self.model, self.optimizer, self.device, 1, self.average)
             self.restore_random(checkpoints.resumed.state.get(RANDOM))
         numbers = list(range(len(devices)))
         self.parallel = nn.DataParallel(self.model, numbers)
@@ -99,10 +100,12 @@ class Trainer:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
+                    self.average.update(work.number)
                     if work.is_first:
                         self.report_sharding(x, y, work.rows[0])
                 case Evaluate():
-                    work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
+                    with self.average.used():
+                        work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -132,7 +135,7 @@ class Trainer:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        model, state = snapshot(self.model, self.optimizer, self.device)
+        model, state = snapshot(self.model, self.optimizer, self.device, self.average)
         if self.device.type == "cuda":
             state[RANDOM] = np.stack([torch.cuda.get_rng_state(device).numpy() for device in self.devices])
         return model, state

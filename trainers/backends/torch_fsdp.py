@@ -34,6 +34,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held
+from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model
 from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.ranks import (
@@ -96,9 +97,9 @@ class Part:
         )
         # Dropout draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
-        self.optimizer = build_optimizer(config, self.model)
+        self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
         if checkpoints.resumed:
-            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
+            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices, self.average)
         self.autocast = autocast(config, device)
 
     def train(self) -> None:
@@ -111,6 +112,7 @@ class Part:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
+                    self.average.update(work.number)
                     if work.is_first:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
@@ -118,7 +120,7 @@ class Part:
                 case Evaluate():
                     # For each forward pass all ranks gather weights from each other. Of a compiled model each size of
                     # a batch would be compiled.
-                    with torch.compiler.set_stance("force_eager"):
+                    with torch.compiler.set_stance("force_eager"), self.average.used():
                         work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
@@ -158,7 +160,7 @@ class Part:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device)
+        return snapshot(self.model, self.optimizer, self.device, self.average)
 
     def report_parts(self) -> None:
         """Reports the layout of each part's largest parameter, what this rank holds, and what a step exchanges."""
@@ -168,6 +170,8 @@ class Part:
             report_array(self.report, f"parameter {largest}", parameters[largest], self.rank, {})
         state = [value for kept in self.optimizer.state.values() for value in kept.values() if torch.is_tensor(value)]
         held: dict[str, list[Tensor]] = {"parameters": [*parameters.values()], "optimizer": state}
+        if self.average.kept:
+            held["average"] = [*self.average.kept.values()]
         self.report.send(
             Held(
                 rank=self.rank,

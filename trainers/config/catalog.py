@@ -270,7 +270,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "sync_batch_norm", "compile", "check_replicas"),
+            keys=("accumulate", "ema", "sync_batch_norm", "compile", "check_replicas"),
             autocasts=True,
         ),
         Backend(
@@ -282,7 +282,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "sync_batch_norm", "compile"),
+            keys=("accumulate", "ema", "sync_batch_norm", "compile"),
             autocasts=True,
             splits_state=True,
         ),
@@ -297,7 +297,7 @@ BACKENDS = {
             max_cpu_devices=1,
             max_nodes=1,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "compile"),
+            keys=("accumulate", "ema", "compile"),
             autocasts=True,
             # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
             max_compiled_devices=1,
@@ -311,7 +311,7 @@ BACKENDS = {
             engine="jax",
             process_per_device=False,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "ema", "check_replicas"),
             takes_listener=False,
         ),
         Backend(
@@ -323,7 +323,7 @@ BACKENDS = {
             engine="jax",
             process_per_device=False,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "ema", "check_replicas"),
             takes_listener=False,
         ),
         Backend(
@@ -334,7 +334,7 @@ BACKENDS = {
             extras=("keras", "jax"),
             engine="jax",
             process_per_device=False,
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "ema", "check_replicas"),
             takes_listener=False,
             keras_backend="jax",
         ),
@@ -346,7 +346,7 @@ BACKENDS = {
             extras=("keras", "torch"),
             engine="torch",
             process_per_device=True,
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "ema", "check_replicas"),
             keras_backend="torch",
         ),
         Backend(

@@ -56,10 +56,12 @@ class MemoryEstimate:
     """What the forward pass keeps for the backward pass, and their gradients."""
     data: int
     """The data set, on the device as in its file: uint8, or float32."""
+    average: int = 0
+    """Of the weights, with `ema`."""
 
     @property
     def total(self) -> int:
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.data
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.data + self.average
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
         optimizer=weights * slots(config),
         activations=2 * number * size.activations * examples,
         data=data.decoded_bytes,
+        average=weights if config.ema else 0,
     )
 
 

@@ -392,6 +392,25 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             similar=("warmup", "warmup_ratio", "warmup_epochs"),
         ),
     ] = 0
+    ema: Annotated[
+        float,
+        Option(
+            "Optimization",
+            "Average",
+            "decay of averaged weights, as 0.999; 0: none",
+            minimum=0,
+            below=1,
+            only=("backend", backends_with("ema")),
+            aliases=("ema_decay", "ema_momentum"),
+            similar=("use_ema", "model_ema", "swa", "polyak"),
+            is_rare=True,
+        ),
+    ] = 0.0
+    """Of an exponential moving average of the weights, which is what is evaluated, saved as the model and exported.
+
+    After step n it is min(ema, (1 + n) / (10 + n)), as TensorFlow's ExponentialMovingAverage has it with `num_updates`:
+    a short run's average does not remember its first weights.
+    """
     precision: Annotated[
         str,
         Option(

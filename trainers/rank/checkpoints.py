@@ -45,6 +45,8 @@ from trainers.rank.tensor_files import Tensors
 
 NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"
+TRAINED = "trained."
+"""In the state of a run that averages weights, a prefix of those that are trained: its model has the average."""
 
 
 class Saved(NamedTuple):
@@ -53,6 +55,11 @@ class Saved(NamedTuple):
     """Weights and running statistics, under the framework's own names."""
     state: dict[str, npt.NDArray[Any]]
     """All else: optimizer, random state, what is specific to each rank."""
+
+    @property
+    def trained(self) -> dict[str, npt.NDArray[Any]]:
+        """The weights that are trained, where the model has their average."""
+        return {name.removeprefix(TRAINED): array for name, array in self.state.items() if name.startswith(TRAINED)}
 
 
 class Checkpoints:

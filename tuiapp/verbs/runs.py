@@ -22,7 +22,13 @@ from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.experiments.queue import start_keeper
 from trainers.state.epochs import Epoch
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
-from trainers.state.messages import describe_alone, describe_initial, describe_replicas, failure_lines
+from trainers.state.messages import (
+    describe_alone,
+    describe_average,
+    describe_initial,
+    describe_replicas,
+    failure_lines,
+)
 from trainers.state.objective import guess
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
@@ -204,6 +210,8 @@ def show_run(options: Namespace) -> int:
     facts = {"run": run.run_id, **{key: text for key, text in named.items() if text}, **facts}
     if info.config is not None and (rate := rate_words(info.config)):
         facts["rate"] = rate
+    if averaged := describe_average(state.config):
+        facts["weights"] = averaged
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     if state.initial:

@@ -21,8 +21,9 @@ from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.jax.accumulate import GradientsOf
+from trainers.frameworks.jax.average import first_average, next_average
 from trainers.frameworks.jax.devices import Batch, fill, leaf_name, named_leaves
-from trainers.rank.checkpoints import Saved
+from trainers.rank.checkpoints import TRAINED, Saved
 from trainers.rank.initial import frozen_names, initial_weights
 from trainers.rank.reporter import Reporter
 
@@ -32,6 +33,8 @@ PARAMS = "params."
 
 class TrainState(train_state.TrainState):
     batch_stats: Any
+    average: Any
+    """Of the parameters, which is what is evaluated; empty without `ema`."""
     seed: Array
     """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
     frozen: frozenset[str] = struct.field(pytree_node=False, default=frozenset())
@@ -44,6 +47,14 @@ class TrainState(train_state.TrainState):
         updated: TrainState = super().apply_gradients(grads=grads, **others)
         # Added to an update of 0 a −0 would lose its sign.
         return updated.replace(params=where_frozen(self.frozen, lambda new, old: old, updated.params, self.params))
+
+    def averaging(self, config: RunConfig) -> TrainState:
+        """The state with the parameters after its last step in their average."""
+        return self.replace(average=next_average(config, self.average, self.params, self.step))
+
+    def averaged(self) -> TrainState:
+        """The state to evaluate: with the average as parameters, if there is one."""
+        return self.replace(params=self.average) if self.average else self
 
 
 def create(plan: Plan) -> TrainState:
@@ -64,6 +75,7 @@ def create(plan: Plan) -> TrainState:
         params=variables["params"],
         tx=build_optimizer(config, frozen),
         batch_stats=variables.get("batch_stats", {}),
+        average=first_average(config, variables["params"]),
         seed=jnp.uint32(config.seed),
         frozen=frozen,
     )
@@ -77,6 +89,7 @@ def begin(state: TrainState, plan: Plan, report: Reporter) -> TrainState:
     parameters = [name for name in shapes if name.startswith(PARAMS)]
     found = initial_weights(plan, report, shapes, parameters, [f"{PARAMS}{name}" for name in state.frozen])
     begun: TrainState = state.replace(**fill(model_of(state), present | found)) if found else state
+    begun = begun.replace(average=first_average(plan.config, begun.params))
     return begun
 
 
@@ -139,16 +152,22 @@ def cross_entropy(logits: Array, y: Array, smoothing: float) -> Array:
 def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
     """Copies of all that training resumes from: the model, and the optimizer's state.
 
-    There is no random state: Dropout draws by the seed and the step's number.
+    There is no random state: Dropout draws by the seed and the step's number. Of weights that are averaged the model
+    has the average, and the rest themselves.
     """
-    return named_leaves(model_of(state)), named_leaves({"optimizer": state.opt_state})
+    others = named_leaves({"optimizer": state.opt_state})
+    if state.average:
+        others |= {f"{TRAINED}{name}": array for name, array in named_leaves({"params": state.params}).items()}
+    return named_leaves(model_of(state.averaged())), others
 
 
 def restore(state: TrainState, saved: Saved) -> TrainState:
     """A new state, filled from a checkpoint."""
-    model = fill(model_of(state), saved.model)
+    model = fill(model_of(state), {**saved.model, **saved.trained})
+    # Of a checkpoint without an average it begins here.
+    average = fill({"params": state.average}, saved.model)["params"]
     optimizer = fill({"optimizer": state.opt_state}, saved.state)["optimizer"]
-    return state.replace(step=saved.step, opt_state=optimizer, **model)
+    return state.replace(step=saved.step, opt_state=optimizer, average=average, **model)
 
 
 def model_of(state: TrainState) -> dict[str, Any]:
