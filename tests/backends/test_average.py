@@ -71,7 +71,7 @@ def test_it_is_what_is_evaluated() -> None:
     x = torch.from_numpy(arrays.x_test).permute(0, 3, 1, 2) / 255
     y = torch.from_numpy(arrays.y_test).long()
     losses = []
-    for arrays_of in (shelf.exported, shelf.saved[25].trained):
+    for arrays_of in (shelf.exported, shelf.saved[25].part(TRAINED)):
         model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays_of.items()})
         losses.append(F.cross_entropy(model(x), y).item())
     assert told.evaluations[-1].loss == pytest.approx(losses[0], abs=1e-6)

@@ -47,6 +47,7 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.loss_scale import read, unscaled
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, model_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints
@@ -94,7 +95,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     checksums_of = replica_checksums(plan, model_of(state), whole)
 
     eval_step = jax.jit(sum_up_batch, out_shardings=whole)
-    in_flight = steps_in_flight(config)
+    in_flight = {**steps_in_flight(config), "loss_scale": lambda: read(state.loss_scale)}
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
@@ -133,7 +134,8 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     of_part = gradients_of(state, dropout, config)
     parts = config.accumulate, config.devices
     gradients, losses, batch_stats = accumulate(of_part, state.batch_stats, (x, y), *parts)
-    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=batch_stats).averaging(config)
+    gradients = unscaled(gradients, state.loss_scale)
+    state = state.with_rate(rate).updated(gradients, batch_stats).averaging(config)
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     return state, losses.reshape(config.devices, -1).mean(axis=1), norm
 

@@ -46,6 +46,16 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.loss_scale import (
+    LossScale,
+    first_loss_scale,
+    read,
+    restored,
+    scaled,
+    skip_overflow,
+    to_save,
+    unscaled,
+)
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.keras.optimizers import build_optimizer
@@ -62,6 +72,9 @@ class State(NamedTuple):
     optimizer: list[Array]
     average: list[Array]
     """Of `trainable`, which is what is evaluated; empty without `ema`."""
+
+    loss_scale: LossScale | None
+    """In float16."""
 
     def averaged(self) -> State:
         """The state to evaluate: with the average as weights, if there is one."""
@@ -113,7 +126,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     del example
     checksums_of = replica_checksums(plan, pure.named(state), whole)
 
-    in_flight = steps_in_flight(config)
+    in_flight = {**steps_in_flight(config), "loss_scale": lambda: read(state.loss_scale)}
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
@@ -148,6 +161,7 @@ class Training:
         self.optimizer.build(self.model.trainable_variables)
         names = [variable.name for variable in self.optimizer.variables]
         self.rate_index, self.step_index = names.index("learning_rate"), names.index("iteration")
+        self.loss_scale = first_loss_scale(config)
         self.average: list[Array] = []
         """That of a checkpoint; else it begins with the weights."""
 
@@ -171,19 +185,27 @@ class Training:
             def loss_of(trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
                 logits, updated = self.model.stateless_call(trainable, non_trainable, x, training=True)
                 losses = cross_entropy(y, logits, self.smoothing)
-                return losses.mean(), (losses, updated)
+                return scaled(losses.mean(), state.loss_scale), (losses, updated)
 
             gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.trainable)
             return gradients, losses, updated
 
         parts = self.parts, self.devices
         gradients, losses, non_trainable = accumulate(gradients_of, state.non_trainable, (x, y), *parts)
+        gradients = unscaled(gradients, state.loss_scale)
         values = list(state.optimizer)
         values[self.rate_index] = rate
         trainable, values = self.optimizer.stateless_apply(values, gradients, state.trainable)
+        loss_scale, made = state.loss_scale, values[self.step_index]
+        if loss_scale is not None:
+            both = (trainable, non_trainable, values), (state.trainable, state.non_trainable, state.optimizer)
+            (trainable, non_trainable, values), loss_scale = skip_overflow(loss_scale, gradients, *both)
+            # A step that is skipped counts: it has had its batch.
+            values[self.step_index] = made
         norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradients)) if self.clips else None
-        average = next_average(self.config, state.average, trainable, values[self.step_index])
-        return State(trainable, non_trainable, values, average), losses.reshape(self.devices, -1).mean(axis=1), norm
+        average = next_average(self.config, state.average, trainable, made)
+        state = State(trainable, non_trainable, values, average, loss_scale)
+        return state, losses.reshape(self.devices, -1).mean(axis=1), norm
 
     def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
         """Sums of a batch, float32 [n]: see `sum_up`."""
@@ -198,7 +220,8 @@ class Training:
     def state(self) -> State:
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
         trainable, non_trainable, optimizer = ([variable.value for variable in variables] for variables in kinds)
-        return State(trainable, non_trainable, optimizer, self.average or first_average(self.config, trainable))
+        average = self.average or first_average(self.config, trainable)
+        return State(trainable, non_trainable, optimizer, average, self.loss_scale)
 
     def write_back(self, state: State) -> None:
         """Writes a state into the variables; the next step takes its buffers over."""
@@ -216,6 +239,8 @@ class Training:
         self.write_back(state.averaged())
         weights, others = keras_state.weights(self.model), keras_state.others(self.model, self.optimizer)
         model, kept = keras_state.to_arrays(weights), keras_state.to_arrays(others)
+        if state.loss_scale is not None:
+            kept |= to_save(state.loss_scale)
         if state.average:
             self.write_back(state)
             trained = {variable.path: variable for variable in self.model.trainable_variables}
@@ -223,10 +248,11 @@ class Training:
         return model, kept
 
     def restore(self, saved: Saved) -> None:
+        self.loss_scale = restored(self.loss_scale, saved)
         # Of a checkpoint without an average it begins here.
         keras_state.assign(keras_state.weights(self.model), saved.model)
         self.average = first_average(self.config, self.state().trainable)
-        keras_state.assign(keras_state.weights(self.model), {**saved.model, **saved.trained})
+        keras_state.assign(keras_state.weights(self.model), {**saved.model, **saved.part(TRAINED)})
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
 
     def named(self, state: State) -> dict[str, Array]:

@@ -51,12 +51,12 @@ class Backend:
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
     autocasts: bool = False
-    """Whether the framework computes in bfloat16 whatever the type of a model's layers."""
+    """Whether the framework computes in half the bits whatever the type of a model's layers."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
     takes_listener: bool = True
     """Whether rank 0 serves the rendezvous on a socket that is passed to it; False if it opens its own."""
-    precisions: tuple[str, ...] = ("float32", "tf32", "bfloat16")
+    precisions: tuple[str, ...] = ("float32", "tf32", "bfloat16", "float16")
     """Arithmetic it can train with."""
     tasks: tuple[str, ...] = (IMAGES.name,)
     """What it has models for."""
@@ -151,6 +151,9 @@ class Model:
     batch_norm: bool = True
     task: str = IMAGES.name
 
+
+HALF = ("bfloat16", "float16")
+"""Precisions of 16 bits."""
 
 MLP_WIDTHS = (256, 128)
 NET_CHANNELS = (32, 64)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
+from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
 from trainers.config.gpu_choice import pick
@@ -90,7 +90,7 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
         # What is gathered for as long as a block computes is not counted.
         weights = -(-weights // max(1, config.devices))
     # Under autocast the weights stay float32, the layers' outputs take half the space.
-    number = FLOAT32_BYTES // 2 if config.precision == "bfloat16" else FLOAT32_BYTES
+    number = FLOAT32_BYTES // 2 if config.precision in HALF else FLOAT32_BYTES
     examples = -(-config.global_batch_size // (max(1, config.devices) * config.accumulate))
     return MemoryEstimate(
         parameters=weights,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
+from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
 from trainers.config.mirror import OFF, TENSORBOARD
@@ -417,7 +417,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "Optimization",
             "Precision",
             "tf32: GPUs only",
-            choices=("float32", "tf32", "bfloat16"),
+            choices=("float32", "tf32", "bfloat16", "float16"),
             similar=("dtype", "amp", "bf16", "fp16", "mixed_precision"),
         ),
     ] = "float32"
@@ -652,8 +652,10 @@ def cross_check(config: RunConfig) -> list[Problem]:
     elif config.precision not in (precisions := BACKENDS[config.backend].precisions):
         message = f"{config.backend} cannot train in {config.precision}; it takes {' or '.join(precisions)}."
         problems.append(Problem("precision", message, also=("backend",)))
-    elif config.precision == "bfloat16" and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
-        message = f"{config.backend} cannot change the type of your own model's layers: give them bfloat16 in its file."
+    elif config.precision in HALF and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
+        message = f"{config.backend} cannot change the type of your own model's layers: use float32."
+        if config.precision == "bfloat16":
+            message = message.replace("use float32", "give them bfloat16 in its file")
         problems.append(Problem("precision", message, also=("backend", "model")))
     return problems
 

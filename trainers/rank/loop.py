@@ -32,6 +32,7 @@ import numpy as np
 
 from trainers.config.plan import Plan
 from trainers.contract.events import Alert, Predictions
+from trainers.contract.metrics import SCALE, SKIPPED
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.evaluation import Sums, evaluation_of
 from trainers.rank.profile import Tracing
@@ -178,13 +179,15 @@ def training(
     mark: Callable[[Any], Any] = lambda loss: loss,
     wait: Callable[[Any], object] | None = None,
     limit: int = STEPS_IN_FLIGHT,
+    loss_scale: Callable[[], tuple[float, int]] | None = None,
 ) -> Iterator[Work]:
     """Yields the work of a process, from the first step, or the one after its checkpoint, to the last.
 
     `place` turns an epoch's example numbers, int64 [steps, global_batch_size], with what is drawn for them, into what
     each step gets: moved to the device at once rather than step by step, or the batches themselves, read ahead. A
     framework that returns before a step is computed gives `wait`, which waits for a step's loss, or what `mark` made of
-    it when the step was given.
+    it when the step was given. `loss_scale` gives the present scale in float16, and how many steps were skipped:
+    reported after each epoch.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
@@ -215,6 +218,8 @@ def training(
                 # Reporting how its arrays are sharded is no part of the second.
                 report.restart_clock()
         tracing.finish(number)
+        if loss_scale and plan.config.precision == "float16" and not report.rank:
+            report.metrics(number, dict(zip((SCALE, SKIPPED), loss_scale(), strict=True)))
         if plan.compares_after(number):
             yield Compare(number, comparison)
         if plan.evaluates_after(number):
