@@ -50,6 +50,8 @@ class Recorder:
         self.steps: list[SimpleNamespace] = []
         self.evaluated: tuple[int, Evaluated] | None = None
         self.evaluations: list[SimpleNamespace] = []
+        self.named: list[tuple[int, dict[str, Any]]] = []
+        """Metrics beside those of steps and evaluations, with their steps."""
         self.found: list[Predictions] = []
         self.compared: list[Replicas] = []
         self.initial: InitialWeights | None = None
@@ -96,6 +98,9 @@ class Recorder:
 
     def evaluation(self, step: int, examples: int, figures: Mapping[str, float]) -> None:
         self.evaluations.append(SimpleNamespace(step=step, examples=examples, **figures))
+
+    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        self.named.append((step, dict(values)))
 
     def once(self, found: Predictions | Replicas | InitialWeights | Alert) -> None:
         match found:

@@ -20,7 +20,7 @@ from trainers.config.run_config import RunConfig
 from trainers.frameworks.jax.state import create
 from trainers.frameworks.torch import models as torch_models
 from trainers.frameworks.torch.ranks import build_optimizer
-from trainers.rank.loop import learning_rate
+from trainers.rank.schedules import learning_rate
 from trainers.sources import datasets
 
 STEPS = 20

@@ -98,6 +98,16 @@ def test_a_device_holds_its_part_of_weights_and_optimizer_state(backend: str) ->
     assert _trained(_config(backend, "batch=4"))[0].held == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "within"), [("float32", 1e-5), ("float16", 2e-2)])
+@pytest.mark.parametrize("backend", backends_with("mesh"))
+def test_averaged_weights_and_the_loss_scale_lie_on_it_too(backend: str, precision: str, within: float) -> None:
+    changes = {"ema": 0.9, "precision": precision, "label_smoothing": 0.1, "augment": "mixup", "freeze": "*bias"}
+    one, told = (train(_config(backend, mesh, **changes)) for mesh in ("model=1", "batch=2,model=2"))
+    np.testing.assert_allclose(_means(told), _means(one), atol=within)
+    assert told.evaluations[-1].loss == pytest.approx(one.evaluations[-1].loss, abs=within)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_goes_on_bit_for_bit_and_on_other_meshes(backend: str) -> None:
     config = _config(backend, "batch=2,model=2")

@@ -22,6 +22,7 @@ from trainers.config.catalog import MODELS
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.torch import models as torch_models
+from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.frameworks.torch.ranks import steps_in_flight, to_device
 from trainers.rank.loop import STEPS_IN_FLIGHT
 from trainers.run import wire
@@ -154,12 +155,13 @@ class Event:
 @pytest.mark.usefixtures("_rendezvous")
 @pytest.mark.parametrize("backend", ["torch-dp", "torch-ddp"])
 def test_on_a_gpu_each_step_is_waited_for_by_an_event(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    on_gpu = steps_in_flight(torch.device("cuda", 0))
-    assert steps_in_flight(torch.device("cpu")) == {}
+    scale = LossScale(RunConfig(), torch.device("cpu"))
+    on_gpu = steps_in_flight(torch.device("cuda", 0), scale)
+    assert "wait" not in steps_in_flight(torch.device("cpu"), scale)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: ("stream", device))
     for module in (torch_dp, torch_ddp):
-        monkeypatch.setattr(module, "steps_in_flight", lambda device: {**on_gpu, "wait": Event.synchronize})
+        monkeypatch.setattr(module, "steps_in_flight", lambda device, scale: {**on_gpu, "wait": Event.synchronize})
     Event.waiting, Event.most = [], 0
     told = _train(backend=backend)
     assert [step.step for step in told.steps] == list(range(1, 41))

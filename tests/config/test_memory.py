@@ -94,6 +94,8 @@ def test_it_follows_batch_devices_and_precision() -> None:
     one = estimate_memory(CPU)
     assert estimate_memory(msgspec.structs.replace(CPU, devices=1)).activations == 2 * one.activations
     assert estimate_memory(msgspec.structs.replace(CPU, precision="bfloat16")).activations == one.activations // 2
+    averaging = estimate_memory(msgspec.structs.replace(CPU, ema=0.999))
+    assert averaging.average == averaging.parameters == averaging.total - one.total
     assert one.data == 1797 * 28 * 28
     assert one.total == one.parameters + one.gradients + one.optimizer + one.activations + one.data
     assert on_host(CPU, one) == 2 * one.total

@@ -13,6 +13,7 @@ import torch
 from trainers.config.catalog import OPTIMIZER_SLOTS
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.keras.optimizers import build_optimizer
+from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.frameworks.torch.ranks import build_optimizer as build_torch
 from trainers.frameworks.torch.ranks import update
 
@@ -59,7 +60,7 @@ def by_torch(config: RunConfig, start: Any, gradients: Any) -> Any:
     optimizer = build_torch(config, layer)
     for gradient, rate in zip(gradients, RATES, strict=True):
         layer.weight.grad = torch.from_numpy(gradient.copy())[None]
-        update(config, layer, optimizer, rate)
+        update(config, layer, optimizer, rate, LossScale(config, torch.device("cpu")))
     return layer.weight.detach().numpy()[0]
 
 

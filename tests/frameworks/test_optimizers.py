@@ -11,6 +11,7 @@ import torch
 from trainers.config.catalog import OPTIMIZER_SLOTS
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.jax.state import build_optimizer
+from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.frameworks.torch.ranks import build_optimizer as build_torch
 from trainers.frameworks.torch.ranks import update
 
@@ -42,7 +43,7 @@ def test_ten_updates(name: str, nesterov: bool, weight_decay: float, gradient_cl
         norms.append(np.sqrt(sum((array**2).sum() for array in gradients.values())))
         for key, parameter in layer.named_parameters():
             parameter.grad = torch.from_numpy(gradients[key].copy())
-        update(config, layer, theirs, rate)
+        update(config, layer, theirs, rate, LossScale(config, torch.device("cpu")))
         state = optax.tree_utils.tree_set(state, learning_rate=jnp.float32(rate))
         updates, state = ours.update(gradients, state, parameters)
         parameters = optax.apply_updates(parameters, updates)
@@ -62,6 +63,6 @@ def test_clipping_and_decay_each_change_the_update() -> None:
         optimizer = build_torch(config, layer)
         for parameter in layer.parameters():
             parameter.grad = torch.ones_like(parameter)
-        update(config, layer, optimizer, 0.1)
+        update(config, layer, optimizer, 0.1, LossScale(config, torch.device("cpu")))
         results.add(tuple(layer.weight.flatten().tolist()))
     assert len(results) == 4

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import cos, pi
 
 import pytest
+import torch
 from msgspec.structs import replace
+from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR
 
 from trainers.config.learning_rate import rate_words
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.rank.loop import learning_rate, rate_factor
+from trainers.rank.schedules import learning_rate, rate_factor
 
 STEPS = 40
 
@@ -35,6 +38,29 @@ def test_cosine() -> None:
     assert values[STEPS // 2] == pytest.approx(0.5)
 
 
+def in_torch(make: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler], steps: int) -> list[float]:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    schedule, found = make(optimizer), []
+    for step in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if step < steps - 1:
+            schedule.step()
+    return found
+
+
+@pytest.mark.parametrize(("steps", "rise"), [(STEPS, 0), (97, 0), (STEPS, 10), (STEPS, STEPS // 2), (4, 0), (2, 0)])
+def test_one_cycle_is_that_of_torch(steps: int, rise: int) -> None:
+    wanted = in_torch(lambda one: OneCycleLR(one, 1.0, steps, pct_start=rise / steps if rise else 0.3), steps)
+    assert factors("one-cycle", rise, steps) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_step() -> None:
+    assert factors("step") == pytest.approx(in_torch(lambda one: MultiStepLR(one, [20, 30]), STEPS))
+    # With a number that cannot be divided a drop is at the first step after its share.
+    assert factors("step", steps=7) == pytest.approx(in_torch(lambda one: MultiStepLR(one, [4, 6]), 7))
+
+
 @pytest.mark.parametrize(
     ("given_for", "scaling", "rate", "words"),
     [
@@ -55,7 +81,7 @@ def test_a_rate_for_another_batch(given_for: int, scaling: str, rate: float, wor
     assert learning_rate(warming, 5) == pytest.approx(rate / 2)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear", "step"])
 @pytest.mark.parametrize("warmup_steps", [1, 10, STEPS - 1, STEPS])
 def test_warm_up(schedule: str, warmup_steps: int) -> None:
     values = factors(schedule, warmup_steps)
@@ -64,7 +90,7 @@ def test_warm_up(schedule: str, warmup_steps: int) -> None:
     assert values[warmup_steps:] == pytest.approx(after)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear", "one-cycle", "step"])
 @pytest.mark.parametrize("warmup_steps", [0, 1, 39, 40, 41, 10_000])
 @pytest.mark.parametrize("steps", [1, 2, STEPS])
 def test_every_step_has_a_rate(schedule: str, warmup_steps: int, steps: int) -> None:

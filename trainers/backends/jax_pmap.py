@@ -54,6 +54,7 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.loss_scale import read, unscaled
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints, Saved
@@ -93,7 +94,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     del example
     checksums_of = replica_checksums(plan, state.params, split)
 
-    in_flight = steps_in_flight(config)
+    in_flight = {**steps_in_flight(config), "loss_scale": lambda: read(state.loss_scale)}
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
@@ -106,8 +107,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(checksums_of(state.params))
             case Evaluate():
                 state = average_statistics(state, split)
-                sums = evaluate(eval_step, state, test_set, plan.data.classes)
-                work.done(sums, partial(predictor, state, own_replica))
+                shown = state.averaged()
+                sums = evaluate(eval_step, shown, test_set, plan.data.classes)
+                work.done(sums, partial(predictor, shown, own_replica))
             case Save():
                 work.done(*take_snapshot(state))
             case Export():
@@ -145,10 +147,10 @@ def make_step(
 
     of_part = gradients_of(state, dropout, config)
     gradients, losses, batch_stats = accumulate(of_part, state.batch_stats, (x, y), config.accumulate)
-    gradients = lax.pmean(gradients, "batch")
+    gradients = unscaled(lax.pmean(gradients, "batch"), state.loss_scale)
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     state = state.with_rate(of_step(rates, state.step))
-    state = state.apply_gradients(grads=gradients, batch_stats=batch_stats)
+    state = state.updated(gradients, batch_stats).averaging(config)
     return state, losses.mean(), norm
 
 

@@ -45,6 +45,7 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.loss_scale import read, unscaled
 from trainers.frameworks.jax.mesh import DeviceMesh
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, model_of, restore, snapshot
@@ -94,7 +95,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     checksums_of = replica_checksums(plan, model_of(state), model_of(layout))
 
     eval_step = jax.jit(sum_up_batch, out_shardings=whole)
-    in_flight = steps_in_flight(config)
+    in_flight = {**steps_in_flight(config), "loss_scale": lambda: read(state.loss_scale)}
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
@@ -106,7 +107,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Compare():
                 work.done(checksums_of(model_of(state)), mesh.parts_of(model_of(layout)))
             case Evaluate():
-                work.done(evaluate(eval_step, state, test_set, plan.data.classes), partial(predictor, state))
+                shown = state.averaged()
+                work.done(evaluate(eval_step, shown, test_set, plan.data.classes), partial(predictor, shown))
             case Save():
                 work.done(*snapshot(state))
             case Export():
@@ -119,6 +121,7 @@ def shardings(state: TrainState, mesh: DeviceMesh) -> TrainState:
     whole: TrainState = jax.tree.map(lambda leaf: mesh.whole, state)
     return whole.replace(
         params=mesh.of_weights(state.params),
+        average=mesh.of_weights(state.average),
         batch_stats=mesh.of_weights(state.batch_stats),
         opt_state=mesh.as_weights(state.opt_state, state.params),
     )
@@ -144,7 +147,8 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     of_part = gradients_of(state, dropout, config)
     parts = config.accumulate, mesh.batch
     gradients, losses, batch_stats = accumulate(of_part, state.batch_stats, (x, y), *parts)
-    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=batch_stats)
+    gradients = unscaled(gradients, state.loss_scale)
+    state = state.with_rate(rate).updated(gradients, batch_stats).averaging(config)
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     return state, mesh.of_devices(losses), norm
 

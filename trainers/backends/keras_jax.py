@@ -30,6 +30,7 @@ from trainers.config.mesh import AXES
 from trainers.config.plan import Plan
 from trainers.frameworks.jax.accumulate import accumulate
 from trainers.frameworks.jax.augmentation import Order, take
+from trainers.frameworks.jax.average import first_average, next_average
 from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -44,11 +45,21 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
+from trainers.frameworks.jax.loss_scale import (
+    LossScale,
+    first_loss_scale,
+    read,
+    restored,
+    scaled,
+    skip_overflow,
+    to_save,
+    unscaled,
+)
 from trainers.frameworks.jax.mesh import DeviceMesh
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.keras.optimizers import build_optimizer
-from trainers.rank.checkpoints import Checkpoints, Saved
+from trainers.rank.checkpoints import TRAINED, Checkpoints, Saved
 from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import datasets
@@ -59,6 +70,15 @@ class State(NamedTuple):
     non_trainable: list[Array]
     """BatchNorm's running statistics, and Dropout's random state."""
     optimizer: list[Array]
+    average: list[Array]
+    """Of `trainable`, which is what is evaluated; empty without `ema`."""
+
+    loss_scale: LossScale | None
+    """In float16."""
+
+    def averaged(self) -> State:
+        """The state to evaluate: with the average as weights, if there is one."""
+        return self._replace(trainable=self.average) if self.average else self
 
 
 Updated: TypeAlias = tuple[State, Array, Array | None]
@@ -82,7 +102,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     else:
         keras_state.begin(pure.model, pure.frozen, plan, report)
     # Each variable knows its own. Copies: the first step takes over the state's buffers.
-    layout = jax.tree.map(lambda value: value.sharding if mesh.model > 1 else whole, pure.state())
+    layout = jax.tree.map(lambda value: value.sharding if len(value.sharding.device_set) > 1 else whole, pure.state())
     state = mesh.put(broadcast_from_first(pure.state()), layout)
 
     def take_batch(done: Array, x: Array, y: Array, order: Order) -> Batch:
@@ -108,7 +128,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     del example
     checksums_of = replica_checksums(plan, pure.named(state), pure.named(layout))
 
-    in_flight = steps_in_flight(config)
+    in_flight = {**steps_in_flight(config), "loss_scale": lambda: read(state.loss_scale)}
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
@@ -122,11 +142,11 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Compare():
                 work.done(checksums_of(pure.named(state)), mesh.parts_of(pure.named(layout)))
             case Evaluate():
-                work.done(evaluate(eval_step, state, test_set, plan.data.classes))
+                work.done(evaluate(eval_step, state.averaged(), test_set, plan.data.classes))
             case Save():
                 work.done(*pure.snapshot(state))
             case Export():
-                pure.write_back(state)
+                pure.write_back(state.averaged())
                 if best := checkpoints.best_model():
                     keras_state.assign(keras_state.weights(pure.model), best)
                 checkpoints.export_file("model.keras", lambda path: keras_state.save(pure.model, plan, path))
@@ -152,7 +172,7 @@ class Training:
     """The model and its optimizer as functions of their variables' values."""
 
     def __init__(self, plan: Plan, mesh: DeviceMesh) -> None:
-        config = plan.config
+        self.config = config = plan.config
         self.mesh, self.parts, self.clips = mesh, config.accumulate, bool(config.gradient_clip)
         self.smoothing = config.label_smoothing
         self.model = keras_state.create_model(plan)
@@ -161,6 +181,9 @@ class Training:
         self.optimizer.build(self.model.trainable_variables)
         names = [variable.name for variable in self.optimizer.variables]
         self.rate_index, self.step_index = names.index("learning_rate"), names.index("iteration")
+        self.loss_scale = first_loss_scale(config)
+        self.average: list[Array] = []
+        """That of a checkpoint; else it begins with the weights."""
 
     def step(self, state: State, x: Array, y: Array, rate: Array) -> Updated:
         """Makes one update.
@@ -182,18 +205,27 @@ class Training:
             def loss_of(trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
                 logits, updated = self.model.stateless_call(trainable, non_trainable, x, training=True)
                 losses = cross_entropy(y, logits, self.smoothing)
-                return losses.mean(), (losses, updated)
+                return scaled(losses.mean(), state.loss_scale), (losses, updated)
 
             gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.trainable)
             return gradients, losses, updated
 
         parts = self.parts, self.mesh.batch
         gradients, losses, non_trainable = accumulate(gradients_of, state.non_trainable, (x, y), *parts)
+        gradients = unscaled(gradients, state.loss_scale)
         values = list(state.optimizer)
         values[self.rate_index] = rate
         trainable, values = self.optimizer.stateless_apply(values, gradients, state.trainable)
+        loss_scale, made = state.loss_scale, values[self.step_index]
+        if loss_scale is not None:
+            both = (trainable, non_trainable, values), (state.trainable, state.non_trainable, state.optimizer)
+            (trainable, non_trainable, values), loss_scale = skip_overflow(loss_scale, gradients, *both)
+            # A step that is skipped counts: it has had its batch.
+            values[self.step_index] = made
         norm = jnp.sqrt(sum((one * one).sum() for one in gradients)) if self.clips else None
-        return State(trainable, non_trainable, values), self.mesh.of_devices(losses), norm
+        average = next_average(self.config, state.average, trainable, made)
+        state = State(trainable, non_trainable, values, average, loss_scale)
+        return state, self.mesh.of_devices(losses), norm
 
     def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
         """Sums of a batch, float32 [n]: see `sum_up`."""
@@ -207,24 +239,40 @@ class Training:
 
     def state(self) -> State:
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
-        return State(*([variable.value for variable in variables] for variables in kinds))
+        trainable, non_trainable, optimizer = ([variable.value for variable in variables] for variables in kinds)
+        average = self.average or first_average(self.config, trainable)
+        return State(trainable, non_trainable, optimizer, average, self.loss_scale)
 
     def write_back(self, state: State) -> None:
         """Writes a state into the variables; the next step takes its buffers over."""
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
-        for variables, values in zip(kinds, state, strict=True):
+        for variables, values in zip(kinds, state[:3], strict=True):
             for variable, value in zip(variables, values, strict=True):
                 # If whole that of one device, as no other process takes part in what is done with it.
                 variable.assign(value.addressable_data(0) if value.is_fully_replicated else value)
 
     def snapshot(self, state: State) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Copies all that training resumes from: the model, and the optimizer's and Dropout's state."""
-        self.write_back(state)
+        """Copies all that training resumes from: the model, and the optimizer's and Dropout's state.
+
+        Of weights that are averaged the model has the average, and the rest themselves.
+        """
+        self.write_back(state.averaged())
         weights, others = keras_state.weights(self.model), keras_state.others(self.model, self.optimizer)
-        return keras_state.to_arrays(weights), keras_state.to_arrays(others)
+        model, kept = keras_state.to_arrays(weights), keras_state.to_arrays(others)
+        if state.loss_scale is not None:
+            kept |= to_save(state.loss_scale)
+        if state.average:
+            self.write_back(state)
+            trained = {variable.path: variable for variable in self.model.trainable_variables}
+            kept |= {f"{TRAINED}{name}": array for name, array in keras_state.to_arrays(trained).items()}
+        return model, kept
 
     def restore(self, saved: Saved) -> None:
+        self.loss_scale = restored(self.loss_scale, saved)
+        # Of a checkpoint without an average it begins here.
         keras_state.assign(keras_state.weights(self.model), saved.model)
+        self.average = first_average(self.config, self.state().trainable)
+        keras_state.assign(keras_state.weights(self.model), {**saved.model, **saved.part(TRAINED)})
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
 
     def named(self, state: State) -> dict[str, Any]:

@@ -29,7 +29,9 @@ from torch import Tensor, nn
 
 from trainers.config.plan import Plan
 from trainers.frameworks.keras import state as keras_state
+from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.initial import begin
+from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.frameworks.torch.ranks import (
     average_statistics,
     backward,
@@ -75,20 +77,22 @@ class Replica:
         begin(plan, self.model, report, checkpoints)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
-        self.optimizer = build_optimizer(config, self.model)
+        self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
+        self.loss_scale = LossScale(config, device)
         self.ddp = distribute(self.model)
-        if checkpoints.resumed:
+        if resumed := checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
-            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
+            restore(resumed, rank, self.model, self.optimizer, device, config.devices, self.average, self.loss_scale)
 
     def train(self) -> None:
         plan, report = self.plan, self.report
-        in_flight, waited = steps_in_flight(self.device), SyncWait(self.ddp, self.device, report)
+        in_flight, waited = steps_in_flight(self.device, self.loss_scale), SyncWait(self.ddp, self.device, report)
         for work in training(plan, report, self.checkpoints, place=self.place, **in_flight):
             match work:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
+                    self.average.update(work.number)
                     waited.report(work.number)
                     if work.is_first:
                         split = work.rows[0], work.batch
@@ -96,16 +100,18 @@ class Replica:
                 case Compare():
                     work.done(replica_checksums(self.model, with_statistics=False))
                 case Evaluate():
-                    work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, nullcontext()))
+                    with self.average.used():
+                        work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, nullcontext()))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
                     average_statistics(self.model, plan.config.devices)
-                    if best := self.checkpoints.best_model():
-                        self.model.load_state_dict({name: torch.from_numpy(array) for name, array in best.items()})
-                    self.checkpoints.export_file(
-                        "model.keras", lambda path: keras_state.save(self.keras_model, plan, path)
-                    )
+                    with self.average.used():
+                        if best := self.checkpoints.best_model():
+                            self.model.load_state_dict({name: torch.from_numpy(array) for name, array in best.items()})
+                        self.checkpoints.export_file(
+                            "model.keras", lambda path: keras_state.save(self.keras_model, plan, path)
+                        )
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
@@ -115,15 +121,15 @@ class Replica:
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
-        loss = backward(self.loss, x, y, self.config.accumulate, self.ddp)
-        norm = update(self.config, self.model, self.optimizer, rate)
+        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp)
+        norm = update(self.config, self.model, self.optimizer, rate, self.loss_scale)
         return loss, norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device)
+        return snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
 
 
 class KerasModule(nn.Module):

@@ -26,8 +26,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainers.config.plan import Plan
+from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.initial import begin
+from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.frameworks.torch.ranks import (
     autocast,
     average_statistics,
@@ -78,13 +80,14 @@ class Replica:
             self.model = synchronize(self.model, device)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
-        self.optimizer = build_optimizer(config, self.model)
+        self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
+        self.loss_scale = LossScale(config, device)
         # Compiled inside DDP, whose own code torch.compile does not enter.
         graphs = uses_cuda_graphs(config)
         self.ddp = distribute(compile_model(self.model, cuda_graphs=graphs) if config.compile else self.model)
-        if checkpoints.resumed:
+        if resumed := checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
-            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
+            restore(resumed, rank, self.model, self.optimizer, device, config.devices, self.average, self.loss_scale)
         self.autocast = autocast(config, device)
 
     def train(self) -> None:
@@ -92,12 +95,13 @@ class Replica:
         if config.compile:
             x, y = self.training_set.first(plan.local_batch_size // config.accumulate)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
-        in_flight, waited = steps_in_flight(self.device), SyncWait(self.ddp, self.device, report)
+        in_flight, waited = steps_in_flight(self.device, self.loss_scale), SyncWait(self.ddp, self.device, report)
         for work in training(plan, report, self.checkpoints, place=self.place, **in_flight):
             match work:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
+                    self.average.update(work.number)
                     waited.report(work.number)
                     if work.is_first:
                         split = work.rows[0], work.batch
@@ -105,9 +109,11 @@ class Replica:
                 case Compare():
                     work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
                 case Evaluate():
-                    sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
-                    # Rank 0 alone tells of it.
-                    work.done(sums, None if self.rank else partial(predictor, self.model, self.device, self.autocast))
+                    with self.average.used():
+                        sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
+                        # Rank 0 alone tells of it.
+                        shown = None if self.rank else partial(predictor, self.model, self.device, self.autocast)
+                        work.done(sums, shown)
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -122,8 +128,8 @@ class Replica:
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
-        loss = backward(self.loss, x, y, self.config.accumulate, self.ddp)
-        norm = update(self.config, self.model, self.optimizer, rate)
+        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp)
+        norm = update(self.config, self.model, self.optimizer, rate, self.loss_scale)
         return loss, norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
@@ -131,4 +137,4 @@ class Replica:
             return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device)
+        return snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)

@@ -27,8 +27,10 @@ import torch
 from torch import Tensor, nn
 
 from trainers.config.plan import Plan
+from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.initial import begin
+from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,
@@ -76,9 +78,10 @@ class Trainer:
         self.model = build_model(plan, self.device)
         begin(plan, self.model, report, checkpoints)
         self.seed_dropout()
-        self.optimizer = build_optimizer(config, self.model)
+        self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
+        self.loss_scale = LossScale(config, self.device)
         if checkpoints.resumed:
-            restore(checkpoints.resumed, 0, self.model, self.optimizer, self.device, world_size=1)
+            restore(checkpoints.resumed, 0, self.model, self.optimizer, self.device, 1, self.average, self.loss_scale)
             self.restore_random(checkpoints.resumed.state.get(RANDOM))
         numbers = list(range(len(devices)))
         self.parallel = nn.DataParallel(self.model, numbers)
@@ -93,16 +96,18 @@ class Trainer:
         if self.config.compile:
             x, y = self.training_set.first(self.config.global_batch_size // self.config.accumulate)
             compile_ahead(self.report, self.model, self.device, lambda: self.losses(x, y).mean())
-        in_flight = steps_in_flight(self.device)
+        in_flight = steps_in_flight(self.device, self.loss_scale)
         for work in training(self.plan, self.report, self.checkpoints, place=self.training_set.place, **in_flight):
             match work:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
+                    self.average.update(work.number)
                     if work.is_first:
                         self.report_sharding(x, y, work.rows[0])
                 case Evaluate():
-                    work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
+                    with self.average.used():
+                        work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -115,9 +120,9 @@ class Trainer:
         means = torch.zeros(devices, device=self.device)
         for part in zip(split(x, devices, parts), split(y, devices, parts), strict=True):
             losses = self.losses(*part)
-            (losses.mean() / parts).backward()
+            self.loss_scale.scale(losses.mean() / parts).backward()
             means += mean_per_device(losses.detach(), devices) / parts
-        return means, update(self.config, self.model, self.optimizer, rate)
+        return means, update(self.config, self.model, self.optimizer, rate, self.loss_scale)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each example of a batch, the mean over its labels, on the first device."""
@@ -132,7 +137,7 @@ class Trainer:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        model, state = snapshot(self.model, self.optimizer, self.device)
+        model, state = snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
         if self.device.type == "cuda":
             state[RANDOM] = np.stack([torch.cuda.get_rng_state(device).numpy() for device in self.devices])
         return model, state

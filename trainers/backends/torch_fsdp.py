@@ -34,9 +34,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held
+from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model
 from trainers.frameworks.torch.initial import begin
+from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.frameworks.torch.ranks import (
+    HALVES,
     autocast,
     average_statistics,
     backward,
@@ -96,9 +99,10 @@ class Part:
         )
         # Dropout draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
-        self.optimizer = build_optimizer(config, self.model)
-        if checkpoints.resumed:
-            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
+        self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
+        self.loss_scale = LossScale(config, device)
+        if resumed := checkpoints.resumed:
+            restore(resumed, rank, self.model, self.optimizer, device, config.devices, self.average, self.loss_scale)
         self.autocast = autocast(config, device)
 
     def train(self) -> None:
@@ -106,11 +110,13 @@ class Part:
         if self.config.compile:
             x, y = self.training_set.first(plan.local_batch_size // self.config.accumulate)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
-        for work in training(plan, report, self.checkpoints, place=self.place, **steps_in_flight(self.device)):
+        how = steps_in_flight(self.device, self.loss_scale)
+        for work in training(plan, report, self.checkpoints, place=self.place, **how):
             match work:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
+                    self.average.update(work.number)
                     if work.is_first:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
@@ -118,7 +124,7 @@ class Part:
                 case Evaluate():
                     # For each forward pass all ranks gather weights from each other. Of a compiled model each size of
                     # a batch would be compiled.
-                    with torch.compiler.set_stance("force_eager"):
+                    with torch.compiler.set_stance("force_eager"), self.average.used():
                         work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
@@ -135,8 +141,8 @@ class Part:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
         # Of each part gradients are reduced, though the last would do: kept whole they would take a replica's memory.
-        loss = backward(self.loss, x, y, self.config.accumulate)
-        norm = update(self.config, self.model, self.optimizer, rate)
+        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale)
+        norm = update(self.config, self.model, self.optimizer, rate, self.loss_scale)
         # Each rank has the sum over its own part.
         return loss, norm.full_tensor() if isinstance(norm, DTensor) else norm
 
@@ -158,7 +164,7 @@ class Part:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device)
+        return snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
 
     def report_parts(self) -> None:
         """Reports the layout of each part's largest parameter, what this rank holds, and what a step exchanges."""
@@ -168,6 +174,8 @@ class Part:
             report_array(self.report, f"parameter {largest}", parameters[largest], self.rank, {})
         state = [value for kept in self.optimizer.state.values() for value in kept.values() if torch.is_tensor(value)]
         held: dict[str, list[Tensor]] = {"parameters": [*parameters.values()], "optimizer": state}
+        if self.average.kept:
+            held["average"] = [*self.average.kept.values()]
         self.report.send(
             Held(
                 rank=self.rank,
@@ -182,8 +190,8 @@ class Part:
         """Bytes of the whole arrays in each collective of a step, by part of the model."""
         found = {}
         for part, names in self.parts.items():
-            # In bfloat16 what is gathered has half the size; gradients are added up in float32.
-            half = {name for name in names if self.config.precision == "bfloat16" and not self.is_of_norm(name)}
+            # In half the bits what is gathered has half the size; gradients are added up in float32.
+            half = {name for name in names if self.config.precision in HALVES and not self.is_of_norm(name)}
             times = self.config.accumulate
             gathered = times * sum(parameters[name].nbytes // (1 + (name in half)) for name in names)
             calls = {"all-gather before forward": gathered}
@@ -201,14 +209,14 @@ class Part:
 def shard(model: nn.Module, mesh: DeviceMesh, config: RunConfig) -> dict[str, list[str]]:
     """Splits each block's parameters, then those in none, over the ranks, and compiles the blocks, if configured.
 
-    In bfloat16 weights are gathered as such, and gradients added up in float32. BatchNorm's kernels take weights of the
-    running statistics' type: those stay float32, and are gathered for themselves.
+    In bfloat16 and float16 weights are gathered as such, and gradients added up in float32. BatchNorm's kernels take
+    weights of the running statistics' type: those stay float32, and are gathered for themselves.
 
     Returns:
         The names of each part's parameters, by the block's name.
     """
-    half = config.precision == "bfloat16"
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy()
+    half = HALVES.get(config.precision)
+    policy = MixedPrecisionPolicy(half, torch.float32) if half else MixedPrecisionPolicy()
     found = list(blocks(model))
     parts: dict[str, list[str]] = {
         name: [f"{name}.{own}" for own, _ in block.named_parameters()] for name, block in found

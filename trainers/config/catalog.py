@@ -52,12 +52,12 @@ class Backend:
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
     autocasts: bool = False
-    """Whether the framework computes in bfloat16 whatever the type of a model's layers."""
+    """Whether the framework computes in half the bits whatever the type of a model's layers."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
     takes_listener: bool = True
     """Whether rank 0 serves the rendezvous on a socket that is passed to it; False if it opens its own."""
-    precisions: tuple[str, ...] = ("float32", "tf32", "bfloat16")
+    precisions: tuple[str, ...] = ("float32", "tf32", "bfloat16", "float16")
     """Arithmetic it can train with."""
     tasks: tuple[str, ...] = (IMAGES.name,)
     """What it has models for."""
@@ -163,6 +163,9 @@ class Model:
     rules: Rules = field(default_factory=lambda: OUTPUTS)
     """How its weights are split over a mesh."""
 
+
+HALF = ("bfloat16", "float16")
+"""Precisions of 16 bits."""
 
 MLP_WIDTHS = (256, 128)
 NET_CHANNELS = (32, 64)
@@ -299,7 +302,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "sync_batch_norm", "compile", "check_replicas"),
+            keys=("accumulate", "ema", "sync_batch_norm", "compile", "check_replicas"),
             autocasts=True,
         ),
         Backend(
@@ -311,7 +314,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "sync_batch_norm", "compile"),
+            keys=("accumulate", "ema", "sync_batch_norm", "compile"),
             autocasts=True,
             splits_state=True,
         ),
@@ -326,7 +329,7 @@ BACKENDS = {
             max_cpu_devices=1,
             max_nodes=1,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "compile"),
+            keys=("accumulate", "ema", "compile"),
             autocasts=True,
             # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
             max_compiled_devices=1,
@@ -340,7 +343,7 @@ BACKENDS = {
             engine="jax",
             process_per_device=False,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "check_replicas", "mesh"),
+            keys=("accumulate", "ema", "check_replicas", "mesh"),
             takes_listener=False,
         ),
         Backend(
@@ -352,7 +355,7 @@ BACKENDS = {
             engine="jax",
             process_per_device=False,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "ema", "check_replicas"),
             takes_listener=False,
         ),
         Backend(
@@ -363,7 +366,7 @@ BACKENDS = {
             extras=("keras", "jax"),
             engine="jax",
             process_per_device=False,
-            keys=("accumulate", "check_replicas", "mesh"),
+            keys=("accumulate", "ema", "check_replicas", "mesh"),
             takes_listener=False,
             keras_backend="jax",
         ),
@@ -375,7 +378,7 @@ BACKENDS = {
             extras=("keras", "torch"),
             engine="torch",
             process_per_device=True,
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "ema", "check_replicas"),
             keras_backend="torch",
         ),
         Backend(

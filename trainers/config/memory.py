@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor, prod
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, Shape
+from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Shape
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
 from trainers.config.gpu_choice import pick
@@ -57,10 +57,12 @@ class MemoryEstimate:
     """What the forward pass keeps for the backward pass, and their gradients."""
     data: int
     """The data set, on the device as in its file: uint8, or float32."""
+    average: int = 0
+    """Of the weights, with `ema`."""
 
     @property
     def total(self) -> int:
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.data
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.data + self.average
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
     if mesh.model > 1:
         weights = sum(FLOAT32_BYTES * prod(shape) // parts for _, shape, parts, _ in split_weights(config, data))
     # Under autocast the weights stay float32, the layers' outputs take half the space.
-    number = FLOAT32_BYTES // 2 if config.precision == "bfloat16" else FLOAT32_BYTES
+    number = FLOAT32_BYTES // 2 if config.precision in HALF else FLOAT32_BYTES
     examples = -(-config.global_batch_size // (mesh.batch * config.accumulate))
     return MemoryEstimate(
         parameters=weights,
@@ -100,6 +102,7 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
         optimizer=weights * slots(config),
         activations=2 * number * size.activations * examples,
         data=data.decoded_bytes,
+        average=weights if config.ema else 0,
     )
 
 

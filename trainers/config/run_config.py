@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
+from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
 from trainers.config.mesh import Mesh, mesh_of
@@ -388,8 +388,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Optimization",
             "Schedule",
-            "how the rate falls to 0",
-            choices=("constant", "cosine", "linear"),
+            "how the rate changes over the run",
+            choices=("constant", "cosine", "linear", "one-cycle", "step"),
             similar=("scheduler", "lr_scheduler", "lr_scheduler_type", "lr_schedule"),
         ),
     ] = "constant"
@@ -405,13 +405,32 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             similar=("warmup", "warmup_ratio", "warmup_epochs"),
         ),
     ] = 0
+    ema: Annotated[
+        float,
+        Option(
+            "Optimization",
+            "Average",
+            "decay of averaged weights, as 0.999; 0: none",
+            minimum=0,
+            below=1,
+            only=("backend", backends_with("ema")),
+            aliases=("ema_decay", "ema_momentum"),
+            similar=("use_ema", "model_ema", "swa", "polyak"),
+            is_rare=True,
+        ),
+    ] = 0.0
+    """Of an exponential moving average of the weights, which is what is evaluated, saved as the model and exported.
+
+    After step n it is min(ema, (1 + n) / (10 + n)), as TensorFlow's ExponentialMovingAverage has it with `num_updates`:
+    a short run's average does not remember its first weights.
+    """
     precision: Annotated[
         str,
         Option(
             "Optimization",
             "Precision",
             "tf32: GPUs only",
-            choices=("float32", "tf32", "bfloat16"),
+            choices=("float32", "tf32", "bfloat16", "float16"),
             similar=("dtype", "amp", "bf16", "fp16", "mixed_precision"),
         ),
     ] = "float32"
@@ -646,8 +665,10 @@ def cross_check(config: RunConfig) -> list[Problem]:
     elif config.precision not in (precisions := BACKENDS[config.backend].precisions):
         message = f"{config.backend} cannot train in {config.precision}; it takes {' or '.join(precisions)}."
         problems.append(Problem("precision", message, also=("backend",)))
-    elif config.precision == "bfloat16" and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
-        message = f"{config.backend} cannot change the type of your own model's layers: give them bfloat16 in its file."
+    elif config.precision in HALF and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
+        message = f"{config.backend} cannot change the type of your own model's layers: use float32."
+        if config.precision == "bfloat16":
+            message = message.replace("use float32", "give them bfloat16 in its file")
         problems.append(Problem("precision", message, also=("backend", "model")))
     return problems
 

@@ -45,6 +45,10 @@ from trainers.rank.tensor_files import Tensors
 
 NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"
+TRAINED = "trained."
+"""In the state of a run that averages weights, a prefix of those that are trained: its model has the average."""
+LOSS_SCALE = "loss_scale."
+"""In the state of a run in float16, a prefix."""
 
 
 class Saved(NamedTuple):
@@ -53,6 +57,10 @@ class Saved(NamedTuple):
     """Weights and running statistics, under the framework's own names."""
     state: dict[str, npt.NDArray[Any]]
     """All else: optimizer, random state, what is specific to each rank."""
+
+    def part(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of the state whose names begin so, under the rest of their names."""
+        return {name.removeprefix(prefix): array for name, array in self.state.items() if name.startswith(prefix)}
 
 
 class Checkpoints:

@@ -25,20 +25,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import cos, pi
 from time import perf_counter
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from trainers.config.learning_rate import actual_rate
 from trainers.config.plan import Plan
 from trainers.contract.events import Alert, Predictions
+from trainers.contract.metrics import SCALE, SKIPPED
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.evaluation import Sums, evaluation_of
 from trainers.rank.profile import Tracing
 from trainers.rank.replicas import Checksums, Comparison
 from trainers.rank.reporter import Reporter
+from trainers.rank.schedules import learning_rate
 from trainers.rank.tensor_files import Tensors
 from trainers.sources.augmentation import Order, with_draws
 from trainers.sources.datasets import Rows, remaining
@@ -180,13 +180,15 @@ def training(
     mark: Callable[[Any], Any] = lambda loss: loss,
     wait: Callable[[Any], object] | None = None,
     limit: int = STEPS_IN_FLIGHT,
+    loss_scale: Callable[[], tuple[float, int]] | None = None,
 ) -> Iterator[Work]:
     """Yields the work of a process, from the first step, or the one after its checkpoint, to the last.
 
     `place` turns an epoch's example numbers, int64 [steps, global_batch_size], with what is drawn for them, into what
     each step gets: moved to the device at once rather than step by step, or the batches themselves, read ahead. A
     framework that returns before a step is computed gives `wait`, which waits for a step's loss, or what `mark` made of
-    it when the step was given.
+    it when the step was given. `loss_scale` gives the present scale in float16, and how many steps were skipped:
+    reported after each epoch.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
@@ -217,6 +219,8 @@ def training(
                 # Reporting how its arrays are sharded is no part of the second.
                 report.restart_clock()
         tracing.finish(number)
+        if loss_scale and plan.config.precision == "float16" and not report.rank:
+            report.metrics(number, dict(zip((SCALE, SKIPPED), loss_scale(), strict=True)))
         if plan.compares_after(number):
             yield Compare(number, comparison)
         if plan.evaluates_after(number):
@@ -243,24 +247,3 @@ def timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
         except StopIteration:
             return
         yield batch, perf_counter() - asked
-
-
-def rate_factor(plan: Plan, step: int) -> float:
-    """The factor of the actual learning rate, from 0 to 1, at a step counted from 1.
-
-    Rises linearly over `warmup_steps`; then stays at 1 (constant), or falls along half a cosine (Loshchilov and Hutter
-    2017, without restarts) or a straight line that would reach 0 one step after the run's last, so that no step is made
-    at rate 0.
-    """
-    config = plan.config
-    if step <= config.warmup_steps:
-        return step / config.warmup_steps
-    if config.schedule == "constant":
-        return 1.0
-    done = (step - config.warmup_steps - 1) / max(1, plan.total_steps - config.warmup_steps)
-    return (1 + cos(pi * done)) / 2 if config.schedule == "cosine" else 1 - done
-
-
-def learning_rate(plan: Plan, step: int) -> np.float32:
-    """The learning rate of a step, counted from 1; float32, as a compiled step takes it."""
-    return np.float32(actual_rate(plan.config) * rate_factor(plan, step))

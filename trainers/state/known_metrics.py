@@ -16,6 +16,8 @@ from trainers.contract.metrics import (
     LEARNING_RATE,
     LOSS,
     RATE,
+    SCALE,
+    SKIPPED,
     STEP_TIME,
     SYNC_WAIT,
     TEST_ACCURACY,
@@ -101,6 +103,8 @@ KNOWN: dict[str, Metric] = {
         Metric(EXAMPLES, "examples", _rate),
         Metric(TEST_SECONDS, "evaluation time", format_seconds, "s"),
         Metric(TEST_EXAMPLES, "test examples", _rate),
+        Metric(SCALE, "loss scale"),
+        Metric(SKIPPED, "skipped steps"),
     )
 }
 """In the order in which they are offered."""

@@ -116,6 +116,12 @@ def describe_queued(queued: Queued) -> str:
     return sanitize(join_words([f"Slurm job {queued.job} is queued", queued.reason, start]), 200)
 
 
+def describe_average(config: Mapping[str, object]) -> str:
+    """Says that a run averages its weights, and so what is evaluated; "" if it does not."""
+    decay = config.get("ema")
+    return f"averaged weights ({decay:g}) are evaluated" if isinstance(decay, float) and decay else ""
+
+
 def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
     """Describes what started, where, with how many ranks or devices."""
     ranks = "1 rank process" if started.world_size == 1 else f"{started.world_size:,} rank processes"
@@ -128,7 +134,8 @@ def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
     others = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
     rate = f", learning rate {words}" if (words := started_rate_words(started.config)) else ""
     mesh = f", mesh {sanitize(str(laid_out), 40)}" if (laid_out := started.config.get("mesh")) else ""
-    return f"run {how} on {started.host}{others}: {ranks}{mesh}{rate}"
+    average = f", {words}" if (words := describe_average(started.config)) else ""
+    return f"run {how} on {started.host}{others}: {ranks}{mesh}{rate}{average}"
 
 
 def describe_node(node: Node) -> str:

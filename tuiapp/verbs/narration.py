@@ -33,6 +33,7 @@ from trainers.state.condition import run_words
 from trainers.state.digest import is_logged
 from trainers.state.known_metrics import format_accuracy, metric
 from trainers.state.messages import (
+    describe_average,
     describe_checkpoint,
     describe_initial,
     describe_queued,
@@ -216,7 +217,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             run = join_words([state.name, event.run_id])
             rate = f"learning rate {scaled}" if (scaled := started_rate_words(config)) else ""
             mesh = f"mesh {config['mesh']}" if config.get("mesh") else ""
-            return sanitize(f"run {run}: {join_words([*names(config), devices, mesh, rate, attempt])}")
+            words = [*names(config), devices, mesh, rate, describe_average(config), attempt]
+            return sanitize(f"run {run}: {join_words(words)}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics() if is_logged(event):

@@ -24,7 +24,13 @@ from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.experiments.queue import start_keeper
 from trainers.state.epochs import Epoch
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
-from trainers.state.messages import describe_alone, describe_initial, describe_replicas, failure_lines
+from trainers.state.messages import (
+    describe_alone,
+    describe_average,
+    describe_initial,
+    describe_replicas,
+    failure_lines,
+)
 from trainers.state.objective import guess
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
@@ -210,6 +216,8 @@ def show_run(options: Namespace) -> int:
         # One that was never placed has no plan.
         with suppress(OSError, ValueError):
             facts["mesh"] = read_plan(run.plan).mesh_words
+    if averaged := describe_average(state.config):
+        facts["weights"] = averaged
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     if state.initial:

@@ -209,6 +209,7 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
         "optimizer": estimate.optimizer,
         "activations": estimate.activations,
         "data": estimate.data,
+        **({"averaged weights": estimate.average} if estimate.average else {}),
     }
     # The largest first: the rest may not fit.
     largest = sorted(parts.items(), key=lambda part: -part[1])

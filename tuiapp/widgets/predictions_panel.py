@@ -36,7 +36,8 @@ class PredictionsPanel(TextPanel):
         right, examples = sum(one.right for one in classes), sum(one.examples for one in classes)
         share = format_percent(right / examples if examples else None, 1)
         called = state.task.labels or "examples"
-        lines = [Content.assemble((f"{share} of {examples:,} {called} right", "bold"), f"  after step {found.step:,}")]
+        when = f"  after step {found.step:,}" + (", averaged weights" if state.config.get("ema") else "")
+        lines = [Content.assemble((f"{share} of {examples:,} {called} right", "bold"), when)]
         for text in found.samples:
             lines += [Content(""), Content.styled("the model writes", MUTED), *_written(text, width)]
         if found.samples:

@@ -26,8 +26,9 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.frameworks.jax.profile import JaxProfiler
 from trainers.rank.evaluation import WORST, Sums, batch_size, columns
-from trainers.rank.loop import STEPS_IN_FLIGHT, learning_rate
+from trainers.rank.loop import STEPS_IN_FLIGHT
 from trainers.rank.reporter import Reporter
+from trainers.rank.schedules import learning_rate
 from trainers.sources import datasets
 from trainers.sources.arrays import prefetch
 from trainers.sources.augmentation import Order, draws, examples, with_draws
@@ -37,7 +38,7 @@ COMPILED_BYTES = 1 << 30
 """Size of the compilation cache; the least recently read goes first."""
 HEARTBEAT_MARGIN_S = 10
 """After a node's grace: the run then ends with that node's name, and JAX's abort is left for what nobody else sees."""
-PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default", "float16": "default"}
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
 
 Batch: TypeAlias = tuple[Array, Array]

@@ -21,8 +21,10 @@ from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.jax.accumulate import GradientsOf
+from trainers.frameworks.jax.average import first_average, next_average
 from trainers.frameworks.jax.devices import Batch, fill, leaf_name, named_leaves
-from trainers.rank.checkpoints import Saved
+from trainers.frameworks.jax.loss_scale import LossScale, first_loss_scale, restored, scaled, skip_overflow, to_save
+from trainers.rank.checkpoints import TRAINED, Saved
 from trainers.rank.initial import frozen_names, initial_weights
 from trainers.rank.reporter import Reporter
 
@@ -32,6 +34,10 @@ PARAMS = "params."
 
 class TrainState(train_state.TrainState):
     batch_stats: Any
+    average: Any
+    """Of the parameters, which is what is evaluated; empty without `ema`."""
+    loss_scale: LossScale | None
+    """In float16."""
     seed: Array
     """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
     frozen: frozenset[str] = struct.field(pytree_node=False, default=frozenset())
@@ -45,11 +51,29 @@ class TrainState(train_state.TrainState):
         # Added to an update of 0 a −0 would lose its sign.
         return updated.replace(params=where_frozen(self.frozen, lambda new, old: old, updated.params, self.params))
 
+    def updated(self, gradients: Any, batch_stats: Any) -> TrainState:
+        """The state after an update; with the arrays of before where gradients overflow in float16."""
+        new: TrainState = self.apply_gradients(grads=gradients, batch_stats=batch_stats)
+        if self.loss_scale is None:
+            return new
+        both = ((one.params, one.opt_state, one.batch_stats) for one in (new, self))
+        (params, opt_state, batch_stats), loss_scale = skip_overflow(self.loss_scale, gradients, *both)
+        new = new.replace(params=params, opt_state=opt_state, batch_stats=batch_stats, loss_scale=loss_scale)
+        return new
+
+    def averaging(self, config: RunConfig) -> TrainState:
+        """The state with the parameters after its last step in their average."""
+        return self.replace(average=next_average(config, self.average, self.params, self.step))
+
+    def averaged(self) -> TrainState:
+        """The state to evaluate: with the average as parameters, if there is one."""
+        return self.replace(params=self.average) if self.average else self
+
 
 def create(plan: Plan) -> TrainState:
     """The state before the first step; the same seed gives the same weights on any number of devices."""
     config, data = plan.config, plan.data
-    dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
+    dtype = {"bfloat16": jnp.bfloat16, "float16": jnp.float16}.get(config.precision, jnp.float32)
     example = flax_models.empty(data.input_shape)
     if config.model.startswith(PY):
         model = flax_models.own(config.model, data.input_shape, data.classes)
@@ -64,6 +88,8 @@ def create(plan: Plan) -> TrainState:
         params=variables["params"],
         tx=build_optimizer(config, frozen),
         batch_stats=variables.get("batch_stats", {}),
+        average=first_average(config, variables["params"]),
+        loss_scale=first_loss_scale(config),
         seed=jnp.uint32(config.seed),
         frozen=frozen,
     )
@@ -77,6 +103,7 @@ def begin(state: TrainState, plan: Plan, report: Reporter) -> TrainState:
     parameters = [name for name in shapes if name.startswith(PARAMS)]
     found = initial_weights(plan, report, shapes, parameters, [f"{PARAMS}{name}" for name in state.frozen])
     begun: TrainState = state.replace(**fill(model_of(state), present | found)) if found else state
+    begun = begun.replace(average=first_average(plan.config, begun.params))
     return begun
 
 
@@ -104,7 +131,8 @@ def normalizing(apply: Callable[..., Any], by: Normalization) -> Callable[..., A
 def gradients_of(state: TrainState, dropout: Array, config: RunConfig) -> GradientsOf:
     """The gradients of a part of a batch, for `accumulate`; from part to part go BatchNorm's running statistics.
 
-    `dropout` is the step's random key, from which each of the parts, if there are several, derives its own.
+    `dropout` is the step's random key, from which each of the parts, if there are several, derives its own. In float16
+    they are the gradients of the scaled loss.
     """
 
     def of_part(batch_stats: Any, batch: Batch, number: int | Array) -> tuple[Any, Array, Any]:
@@ -117,7 +145,7 @@ def gradients_of(state: TrainState, dropout: Array, config: RunConfig) -> Gradie
             logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
             losses = cross_entropy(logits, y, config.label_smoothing)
             # Of each example, which may have many.
-            return losses.mean(), (losses.reshape(len(x), -1).mean(axis=1), updated)
+            return scaled(losses.mean(), state.loss_scale), (losses.reshape(len(x), -1).mean(axis=1), updated)
 
         gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
         return gradients, losses, updated.get("batch_stats", {})
@@ -139,16 +167,25 @@ def cross_entropy(logits: Array, y: Array, smoothing: float) -> Array:
 def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
     """Copies of all that training resumes from: the model, and the optimizer's state.
 
-    There is no random state: Dropout draws by the seed and the step's number.
+    There is no random state: Dropout draws by the seed and the step's number. Of weights that are averaged the model
+    has the average, and the rest themselves.
     """
-    return named_leaves(model_of(state)), named_leaves({"optimizer": state.opt_state})
+    others = named_leaves({"optimizer": state.opt_state})
+    if state.loss_scale is not None:
+        others |= to_save(state.loss_scale)
+    if state.average:
+        others |= {f"{TRAINED}{name}": array for name, array in named_leaves({"params": state.params}).items()}
+    return named_leaves(model_of(state.averaged())), others
 
 
 def restore(state: TrainState, saved: Saved) -> TrainState:
     """A new state, filled from a checkpoint."""
-    model = fill(model_of(state), saved.model)
+    model = fill(model_of(state), {**saved.model, **saved.part(TRAINED)})
+    # Of a checkpoint without an average it begins here.
+    average = fill({"params": state.average}, saved.model)["params"]
     optimizer = fill({"optimizer": state.opt_state}, saved.state)["optimizer"]
-    return state.replace(step=saved.step, opt_state=optimizer, **model)
+    scale = restored(state.loss_scale, saved)
+    return state.replace(step=saved.step, loss_scale=scale, opt_state=optimizer, average=average, **model)
 
 
 def model_of(state: TrainState) -> dict[str, Any]:

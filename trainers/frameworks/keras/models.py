@@ -2,8 +2,8 @@
 
 Functional models of Keras' own layers only, so that a saved one loads in plain Keras. Layers have the names of
 `torch_models`, those of a residual block prefixed by the block's name. All that a user's keras.json may change (data
-format, data type) is set here. With "mixed_bfloat16" the layers compute in bfloat16; parameters, statistics and logits
-stay float32.
+format, data type) is set here. With "mixed_bfloat16" the layers compute in bfloat16, with "mixed_float16" in float16;
+parameters, statistics and logits stay float32.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from keras import layers
 from trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
+    HALF,
     MLP_WIDTHS,
     NET_CHANNELS,
     NET_HIDDEN,
@@ -46,7 +47,7 @@ def build(
     if name.startswith(PY):
         model = own(name, shape, classes)
         return before(model, shape, [normalizing(normalization)]) if normalization else model
-    stack = Stack(shape, "mixed_bfloat16" if precision == "bfloat16" else "float32")
+    stack = Stack(shape, f"mixed_{precision}" if precision in HALF else "float32")
     if rescaling:
         stack.x = layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(stack.x)
     if normalization:

@@ -29,6 +29,7 @@ from trainers.frameworks.torch import models as torch_models
 from trainers.frameworks.torch.augmentation import change, mix
 from trainers.frameworks.torch.collectives import collectives
 from trainers.frameworks.torch.copies import Copies, Filled
+from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.frameworks.torch.profile import TorchProfiler
 from trainers.rank.evaluation import WORST, Sums, batch_size, columns
 from trainers.rank.layouts import layout
@@ -37,6 +38,8 @@ from trainers.run.watchdog import PHASE_LIMITS_S
 from trainers.sources import augmentation, datasets
 from trainers.sources.arrays import StoredImages, prefetch
 from trainers.tasks.text import Predict
+
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def pick_device(config: RunConfig, report: Reporter) -> torch.device:
@@ -109,9 +112,10 @@ def set_arithmetic(config: RunConfig, report: Reporter) -> None:
     report.convert = lambda losses: torch.stack(losses).tolist()
 
 
-def steps_in_flight(device: torch.device) -> dict[str, Any]:
+def steps_in_flight(device: torch.device, loss_scale: LossScale) -> dict[str, Any]:
     """How `training` waits for steps: on a GPU, where calls return before they are computed; not on the CPU."""
-    return {"mark": record, "wait": torch.cuda.Event.synchronize} if device.type == "cuda" else {}
+    waits = {"mark": record, "wait": torch.cuda.Event.synchronize} if device.type == "cuda" else {}
+    return {**waits, "loss_scale": loss_scale.read}
 
 
 def record(loss: Tensor) -> torch.cuda.Event:
@@ -125,8 +129,8 @@ def record(loss: Tensor) -> torch.cuda.Event:
 
 
 def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Context of the forward pass: operations that benefit use bfloat16, if configured."""
-    return torch.autocast(device.type, torch.bfloat16) if config.precision == "bfloat16" else nullcontext()
+    """Context of the forward pass: operations that benefit use half the bits, if configured."""
+    return torch.autocast(device.type, HALVES[config.precision]) if config.precision in HALVES else nullcontext()
 
 
 def connect(config: RunConfig, rank: int, device: torch.device, report: Reporter) -> None:
@@ -189,19 +193,23 @@ def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimize
     raise ValueError(config.optimizer)
 
 
-def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> Tensor | None:
+def update(
+    config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, scale: LossScale
+) -> Tensor | None:
     """Updates with the present gradients, clipped to `gradient_clip` in their global norm.
 
     They are already averaged over the devices, so every rank clips by the same norm. Returns the norm before clipping,
-    float32 [] on the device; None without clipping.
+    float32 [] on the device; None without clipping. Gradients that overflow in float16 make no update.
     """
     norm = None
     if config.gradient_clip:
+        scale.unscale_(optimizer)
         # By max_norm / (norm + 1e-6), where Optax divides by the norm alone: 1e-6 less at a norm of 1.
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
     for group in optimizer.param_groups:
         group["lr"] = rate
-    optimizer.step()
+    scale.step(optimizer)
+    scale.update()
     return norm
 
 
@@ -210,6 +218,7 @@ def backward(
     x: Tensor,
     y: Tensor,
     parts: int,
+    scale: LossScale,
     ddp: DistributedDataParallel | None = None,
 ) -> Tensor:
     """Adds the gradients of a rank's batch, taken in equal `parts` one after the other, to those of its parameters.
@@ -223,7 +232,7 @@ def backward(
             loss = loss_of(*part)
             if parts > 1:
                 loss = loss / parts
-            loss.backward()
+            scale.scale(loss).backward()
         total = loss.detach() if total is None else total + loss.detach()
     assert total is not None
     return total

@@ -12,18 +12,27 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from trainers.rank.checkpoints import Saved
+from trainers.frameworks.torch.average import Average
+from trainers.frameworks.torch.loss_scale import LossScale
+from trainers.rank.checkpoints import LOSS_SCALE, TRAINED, Saved
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Snapshot: TypeAlias = tuple[Arrays, Arrays]
 """The model, and all else that training resumes from."""
 
 
-def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Snapshot:
+def snapshot(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    average: Average,
+    loss_scale: LossScale,
+) -> Snapshot:
     """Copies of all that training resumes from; every rank calls this. Without a process group there is one rank.
 
     Returns the model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
-    optimizer's state, and with a leading axis of ranks those statistics and the random state.
+    optimizer's state, and with a leading axis of ranks those statistics and the random state. Of weights that are
+    averaged the model has the average, and the rest themselves.
     """
     arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
     if device.type == "cuda":
@@ -34,6 +43,9 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.d
         if name in own:
             state[f"ranks.{name}"] = _gather(tensor, device)
             arrays[name] = state[f"ranks.{name}"].mean(axis=0, dtype=arrays[name].dtype)
+    for name, kept in average.kept.items():
+        state[f"{TRAINED}{name}"], arrays[name] = arrays[name], _to_numpy(kept)
+    state |= {f"{LOSS_SCALE}{name}": _to_numpy(value) for name, value in loss_scale.saved().items()}
     for index, entry in optimizer.state_dict()["state"].items():
         for key, value in entry.items():
             if value is not None:
@@ -42,7 +54,14 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.d
 
 
 def restore(
-    saved: Saved, rank: int, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, world_size: int
+    saved: Saved,
+    rank: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    world_size: int,
+    average: Average,
+    loss_scale: LossScale,
 ) -> None:
     """Restores a checkpoint; with another number of ranks each starts from the mean of their statistics."""
     arrays: Mapping[str, npt.NDArray[Any]] = saved.model
@@ -52,10 +71,15 @@ def restore(
         if device.type == "cuda" and "random_cuda" in mine:
             torch.cuda.set_rng_state(torch.from_numpy(mine.pop("random_cuda")), device)
         arrays = {**arrays, **{name: array for name, array in mine.items() if name in arrays}}
+    arrays = {**arrays, **saved.part(TRAINED)}
     present = model.state_dict()
     model.load_state_dict(
         {name: _split_as(present.get(name), torch.from_numpy(array)) for name, array in arrays.items()}
     )
+    for name, kept in average.kept.items():
+        # Of a checkpoint without an average it begins here.
+        kept.copy_(_split_as(kept, torch.from_numpy(saved.model[name])))
+    loss_scale.restore({name: torch.from_numpy(array) for name, array in saved.part(LOSS_SCALE).items()})
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     entries: dict[int, dict[str, Tensor]] = {}
     for name, array in saved.state.items():
