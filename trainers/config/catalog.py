@@ -47,6 +47,8 @@ class Backend:
     """How many CPU devices it can use; None: no limit of its own."""
     max_nodes: int | None = None
     """How many machines; None: no limit of its own."""
+    equal_nodes: str = ""
+    """Why all nodes must have equally many devices; "": they need not."""
     keras_backend: str = ""
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
@@ -325,6 +327,7 @@ BACKENDS = {
             tasks=(IMAGES.name, TEXT.name),
             keys=("accumulate", "check_replicas"),
             takes_listener=False,
+            equal_nodes="jax.pmap takes as many devices of each process",
         ),
         Backend(
             "keras-jax",
@@ -391,7 +394,7 @@ BACKENDS = {
 
 COMMON_KEYS = (
     "backend", "python", "platform", "devices", "device_ids", "launcher", "nodes", "hosts", "slurm", "requeue",
-    "network", "node_grace_s", "mirror",
+    "devices_per_node", "network", "node_grace_s", "mirror",
 )  # fmt: skip
 """Configuration keys that every backend takes."""
 

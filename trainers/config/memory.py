@@ -15,6 +15,7 @@ from math import floor
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
+from trainers.config.division import devices_of_nodes
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Gpu, Machine
 from trainers.config.options import Problem
@@ -109,7 +110,7 @@ def chosen_gpus(config: RunConfig, machine: Machine) -> list[Gpu]:
     if config.platform != "cuda":
         return []
     # On several nodes each picks its own.
-    chosen = config.device_ids or [gpu.uuid for gpu in pick(machine.gpus, config.devices // config.nodes)]
+    chosen = config.device_ids or [gpu.uuid for gpu in pick(machine.gpus, devices_of_nodes(config)[0])]
     return [gpu for gpu in machine.gpus if gpu.uuid in chosen]
 
 
@@ -224,12 +225,12 @@ def parts_that_fit(config: RunConfig, machine: Machine, estimate: MemoryEstimate
 
 def on_host(config: RunConfig, estimate: MemoryEstimate) -> int:
     """What all CPU devices of a node take together."""
-    return estimate.total * (config.devices // config.nodes)
+    return estimate.total * max(devices_of_nodes(config))
 
 
 def data_copies(config: RunConfig) -> int:
     """Copies of the data set in a node's memory: one per process, and one on each of JAX's CPU devices."""
-    backend, devices = BACKENDS[config.backend], config.devices // config.nodes
+    backend, devices = BACKENDS[config.backend], max(devices_of_nodes(config))
     if backend.process_per_device:
         return devices
     return 1 + devices if config.platform == "cpu" and backend.engine == "jax" else 1

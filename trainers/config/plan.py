@@ -9,6 +9,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import Dataset, find_dataset
+from trainers.config.division import devices_of_nodes
 from trainers.config.files import read_limited, write_atomically
 from trainers.config.machine import Machine
 from trainers.config.memory import jax_memory_fraction
@@ -67,20 +68,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Ranks, or devices if a built-in trainer's one process owns them all."""
         return self.processes if self.processes and not BACKENDS[self.config.backend].builtin else self.config.devices
 
-    @property
-    def local_devices(self) -> int:
-        """Devices of each node."""
-        return self.config.devices // self.config.nodes
+    def devices_of(self, node: int) -> int:
+        """How many a node has."""
+        return devices_of_nodes(self.config)[node]
 
     @property
-    def ranks(self) -> range:
+    def ranks(self) -> list[int]:
         """The rank of each process: the first that it reports for."""
-        return range(0, self.world_size, self.world_size // self.processes) if self.processes else range(0)
+        return [rank for node in range(self.config.nodes) for rank in self.ranks_of(node)]
 
     def ranks_of(self, node: int) -> range:
         """Those of a node's processes."""
-        each = self.processes // self.config.nodes
-        return self.ranks[node * each : (node + 1) * each]
+        if not self.processes:
+            return range(0)
+        devices = devices_of_nodes(self.config)
+        if self.world_size == self.config.devices:
+            first = sum(devices[:node])
+            return range(first, first + devices[node], 1 if self.processes == self.world_size else devices[node])
+        return range(node, node + 1)
+
+    def reported_by(self, rank: int) -> range:
+        """The ranks for which a process reports, the first of which is `rank`: those of all devices that it owns."""
+        ranks = [*self.ranks, self.world_size]
+        return range(rank, ranks[ranks.index(rank) + 1])
 
     @property
     def left_out(self) -> int:

@@ -13,6 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
+from trainers.config.division import devices_per_node
 from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
@@ -248,6 +249,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             aliases=("num_nodes", "nnodes"),
         ),
     ] = 1
+    devices_per_node: Annotated[
+        str,
+        Option("Devices", "Each node's", "devices, where not equally many: 4+2", only=_ON_NODES, is_rare=True),
+    ] = ""
     hosts: Annotated[
         tuple[str, ...],
         Option("Devices", "Hosts", "the other nodes, as ssh knows them", only=("launcher", ("ssh",))),
@@ -721,19 +726,35 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
     if config.launcher == "slurm" and config.platform == "auto":
         message = "auto is decided by this machine, but the job runs on others; use cuda or cpu."
         problems.append(Problem("platform", message, also=("launcher",)))
-    if config.devices % config.nodes:
-        message = f"{config.devices} cannot be split evenly over {config.nodes} nodes; "
-        problems.append(Problem("devices", message + f"{_multiples(config.devices, config.nodes)}.", also=("nodes",)))
+    try:
+        uneven = devices_per_node(config.devices_per_node)
+    except ValueError as error:
+        uneven = ()
+        problems.append(Problem("devices_per_node", str(error)))
+    nodes = len(uneven) or config.nodes
+    if uneven and config.nodes not in (1, nodes):
+        message = f"{config.devices_per_node} has {nodes} nodes, but nodes is {config.nodes}."
+        problems.append(Problem("devices_per_node", message, also=("nodes",)))
+    elif uneven and config.devices not in (0, sum(uneven)):
+        message = f"{config.devices_per_node} makes {sum(uneven)} devices, but devices is {config.devices}."
+        problems.append(Problem("devices_per_node", message, also=("devices",)))
+    elif uneven and len(set(uneven)) > 1 and (why := BACKENDS[config.backend].equal_nodes):
+        message = f"{config.devices_per_node} cannot be: {why}; use jax-sharding."
+        problems.append(Problem("devices_per_node", message, also=("backend",)))
+    elif not uneven and config.devices % nodes:
+        message = f"{config.devices} cannot be split evenly over {nodes} nodes; {_multiples(config.devices, nodes)}. "
+        message += "Or say how many each has, as devices_per_node = 4+2."
+        problems.append(Problem("devices", message, also=("nodes", "devices_per_node")))
     if config.device_ids:
         message = "names GPUs of this machine, but each node takes its own idle ones: leave it empty."
         problems.append(Problem("device_ids", message, also=("launcher",)))
-    if config.launcher == "ssh" and len(config.hosts) != config.nodes - 1:
-        message = f"{config.nodes}, but hosts has {len(config.hosts)}; nodes counts them and this machine."
+    if config.launcher == "ssh" and len(config.hosts) != nodes - 1:
+        message = f"{nodes}, but hosts has {len(config.hosts)}; nodes counts them and this machine."
         problems.append(Problem("nodes", message, also=("hosts",)))
-    elif config.launcher in ("join", "ssh") and config.nodes == 1:
+    elif config.launcher in ("join", "ssh") and nodes == 1:
         message = f"1 is this machine alone; {config.launcher} takes 2 or more. For this machine use launcher local."
         problems.append(Problem("nodes", message, also=("launcher",)))
-    if config.nodes > 1 and BACKENDS[config.backend].max_nodes == 1:
+    if nodes > 1 and BACKENDS[config.backend].max_nodes == 1:
         message = f"{config.backend} is one process, on one machine; use torch-ddp for more."
         problems.append(Problem("nodes", message, also=("backend",)))
     return problems
