@@ -48,6 +48,23 @@ def test_nodes_with_unequally_many_devices(backend: str, of_nodes: list[list[int
     assert [rank for first in plan.ranks for rank in plan.reported_by(first)] == list(range(7))
 
 
+@pytest.mark.parametrize(
+    ("keys", "examples"),
+    [
+        ({"devices_per_node": "2+1", "shares": "2:2:1", "global_batch_size": 50}, (20, 20, 10)),
+        # Of nodes.
+        ({"devices_per_node": "2+1", "shares": "5:1"}, (20, 20, 8)),
+        ({"devices_per_node": "2+1", "shares": "20:20:8"}, (20, 20, 8)),
+        ({"devices": 4, "shares": "30:18"}, (15, 15, 9, 9)),
+        # Alike.
+        ({"devices_per_node": "2+1", "shares": "2:1"}, ()),
+        ({"launcher": "local", "nodes": 1, "network": "", "shares": "3:1"}, (36, 12)),
+    ],
+)
+def test_shares_of_ranks_or_of_nodes(keys: dict[str, object], examples: tuple[int, ...]) -> None:
+    assert make_plan(place(on_nodes(**keys), machine(0))).examples == examples
+
+
 def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
     assert place(on_nodes(nodes=3), machine(0)).devices == 6
     assert place(on_nodes(platform="cuda"), machine(4)).devices == 8
@@ -67,6 +84,25 @@ def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
         (
             {"devices_per_node": "4+2", "backend": "jax-pmap"},
             "devices_per_node: 4+2 cannot be: jax.pmap takes as many devices of each process; use jax-sharding.",
+        ),
+        ({"devices": 2, "shares": "3"}, "shares: '3' is not allowed; it must be equal, or whole numbers"),
+        (
+            {"devices": 2, "shares": "3:0"},
+            "shares: '3:0' is not allowed; it must be equal, or whole",
+        ),
+        ({"devices": 4, "shares": "3:1:1"}, "shares: 3:1:1 has 3 numbers for 4 ranks on 2 nodes: give one for each."),
+        (
+            {"devices": 2, "shares": "3:2"},
+            "3:2 does not divide 48 examples into whole parts: 45 or 50 can",
+        ),
+        ({"devices": 4, "shares": "15:1"}, "15:1 gives node 0 45 examples, which its 2 ranks cannot share equally."),
+        (
+            {"devices": 2, "shares": "3:1", "accumulate": 8},
+            "3:1 gives a rank 36 examples, which make no 8",
+        ),
+        (
+            {"devices": 2, "shares": "3:1", "backend": "jax-sharding"},
+            "shares: jax-sharding splits one array into equal parts; use torch-ddp or torch-fsdp or keras-torch.",
         ),
         ({"devices_per_node": "1+1", "backend": "torch-dp"}, "torch-dp is one process, on one machine; use torch-ddp"),
         ({"platform": "cuda", "device_ids": ["0"]}, "each node takes its own idle ones: leave it empty"),

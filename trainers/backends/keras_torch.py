@@ -96,11 +96,11 @@ class Replica:
                 case Compare():
                     work.done(replica_checksums(self.model, with_statistics=False))
                 case Evaluate():
-                    work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, nullcontext()))
+                    work.done(evaluate(self.model, self.x_test, self.y_test, plan, nullcontext()))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
-                    average_statistics(self.model, plan.config.devices)
+                    average_statistics(self.model, plan.config.devices, plan.weight_of(self.rank))
                     if best := self.checkpoints.best_model():
                         self.model.load_state_dict({name: torch.from_numpy(array) for name, array in best.items()})
                     self.checkpoints.export_file(
@@ -109,13 +109,13 @@ class Replica:
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
-        size = self.plan.local_batch_size
-        return self.training_set.place(order[:, self.rank * size : (self.rank + 1) * size])
+        return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
-        loss = backward(self.loss, x, y, self.config.accumulate, self.ddp)
+        weight = self.plan.weight_of(self.rank)
+        loss = backward(self.loss, x, y, self.config.accumulate, self.ddp, weight)
         norm = update(self.config, self.model, self.optimizer, rate)
         return loss, norm
 
@@ -123,7 +123,7 @@ class Replica:
         return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device)
+        return snapshot(self.model, self.optimizer, self.device, self.plan.examples)
 
 
 class KerasModule(nn.Module):

@@ -5,7 +5,8 @@ pass still runs, so all replicas make the same update. NCCL between GPUs, gloo b
 
     torchrun --nproc-per-node=N train.py
 
-With `accumulate` a rank takes its slice in parts, one after the other, and exchanges the sum of their gradients.
+With `accumulate` a rank takes its slice in parts, one after the other, and exchanges the sum of their gradients. With
+`shares` the slices are unequal, and each rank's loss counts by the size of its own.
 
 BatchNorm normalizes with the statistics of the rank's own slice, or part of it, or with `sync_batch_norm` with those of
 all ranks. Its running statistics are averaged over the ranks before each evaluation, in place of DDP's broadcast from
@@ -75,7 +76,7 @@ class Replica:
         self.model = build_model(plan, device)
         begin(plan, self.model, report, checkpoints)
         if config.sync_batch_norm:
-            self.model = synchronize(self.model, device)
+            self.model = synchronize(self.model, device, plan.examples)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)
@@ -90,7 +91,7 @@ class Replica:
     def train(self) -> None:
         plan, config, report = self.plan, self.config, self.report
         if config.compile:
-            x, y = self.training_set.first(plan.local_batch_size // config.accumulate)
+            x, y = self.training_set.first(plan.batch_of(self.rank) // config.accumulate)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
         in_flight, waited = steps_in_flight(self.device), SyncWait(self.ddp, self.device, report)
         for work in training(plan, report, self.checkpoints, place=self.place, **in_flight):
@@ -105,24 +106,24 @@ class Replica:
                 case Compare():
                     work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
                 case Evaluate():
-                    sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
+                    sums = evaluate(self.model, self.x_test, self.y_test, plan, self.autocast)
                     # Rank 0 alone tells of it.
                     work.done(sums, None if self.rank else partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
-                    average_statistics(self.model, plan.config.devices)
+                    average_statistics(self.model, plan.config.devices, plan.weight_of(self.rank))
                     self.checkpoints.export(self.snapshot()[0])
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
-        size = self.plan.local_batch_size
-        return self.training_set.place(order[:, self.rank * size : (self.rank + 1) * size])
+        return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
-        loss = backward(self.loss, x, y, self.config.accumulate, self.ddp)
+        weight = self.plan.weight_of(self.rank)
+        loss = backward(self.loss, x, y, self.config.accumulate, self.ddp, weight)
         norm = update(self.config, self.model, self.optimizer, rate)
         return loss, norm
 
@@ -131,4 +132,4 @@ class Replica:
             return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device)
+        return snapshot(self.model, self.optimizer, self.device, self.plan.examples)

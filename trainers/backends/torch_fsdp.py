@@ -90,7 +90,7 @@ class Part:
         self.model = build_model(plan, torch.device("cpu"))
         begin(plan, self.model, report, checkpoints)
         if config.sync_batch_norm:
-            self.model = synchronize(self.model, device)
+            self.model = synchronize(self.model, device, plan.examples)
         self.parts = shard(
             self.model, init_device_mesh(device.type, (config.devices,), mesh_dim_names=("batch",)), config
         )
@@ -104,7 +104,7 @@ class Part:
     def train(self) -> None:
         plan, report = self.plan, self.report
         if self.config.compile:
-            x, y = self.training_set.first(plan.local_batch_size // self.config.accumulate)
+            x, y = self.training_set.first(plan.batch_of(self.rank) // self.config.accumulate)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
         for work in training(plan, report, self.checkpoints, place=self.place, **steps_in_flight(self.device)):
             match work:
@@ -123,19 +123,18 @@ class Part:
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
-                    average_statistics(self.model, self.config.devices)
+                    average_statistics(self.model, self.config.devices, self.plan.weight_of(self.rank))
                     self.checkpoints.export(self.snapshot()[0])
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
-        size = self.plan.local_batch_size
-        return self.training_set.place(order[:, self.rank * size : (self.rank + 1) * size])
+        return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
         # Of each part gradients are reduced, though the last would do: kept whole they would take a replica's memory.
-        loss = backward(self.loss, x, y, self.config.accumulate)
+        loss = backward(self.loss, x, y, self.config.accumulate, weight=self.plan.weight_of(self.rank))
         norm = update(self.config, self.model, self.optimizer, rate)
         # Each rank has the sum over its own part.
         return loss, norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -146,7 +145,7 @@ class Part:
 
     def evaluate(self) -> Sums:
         """Sums over the test set, of which each rank has a part: see `sum_up`."""
-        average_statistics(self.model, self.config.devices)
+        average_statistics(self.model, self.config.devices, self.plan.weight_of(self.rank))
         self.model.eval()
         part = self.rank, self.config.devices
         sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, part)
@@ -158,7 +157,7 @@ class Part:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device)
+        return snapshot(self.model, self.optimizer, self.device, self.plan.examples)
 
     def report_parts(self) -> None:
         """Reports the layout of each part's largest parameter, what this rank holds, and what a step exchanges."""

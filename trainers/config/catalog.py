@@ -272,7 +272,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "sync_batch_norm", "compile", "check_replicas"),
+            keys=("accumulate", "sync_batch_norm", "compile", "check_replicas", "shares"),
             autocasts=True,
         ),
         Backend(
@@ -284,7 +284,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "sync_batch_norm", "compile"),
+            keys=("accumulate", "sync_batch_norm", "compile", "shares"),
             autocasts=True,
             splits_state=True,
         ),
@@ -349,7 +349,7 @@ BACKENDS = {
             extras=("keras", "torch"),
             engine="torch",
             process_per_device=True,
-            keys=("accumulate", "check_replicas"),
+            keys=("accumulate", "check_replicas", "shares"),
             keras_backend="torch",
         ),
         Backend(

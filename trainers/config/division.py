@@ -1,13 +1,17 @@
-"""How a run's devices are divided over its nodes."""
+"""How a run's devices are divided over its nodes, and each global batch over its ranks."""
 
 from __future__ import annotations
 
 import re
 from itertools import accumulate
+from math import gcd
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainers.config.run_config import RunConfig
+
+EQUAL = "equal"
+"""The value of `shares` that is no list."""
 
 _COUNT = r"[1-9][0-9]{0,6}"
 
@@ -29,3 +33,53 @@ def devices_of_nodes(config: RunConfig) -> tuple[int, ...]:
 def node_of(rank: int, ranks: tuple[int, ...]) -> int:
     """The node of a rank, where each has so many; the last one's for a rank beyond."""
     return next((node for node, end in enumerate(accumulate(ranks)) if rank < end), len(ranks) - 1)
+
+
+def weights(text: str) -> tuple[int, ...]:
+    """Reads `shares`, "3:1", in lowest terms; () for equal ones. Raises ValueError."""
+    if text == EQUAL:
+        return ()
+    if not re.fullmatch(rf"{_COUNT}( *: *{_COUNT})+", text):
+        raise ValueError(
+            f"{text!r} is not allowed; it must be {EQUAL}, or whole numbers of at least 1, as 3:1, one for "
+            "each rank or each node."
+        )
+    found = tuple(map(int, text.split(":")))
+    common = gcd(*found)
+    return tuple(one // common for one in found)
+
+
+def examples_of_ranks(config: RunConfig) -> tuple[int, ...]:
+    """How many examples of each global batch each rank takes, by `shares`; () for equally many.
+
+    Of a placed configuration. Raises ValueError if there is no such division.
+    """
+    given, batch = weights(config.shares), config.global_batch_size
+    if not given:
+        return ()
+    nodes = devices_of_nodes(config)
+    if len(given) not in (config.devices, len(nodes)):
+        count = f"{config.devices} ranks" + (f" on {len(nodes)} nodes" if len(nodes) > 1 else "")
+        raise ValueError(f"{config.shares} has {len(given)} numbers for {count}: give one for each.")
+    if batch % sum(given):
+        low = batch // sum(given) * sum(given)
+        can = f"{low} or {low + sum(given)}" if low else str(sum(given))
+        raise ValueError(f"{config.shares} does not divide {batch} examples into whole parts: {can} can be divided so.")
+    parts = [batch // sum(given) * one for one in given]
+    if len(given) != config.devices:
+        for number, (part, ranks) in enumerate(zip(parts, nodes, strict=True)):
+            if part % ranks:
+                message = f"{config.shares} gives node {number} {part} examples"
+                raise ValueError(f"{message}, which its {ranks} ranks cannot share equally.")
+        parts = [part // ranks for part, ranks in zip(parts, nodes, strict=True) for _ in range(ranks)]
+    if len(set(parts)) == 1:
+        return ()
+    if uneven := [part for part in parts if part % config.accumulate]:
+        message = f"{config.shares} gives a rank {uneven[0]} examples, which make no {config.accumulate} equal parts."
+        raise ValueError(f"{message} That is what accumulate asks for.")
+    return tuple(parts)
+
+
+def local_batches(config: RunConfig) -> set[int]:
+    """How many examples of a global batch a rank, or device, of a placed configuration may have."""
+    return {*examples_of_ranks(config)} or {-(-config.global_batch_size // max(1, config.devices))}

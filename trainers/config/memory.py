@@ -15,7 +15,7 @@ from math import floor
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
-from trainers.config.division import devices_of_nodes
+from trainers.config.division import devices_of_nodes, local_batches
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Gpu, Machine
 from trainers.config.options import Problem
@@ -90,7 +90,7 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
         weights = -(-weights // max(1, config.devices))
     # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision == "bfloat16" else FLOAT32_BYTES
-    examples = -(-config.global_batch_size // (max(1, config.devices) * config.accumulate))
+    examples = -(-max(local_batches(config)) // config.accumulate)
     return MemoryEstimate(
         parameters=weights,
         gradients=weights,
@@ -215,10 +215,11 @@ def parts_that_fit(config: RunConfig, machine: Machine, estimate: MemoryEstimate
     """The least `accumulate` above its own with which a placed configuration that does not fit would; None if none."""
     if "accumulate" not in BACKENDS[config.backend].keys:
         return None
-    local = config.global_batch_size // max(1, config.devices)
+    local = local_batches(config)
     activations = estimate.activations * config.accumulate
-    for parts in range(config.accumulate + 1, local + 1):
-        if local % parts == 0 and not shortages(config, machine, replace(estimate, activations=activations // parts)):
+    for parts in range(config.accumulate + 1, min(local) + 1):
+        less = replace(estimate, activations=activations // parts)
+        if not any(one % parts for one in local) and not shortages(config, machine, less):
             return parts
     return None
 

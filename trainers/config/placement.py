@@ -7,7 +7,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.data_files import DatasetError, NotExaminedError
 from trainers.config.datasets import DATASETS, Dataset, find_dataset, source_of
-from trainers.config.division import devices_of_nodes, devices_per_node
+from trainers.config.division import devices_of_nodes, devices_per_node, weights
 from trainers.config.files import absolute, printable
 from trainers.config.gpu_choice import find, most, pick
 from trainers.config.interpreters import find_interpreter, why_not
@@ -47,6 +47,8 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
             problems.append(Problem("network", str(error)))
     if uneven := devices_per_node(config.devices_per_node):
         config = msgspec.structs.replace(config, nodes=len(uneven), devices=sum(uneven))
+    elif (given := weights(config.shares)) and not config.devices and len(given) != config.nodes:
+        config = msgspec.structs.replace(config, devices=len(given))
     wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
     try:
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import Dataset, find_dataset
-from trainers.config.division import devices_of_nodes
+from trainers.config.division import devices_of_nodes, examples_of_ranks
 from trainers.config.files import read_limited, write_atomically
 from trainers.config.machine import Machine
 from trainers.config.memory import jax_memory_fraction
@@ -53,6 +54,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int | None = None
     """None if not known, as `flops_per_example`: the model is the user's own."""
     flops_per_example: int | None = None
+    examples: tuple[int, ...] = ()
+    """How many examples of each global batch each rank takes, in their order; (): equally many."""
     normalization: Normalization | None = None
     """Of the inputs; None: none, or that of the training data, which is measured when they are opened."""
 
@@ -97,9 +100,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Training examples of an epoch that fill no global batch."""
         return self.facts.train_examples % self.config.global_batch_size if self.facts else 0
 
-    @property
-    def local_batch_size(self) -> int:
-        return self.config.global_batch_size // self.config.devices
+    def batch_of(self, rank: int) -> int:
+        """How many examples of each global batch a rank, or device, takes."""
+        return self.examples[rank] if self.examples else self.config.global_batch_size // self.config.devices
+
+    def rows_of(self, rank: int) -> slice:
+        """Which examples of each global batch a rank takes."""
+        first = sum(map(self.batch_of, range(rank)))
+        return slice(first, first + self.batch_of(rank))
+
+    def weight_of(self, rank: int) -> float:
+        """What a rank's mean loss counts, so that the mean over ranks is that of the batch; 1 for an equal share."""
+        return self.batch_of(rank) * self.config.devices / self.config.global_batch_size if self.examples else 1.0
 
     @property
     def compares_replicas(self) -> bool:
@@ -150,6 +162,9 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
     model = MODELS.get(config.model)
+    examples: tuple[int, ...] = ()
+    with suppress(ValueError):
+        examples = examples_of_ranks(config)
     # Of a draft they may not fit together.
     size = model.size(data.input_shape, data.classes) if model and model.task == data.task else None
     return Plan(
@@ -158,6 +173,7 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
         python=python,
         streamed=streamed,
         processes=rank_processes(config),
+        examples=examples,
         steps_per_epoch=steps_per_epoch,
         total_steps=min(steps, config.max_steps) if config.max_steps else steps,
         parameters=size.parameters if size else None,

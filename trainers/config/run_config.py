@@ -13,7 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
-from trainers.config.division import devices_per_node
+from trainers.config.division import EQUAL, devices_per_node, examples_of_ranks, weights
 from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
@@ -293,6 +293,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             similar=("per_device_train_batch_size", "per_device_batch_size", "train_batch_size", "micro_batch_size"),
         ),
     ] = 48
+
+    shares: Annotated[
+        str,
+        Option(
+            "Devices",
+            "Shares",
+            "of the batch: equal, or of ranks or nodes: 3:1",
+            only=("backend", backends_with("shares")),
+            why="the others split one array into equal parts",
+            is_rare=True,
+        ),
+    ] = EQUAL
 
     accumulate: Annotated[
         int,
@@ -654,7 +666,8 @@ def _check_training(config: RunConfig) -> list[Problem]:
             problems = check_batch(config, find_dataset(config.dataset, config.context))
         except DatasetError as error:
             problems = [Problem("context", str(error), also=("dataset",))]
-    if not problems and config.devices and config.global_batch_size % config.devices:
+    shares = _check_shares(config)
+    if not problems and config.shares == EQUAL and config.devices and config.global_batch_size % config.devices:
         problems.append(
             Problem(
                 "global_batch_size",
@@ -671,10 +684,23 @@ def _check_training(config: RunConfig) -> list[Problem]:
     if config.accumulate > 1 and "accumulate" not in BACKENDS[config.backend].keys:
         message = f"{config.backend} takes a batch as a whole: use 1, or another backend."
         problems.append(Problem("accumulate", message, also=("backend",)))
-    elif not problems and config.devices and local % config.accumulate:
+    elif not problems and config.shares == EQUAL and config.devices and local % config.accumulate:
         message = f"{local} examples of each device make no {config.accumulate} equal parts: use a divisor of {local}."
         problems.append(Problem("accumulate", message, also=("global_batch_size", "devices")))
-    return problems
+    return problems + shares
+
+
+def _check_shares(config: RunConfig) -> list[Problem]:
+    """Problems of how a batch is divided over the ranks, as far as their number is known."""
+    try:
+        if weights(config.shares) and config.devices:
+            examples_of_ranks(config)
+    except ValueError as error:
+        return [Problem("shares", str(error), also=("global_batch_size", "devices", "nodes", "accumulate"))]
+    if config.shares != EQUAL and "shares" not in BACKENDS[config.backend].keys:
+        message = f"{config.backend} splits one array into equal parts; use {' or '.join(backends_with('shares'))}."
+        return [Problem("shares", message, also=("backend",))]
+    return []
 
 
 def _check_task(config: RunConfig) -> list[Problem]:

@@ -13,6 +13,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DatasetError
+from trainers.config.division import examples_of_ranks
 from trainers.config.machine import Machine
 from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value, shown
@@ -100,8 +101,13 @@ class Draft:
         return not BACKENDS[self.config.backend].builtin
 
     @property
-    def batch_per_device(self) -> int | None:
-        return self.placed.global_batch_size // self.placed.devices if self.placed and not self.is_script else None
+    def batch_words(self) -> str:
+        """How a global batch is divided over the devices; "" of a script."""
+        if self.placed is None or self.is_script:
+            return ""
+        if examples := examples_of_ranks(self.placed):
+            return f"{':'.join(map(str, examples))} examples a step"
+        return f"{self.placed.global_batch_size // self.placed.devices:,} examples a step on each"
 
     @property
     def steps_per_epoch(self) -> int | None:

@@ -28,6 +28,9 @@ INPUTS = ("batch", "labels")
 MOST_LETTERS = 16
 """That anyone can tell apart; the parts of more devices are shown by node."""
 
+MOST_SIZES = 6
+"""Of unequal parts of a batch that are named one by one."""
+
 MAX_PICTURE_LINES = 8
 LEAST_UNEVEN_CELLS = 4
 LEAST_TOLD_CELLS = 24  # of what is exchanged, beside the names of the parts
@@ -139,6 +142,8 @@ def _split_words(array: ArrayState) -> str:
         sizes = [array.shape[dimension + 1]] * len(blocks)
     each = str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
     copies = f", each on {_copies(array)} devices" if array.layout == "split and replicated" else ""
+    if len(set(sizes)) > 1 and len(sizes) <= MOST_SIZES:
+        return f"{array.name} {sum(sizes)} = {' + '.join(map(str, sizes))}{copies}"
     return f"{array.name} {sum(sizes)} = {len(sizes)} × {each}{copies}"
 
 

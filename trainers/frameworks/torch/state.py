@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,10 +19,13 @@ Snapshot: TypeAlias = tuple[Arrays, Arrays]
 """The model, and all else that training resumes from."""
 
 
-def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Snapshot:
+def snapshot(
+    model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, examples: Sequence[int] = ()
+) -> Snapshot:
     """Copies of all that training resumes from; every rank calls this. Without a process group there is one rank.
 
-    Returns the model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
+    Returns the model, with the mean of the ranks' BatchNorm statistics, by their `examples` if these are not equally
+    many, which training does not read; and all else: the
     optimizer's state, and with a leading axis of ranks those statistics and the random state.
     """
     arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
@@ -33,7 +36,12 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.d
         arrays[name] = _to_numpy(tensor)
         if name in own:
             state[f"ranks.{name}"] = _gather(tensor, device)
-            arrays[name] = state[f"ranks.{name}"].mean(axis=0, dtype=arrays[name].dtype)
+            of_ranks, dtype = state[f"ranks.{name}"], arrays[name].dtype
+            arrays[name] = (
+                np.average(of_ranks, axis=0, weights=examples).astype(dtype)
+                if examples
+                else of_ranks.mean(axis=0, dtype=dtype)
+            )
     for index, entry in optimizer.state_dict()["state"].items():
         for key, value in entry.items():
             if value is not None:
