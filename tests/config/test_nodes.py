@@ -85,10 +85,15 @@ def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
             {"devices_per_node": "4+2", "backend": "jax-pmap"},
             "devices_per_node: 4+2 cannot be: jax.pmap takes as many devices of each process; use jax-sharding.",
         ),
-        ({"devices": 2, "shares": "3"}, "shares: '3' is not allowed; it must be equal, or whole numbers"),
+        ({"devices": 4, "shares": "measured", "accumulate": 16}, "48 leaves a rank none: use 64 or more."),
+        (
+            {"devices": 2, "shares": "measured", "accumulate": 5},
+            "48 makes no 5 equal parts, which acc",
+        ),
+        ({"devices": 2, "shares": "3"}, "shares: '3' is not allowed; it must be equal, measured, or whole"),
         (
             {"devices": 2, "shares": "3:0"},
-            "shares: '3:0' is not allowed; it must be equal, or whole",
+            "shares: '3:0' is not allowed; it must be equal, measured, or",
         ),
         ({"devices": 4, "shares": "3:1:1"}, "shares: 3:1:1 has 3 numbers for 4 ranks on 2 nodes: give one for each."),
         (

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tests.processes.harness import Watched, launched, resumed
+from trainers.config.division import apportion
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Sharding
+from trainers.contract.events import Alert, Sharding
 from trainers.contract.metrics import EXAMPLES, LOSS
 from trainers.state.curves import ALL, Curves
 from trainers.state.summary import summarise
@@ -78,6 +79,79 @@ def test_a_resumed_run_is_bit_for_bit_that_without_a_stop(runs_dir: Path) -> Non
             for rank in range(2):
                 assert second.steps_of(rank) == [6, 7, 8, 9, 10]
                 assert second.losses(rank) == straight.losses(rank)[5:]
+
+
+SLOW_RANK = """
+import os
+import time
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        hidden = nn.Linear(784, 32), nn.BatchNorm1d(32), nn.Dropout()
+        self.layers = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(32, 10))
+
+    def forward(self, x):
+        if self.training and os.environ["RANK"] == "1":
+            time.sleep(SECONDS * len(x))
+        return self.layers(x)
+
+def net(shape, classes):
+    return Net()
+"""
+"""A model that takes rank 1 so many seconds more for each example."""
+
+
+def test_a_slow_rank_takes_fewer_examples_measured_once(runs_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "slow_rank.py"
+    file.write_text(SLOW_RANK.replace("SECONDS", "0.005"))
+    config = msgspec.structs.replace(EQUAL, model=f"py:{file}:net", shares="measured", max_steps=8)
+    with launched(msgspec.structs.replace(config, max_steps=4), runs_dir) as first:
+        assert first.end(END_S).status == "completed"
+        [said] = [alert for alert in first.of(Alert) if alert.kind == "shares"]
+        fast, slow = (int(first.reports(rank)[0].values[EXAMPLES][0] or 0) for rank in range(2))
+        assert fast + slow == 48
+        assert 0 < slow < fast
+        assert said.text.startswith(f"of each batch the ranks take {fast}:{slow} examples, as measured")
+        first.wait_gone()
+        # From then on the same, though no rank is slow any more.
+        file.write_text(SLOW_RANK.replace("SECONDS", "0"))
+        with resumed(first.run, config) as second:
+            assert second.end(END_S).status == "completed"
+            assert second.reports(0)[-1].values[EXAMPLES][-1] == fast
+            assert not [alert for alert in second.of(Alert) if alert.kind == "shares"]
+            found = [[*first.losses(rank)[:4], *second.losses(rank)[-4:]] for rank in range(2)]
+    # Measuring changes nothing else.
+    by_hand = run_of(msgspec.structs.replace(config, shares=f"{fast}:{slow}"), runs_dir)
+    assert found == [by_hand.losses(rank) for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("units", "speeds", "parts"),
+    [
+        (48, [3.0, 1.0], (36, 12)),
+        (48, [1.0, 1.0, 1.0], (16, 16, 16)),
+        (50, [1.0, 1.0, 1.0], (17, 17, 16)),
+        (4, [1000.0, 1.0, 1.0], (2, 1, 1)),
+        (48, [1.0, 1000.0, 1.0], (2, 44, 2)),
+        (3, [1000.0, 1.0, 1.0], (1, 1, 1)),
+        (7, [2.0, 1.0], (5, 2)),
+    ],
+)
+def test_a_batch_is_divided_by_speed(units: int, speeds: list[float], parts: tuple[int, ...]) -> None:
+    assert apportion(units, speeds) == parts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("backend", ["torch-fsdp", "keras-torch"])
+def test_measured_on_other_backends_changes_no_bit(runs_dir: Path, backend: str) -> None:
+    config = msgspec.structs.replace(EQUAL, backend=backend, model="convnet", shares="measured", max_steps=3)
+    measured = run_of(config, runs_dir)
+    parts = [int(measured.reports(rank)[0].values[EXAMPLES][0] or 0) for rank in range(2)]
+    by_hand = run_of(msgspec.structs.replace(config, shares=":".join(map(str, parts))), runs_dir)
+    assert [by_hand.losses(rank) for rank in range(2)] == [measured.losses(rank) for rank in range(2)]
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ from trainers.frameworks.torch.ranks import (
     update,
 )
 from trainers.frameworks.torch.replicas import replica_checksums
+from trainers.frameworks.torch.speed import with_measured_shares
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_wait import SyncWait
 from trainers.rank.checkpoints import Checkpoints
@@ -73,6 +74,9 @@ class Replica:
         self.keras_model = keras_state.create_model(plan)
         self.model = KerasModule(self.keras_model)
         begin(plan, self.model, report, checkpoints)
+        self.plan = with_measured_shares(
+            plan, self.model, self.own_loss, self.training_set, device, report, checkpoints
+        )
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)
@@ -121,6 +125,10 @@ class Replica:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
+
+    def own_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Without the other ranks, which a model in DDP waits for."""
+        return cross_entropy(self.model(x), y)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device, self.plan.examples)

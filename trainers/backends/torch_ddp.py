@@ -48,6 +48,7 @@ from trainers.frameworks.torch.ranks import (
     update,
 )
 from trainers.frameworks.torch.replicas import replica_checksums
+from trainers.frameworks.torch.speed import with_measured_shares
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_batch_norm import synchronize
 from trainers.frameworks.torch.sync_wait import SyncWait
@@ -75,6 +76,10 @@ class Replica:
         self.training_set, self.x_test, self.y_test = open_data(plan, rank, device, memory_format(config, device))
         self.model = build_model(plan, device)
         begin(plan, self.model, report, checkpoints)
+        self.autocast = autocast(config, device)
+        plan = self.plan = with_measured_shares(
+            plan, self.model, self.own_loss, self.training_set, device, report, checkpoints
+        )
         if config.sync_batch_norm:
             self.model = synchronize(self.model, device, plan.examples)
         # The same weights everywhere; Dropout then draws differently on every rank.
@@ -86,7 +91,6 @@ class Replica:
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
             restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
-        self.autocast = autocast(config, device)
 
     def train(self) -> None:
         plan, config, report = self.plan, self.config, self.report
@@ -130,6 +134,11 @@ class Replica:
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
             return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
+
+    def own_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Without the other ranks, which a model in DDP waits for."""
+        with self.autocast:
+            return cross_entropy(self.model(x), y)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device, self.plan.examples)

@@ -31,6 +31,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from trainers.config.division import MEASURED
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held
@@ -54,6 +55,7 @@ from trainers.frameworks.torch.ranks import (
     sum_up,
     update,
 )
+from trainers.frameworks.torch.speed import with_measured_shares
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_batch_norm import synchronize
 from trainers.rank.checkpoints import Checkpoints
@@ -86,6 +88,13 @@ class Part:
         most = -(-plan.data.test_examples // config.devices)
         size = batch_size(plan.data.labels)
         self.spare_batches = -(-most // size) - -(-len(self.y_test) // size)
+        self.autocast = autocast(config, device)
+        if config.shares == MEASURED:
+            # Of a whole replica: what is split waits for the other ranks in every pass.
+            self.model = build_model(plan, device)
+            plan = self.plan = with_measured_shares(
+                plan, self.model, self.loss, self.training_set, device, report, checkpoints
+            )
         # On the host, and in its memory format, which FSDP needs: a part goes to the device as it is split.
         self.model = build_model(plan, torch.device("cpu"))
         begin(plan, self.model, report, checkpoints)
@@ -99,7 +108,6 @@ class Part:
         self.optimizer = build_optimizer(config, self.model)
         if checkpoints.resumed:
             restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
-        self.autocast = autocast(config, device)
 
     def train(self) -> None:
         plan, report = self.plan, self.report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import accumulate
 from math import gcd
 from typing import TYPE_CHECKING
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trainers.config.run_config import RunConfig
 
-EQUAL = "equal"
-"""The value of `shares` that is no list."""
+EQUAL, MEASURED = "equal", "measured"
+"""Values of `shares` that are no list."""
 
 _COUNT = r"[1-9][0-9]{0,6}"
 
@@ -36,12 +37,12 @@ def node_of(rank: int, ranks: tuple[int, ...]) -> int:
 
 
 def weights(text: str) -> tuple[int, ...]:
-    """Reads `shares`, "3:1", in lowest terms; () for equal ones. Raises ValueError."""
-    if text == EQUAL:
+    """Reads `shares`, "3:1", in lowest terms; () for those that are no list. Raises ValueError."""
+    if text in (EQUAL, MEASURED):
         return ()
     if not re.fullmatch(rf"{_COUNT}( *: *{_COUNT})+", text):
         raise ValueError(
-            f"{text!r} is not allowed; it must be {EQUAL}, or whole numbers of at least 1, as 3:1, one for "
+            f"{text!r} is not allowed; it must be {EQUAL}, {MEASURED}, or whole numbers of at least 1, as 3:1, one for "
             "each rank or each node."
         )
     found = tuple(map(int, text.split(":")))
@@ -50,7 +51,7 @@ def weights(text: str) -> tuple[int, ...]:
 
 
 def examples_of_ranks(config: RunConfig) -> tuple[int, ...]:
-    """How many examples of each global batch each rank takes, by `shares`; () for equally many.
+    """How many examples of each global batch each rank takes, by `shares`; () for equally many, or not yet known.
 
     Of a placed configuration. Raises ValueError if there is no such division.
     """
@@ -83,3 +84,18 @@ def examples_of_ranks(config: RunConfig) -> tuple[int, ...]:
 def local_batches(config: RunConfig) -> set[int]:
     """How many examples of a global batch a rank, or device, of a placed configuration may have."""
     return {*examples_of_ranks(config)} or {-(-config.global_batch_size // max(1, config.devices))}
+
+
+def apportion(units: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """Divides so many in proportion to speeds, of which there are no more; each gets at least one, or two if it can be.
+
+    BatchNorm cannot normalize a single value.
+    """
+    least = min(2, units // len(speeds))
+    exact = [units * speed / sum(speeds) for speed in speeds]
+    parts = [max(least, int(one)) for one in exact]
+    while sum(parts) != units:
+        step = 1 if sum(parts) < units else -1
+        able = [place for place, part in enumerate(parts) if part + step >= least]
+        parts[max(able, key=lambda place: step * (exact[place] - parts[place]))] += step
+    return tuple(parts)

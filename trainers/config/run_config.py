@@ -13,7 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
-from trainers.config.division import EQUAL, devices_per_node, examples_of_ranks, weights
+from trainers.config.division import EQUAL, MEASURED, devices_per_node, examples_of_ranks, weights
 from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
@@ -299,7 +299,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Devices",
             "Shares",
-            "of the batch: equal, or of ranks or nodes: 3:1",
+            "of the batch: equal, measured, or 3:1",
             only=("backend", backends_with("shares")),
             why="the others split one array into equal parts",
             is_rare=True,
@@ -697,6 +697,13 @@ def _check_shares(config: RunConfig) -> list[Problem]:
             examples_of_ranks(config)
     except ValueError as error:
         return [Problem("shares", str(error), also=("global_batch_size", "devices", "nodes", "accumulate"))]
+    units, rest = divmod(config.global_batch_size, config.accumulate)
+    if config.shares == MEASURED and rest:
+        message = f"{config.global_batch_size} makes no {config.accumulate} equal parts, which accumulate asks for."
+        return [Problem("global_batch_size", message, also=("accumulate", "shares"))]
+    if config.shares == MEASURED and units < config.devices:
+        message = f"{config.global_batch_size} leaves a rank none: use {config.devices * config.accumulate} or more."
+        return [Problem("global_batch_size", message, also=("devices", "accumulate", "shares"))]
     if config.shares != EQUAL and "shares" not in BACKENDS[config.backend].keys:
         message = f"{config.backend} splits one array into equal parts; use {' or '.join(backends_with('shares'))}."
         return [Problem("shares", message, also=("backend",))]

@@ -13,7 +13,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DatasetError
-from trainers.config.division import examples_of_ranks
+from trainers.config.division import MEASURED, examples_of_ranks
 from trainers.config.machine import Machine
 from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value, shown
@@ -107,6 +107,8 @@ class Draft:
             return ""
         if examples := examples_of_ranks(self.placed):
             return f"{':'.join(map(str, examples))} examples a step"
+        if self.placed.shares == MEASURED:
+            return f"{self.placed.global_batch_size:,} examples a step, shared by speed"
         return f"{self.placed.global_batch_size // self.placed.devices:,} examples a step on each"
 
     @property
