@@ -173,4 +173,6 @@ def test_whatever_the_backend(runs_dir: Path, changes: dict[str, object], tolera
     unequal = run_of(msgspec.structs.replace(SGD, **{"shares": "3:1", **changes}), runs_dir)
     equal = run_of(msgspec.structs.replace(SGD, **{**changes, "shares": "equal"}), runs_dir)
     np.testing.assert_allclose(joined(unequal), joined(equal), rtol=tolerance)
-    assert unequal.evaluations()[0].loss == pytest.approx(equal.evaluations()[0].loss, rel=10 * tolerance)
+    # None of a text, which has no accuracy.
+    found, wanted = ([one.loss for one in run.evaluations()] for run in (unequal, equal))
+    assert found == pytest.approx(wanted, rel=10 * tolerance)

@@ -9,6 +9,7 @@ from textwrap import wrap
 from rich.cells import cell_len
 from textual.content import Content
 
+from trainers.config.division import apportion
 from trainers.state.array_state import ArrayState, Block, Device, letter
 from trainers.state.messages import describe_replicas
 from trainers.state.run_state import RunState
@@ -293,7 +294,7 @@ def _bytes_of(array: ArrayState, block: Block, devices: list[Device]) -> str:
 
 
 def _if_they_fit(texts: list[str], widths: list[int]) -> list[str]:
-    return texts if max(map(len, texts), default=0) + 2 <= widths[-1] else [""] * len(texts)
+    return texts if max(map(len, texts), default=0) + 2 <= min(widths) else [""] * len(texts)
 
 
 def _lettered(devices: list[Device]) -> dict[Device, str]:
@@ -364,12 +365,15 @@ class _Picture:
     ) -> list[Content]:
         """Draws parts along a dimension, hatched if on several devices, with room for at least `of` cells."""
         widths = self._cell_widths(max(of, len(cells)))
+        sizes = [block[dimension][1] - block[dimension][0] for block, _ in cells] if dimension is not None else []
+        if sizes and not of and max(sizes) - min(sizes) > 1 and sum(widths) >= LEAST_UNEVEN_CELLS * len(sizes):
+            widths = list(apportion(sum(widths), sizes))
         names = [self._names(devices) for _, devices in cells]
         if dimension is not None:
             spans = [_span(block[dimension]) for block, _ in cells]
             for blank in ("  ", " "):
                 longer = [name + blank + span for name, span in zip(names, spans, strict=True)]
-                if max(map(len, longer)) + len(blank) <= widths[-1]:
+                if max(map(len, longer)) + len(blank) <= min(widths):
                     names = longer
                     break
         lines = self._in_the_middle(names)
