@@ -234,6 +234,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     join = verbs.add_parser("join", help="make this machine a node of a run that another has launched")
     join.add_argument("address", metavar="HOST:PORT", help="as the run's log gives it")
     join.add_argument("--secret-file", metavar="FILE", help="`secret` in the run's directory; default: asks for it")
+    join.add_argument("--node", type=int, default=0, metavar="N", help="as which node, from 1; default: the first free")
     join.set_defaults(does="join:join_run")
 
     runs = verbs.add_parser("runs", help="list the runs, newest first")

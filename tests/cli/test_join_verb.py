@@ -37,6 +37,12 @@ def test_what_is_no_address_is_refused(tuiapp: Command, address: str) -> None:
     assert f"{address!r} is not an address; type HOST:PORT" in done.err
 
 
+def test_a_node_that_cannot_be_is_refused(tuiapp: Command) -> None:
+    done = tuiapp("join", "127.0.0.1:9", "--node", "-1")
+    assert (done.code, done.out) == (2, "")
+    assert "-1 is no node; the others are counted from 1" in done.err
+
+
 def test_a_secret_file_that_is_not_there_is_refused(tuiapp: Command) -> None:
     done = tuiapp("join", "127.0.0.1:9", "--secret-file", "/no/such")
     assert (done.code, done.out) == (2, "")

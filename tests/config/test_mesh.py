@@ -74,7 +74,7 @@ def test_it_is_refused_where_it_would_have_no_effect() -> None:
 def test_the_batch_is_split_over_its_own_axis_alone() -> None:
     """And the devices that share examples report their parts of them."""
     plan = make_plan(msgspec.structs.replace(CONFIG, mesh="batch=2,model=2", global_batch_size=50))
-    assert (plan.local_batch_size, plan.examples_per_rank, plan.world_size) == (25, 12.5, 4)
+    assert (plan.batch_of(0), plan.examples_of(0), plan.world_size) == (25, 12.5, 4)
     build_config({"backend": "jax-sharding", "devices": 4, "mesh": "model=4", "global_batch_size": 49})
 
 

@@ -32,7 +32,37 @@ def test_each_node_has_its_share_of_the_ranks(
 ) -> None:
     plan = make_plan(on_nodes(backend=backend, devices=4))
     assert (list(plan.ranks), list(plan.ranks_of(0)), list(plan.ranks_of(1))) == (ranks, of_first, of_second)
-    assert (plan.local_devices, plan.world_size) == (2, 4)
+    assert (plan.devices_of(0), plan.devices_of(1), plan.world_size) == (2, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("backend", "of_nodes"), [("torch-ddp", [[0, 1, 2, 3], [4, 5], [6]]), ("jax-sharding", [[0], [4], [6]])]
+)
+def test_nodes_with_unequally_many_devices(backend: str, of_nodes: list[list[int]]) -> None:
+    given = on_nodes(nodes=1, backend=backend, devices_per_node="4+2+1", global_batch_size=42)
+    config = place(given, machine(0, cores=8))
+    assert (config.devices, config.nodes) == (7, 3)
+    plan = make_plan(config)
+    assert [list(plan.ranks_of(node)) for node in range(3)] == of_nodes
+    assert plan.ranks == [rank for ranks in of_nodes for rank in ranks]
+    assert [rank for first in plan.ranks for rank in plan.reported_by(first)] == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("keys", "examples"),
+    [
+        ({"devices_per_node": "2+1", "shares": "2:2:1", "global_batch_size": 50}, (20, 20, 10)),
+        # Of nodes.
+        ({"devices_per_node": "2+1", "shares": "5:1"}, (20, 20, 8)),
+        ({"devices_per_node": "2+1", "shares": "20:20:8"}, (20, 20, 8)),
+        ({"devices": 4, "shares": "30:18"}, (15, 15, 9, 9)),
+        # Alike.
+        ({"devices_per_node": "2+1", "shares": "2:1"}, ()),
+        ({"launcher": "local", "nodes": 1, "network": "", "shares": "3:1"}, (36, 12)),
+    ],
+)
+def test_shares_of_ranks_or_of_nodes(keys: dict[str, object], examples: tuple[int, ...]) -> None:
+    assert make_plan(place(on_nodes(**keys), machine(0))).examples == examples
 
 
 def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
@@ -44,7 +74,42 @@ def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"devices": 3}, "devices: 3 cannot be split evenly over 2 nodes; 2 or 4 can."),
+        ({"devices": 3}, "devices: 3 cannot be split evenly over 2 nodes; 2 or 4 can. Or say how many each has, as"),
+        ({"devices_per_node": "4,2"}, "devices_per_node: '4,2' is not a number of devices for each node, as 4+2; for"),
+        ({"devices_per_node": "4+0"}, "devices_per_node: '4+0' is not a number of devices for each node, as 4+2; for"),
+        ({"devices_per_node": "4"}, "devices_per_node: '4' is not a number of devices for each node, as 4+2; for equ"),
+        ({"devices_per_node": "4+2+1"}, "devices_per_node: 4+2+1 has 3 nodes, but nodes is 2."),
+        ({"devices_per_node": "4+2", "devices": 8}, "4+2 makes 6 devices, but devices is 8."),
+        ({"devices_per_node": "4+2", "launcher": "ssh", "hosts": ["b", "c"]}, "nodes: 2, but hosts has 2;"),
+        (
+            {"devices_per_node": "4+2", "backend": "jax-pmap"},
+            "devices_per_node: 4+2 cannot be: jax.pmap takes as many devices of each process; use jax-sharding.",
+        ),
+        ({"devices": 4, "shares": "measured", "accumulate": 16}, "48 leaves a rank none: use 64 or more."),
+        (
+            {"devices": 2, "shares": "measured", "accumulate": 5},
+            "48 makes no 5 equal parts, which acc",
+        ),
+        ({"devices": 2, "shares": "3"}, "shares: '3' is not allowed; it must be equal, measured, or whole"),
+        (
+            {"devices": 2, "shares": "3:0"},
+            "shares: '3:0' is not allowed; it must be equal, measured, or",
+        ),
+        ({"devices": 4, "shares": "3:1:1"}, "shares: 3:1:1 has 3 numbers for 4 ranks on 2 nodes: give one for each."),
+        (
+            {"devices": 2, "shares": "3:2"},
+            "3:2 does not divide 48 examples into whole parts: 45 or 50 can",
+        ),
+        ({"devices": 4, "shares": "15:1"}, "15:1 gives node 0 45 examples, which its 2 ranks cannot share equally."),
+        (
+            {"devices": 2, "shares": "3:1", "accumulate": 8},
+            "3:1 gives a rank 36 examples, which make no 8",
+        ),
+        (
+            {"devices": 2, "shares": "3:1", "backend": "jax-sharding"},
+            "shares: jax-sharding splits one array into equal parts; use torch-ddp or torch-fsdp or keras-torch.",
+        ),
+        ({"devices_per_node": "1+1", "backend": "torch-dp"}, "torch-dp is one process, on one machine; use torch-ddp"),
         ({"platform": "cuda", "device_ids": ["0"]}, "each node takes its own idle ones: leave it empty"),
         ({"launcher": "ssh"}, "nodes: 2, but hosts has 0; nodes counts them and this machine."),
         ({"launcher": "ssh", "nodes": 1, "hosts": ["b", "c"]}, "nodes: 1, but hosts has 2;"),

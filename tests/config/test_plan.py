@@ -17,7 +17,7 @@ def test_where_an_epoch_ends_and_what_is_due_there() -> None:
     assert [step for step in range(1, 21) if PLAN.ends_epoch(step)] == [14, 20]
     assert [step for step in range(1, 21) if PLAN.evaluates_after(step)] == [14, 20]
     assert [step for step in range(1, 21) if PLAN.saves_after(step)] == [14, 20]
-    assert (PLAN.local_batch_size, PLAN.left_out, PLAN.processes) == (50, 37, 2)
+    assert (PLAN.batch_of(1), PLAN.left_out, PLAN.processes) == (50, 37, 2)
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:

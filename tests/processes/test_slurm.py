@@ -16,7 +16,7 @@ from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
+from trainers.contract.events import Checkpoint, Metrics, Queued, RankStarted, RunEnded, RunStarted, StopRequested
 from trainers.contract.lock import Liveness
 from trainers.contract.process_identity import machine
 from trainers.contract.rundir import RunDir
@@ -89,6 +89,18 @@ def test_each_node_chooses_of_the_gpus_that_slurm_gave_it(
         run.at_step(3)
         for module in ("trainers.run.supervisor", "trainers.run.node"):
             assert {one.environ()["CUDA_VISIBLE_DEVICES"] for one in run.processes(module)} == {"0,1"}
+        mailbox.send(run.run.commands, "stop")
+        assert run.end().status == "stopped"
+        run.wait_gone()
+
+
+@pytest.mark.parametrize("gpus", ["--gpus=3", "--gpus-per-node=2"])
+def test_nodes_of_a_job_have_unequal_numbers_of_devices(
+    in_cluster: dict[str, str], runs_dir: Path, no_framework: None, gpus: str
+) -> None:
+    with launched(msgspec.structs.replace(IN_JOB, devices=3, devices_per_node="2+1", slurm=gpus), runs_dir) as run:
+        run.at_step(3)
+        assert sorted((event.rank, event.node) for event in run.of(RankStarted)) == [(0, 0), (1, 0), (2, 1)]
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
         run.wait_gone()

@@ -51,7 +51,7 @@ def test_a_run_from_first_to_last() -> None:
     work = "1! 2 3, save 3, 4 5 6, evaluate 6, save 6, 7 8 9, evaluate 9, save 9, export"
     assert " ".join(follow(report, shelf)) == work.replace(",", "")
     assert [one.step for one in report.steps] == list(range(1, 10))
-    assert {one.examples for one in report.steps} == {PLAN.local_batch_size}
+    assert {one.examples for one in report.steps} == {PLAN.batch_of(0)}
     phases = "training checkpointing training evaluating checkpointing training evaluating checkpointing"
     assert report.phases == phases.split()
 

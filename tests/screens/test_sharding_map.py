@@ -7,8 +7,8 @@ import pytest
 from tests import histories as h
 from tests.state.folding import fold
 from tests.state.sharded import jax_run, named, two_axes
-from trainers.contract.events import Held, Sharding
-from tuiapp.widgets.sharding_map import ShardingMap, weight_lines
+from trainers.contract.events import Held, Shard, Sharding
+from tuiapp.widgets.sharding_map import ShardingMap, _split_words, weight_lines
 
 
 def drawn(devices: int, *arrays: Sharding, width: int = 46) -> list[str]:
@@ -27,6 +27,22 @@ def test_a_batch_split_over_the_devices(devices: int) -> None:
     cells = picture.strip("│").split("│")
     assert [cell.split()[0] for cell in cells] == list("abcdefghijklmnop"[:devices])
     assert len(picture) <= 46
+
+
+def test_unequal_parts_are_as_wide_as_they_are_large() -> None:
+    parts = [
+        Shard(rank=rank, device=f"cuda:{rank}", index=[(start, stop), (0, 8)], bytes=32 * (stop - start))
+        for rank, (start, stop) in enumerate([(0, 30), (30, 42), (42, 48)])
+    ]
+    batch = Sharding(
+        array="batch", shape=[48, 8], dtype="float32", mesh={"batch": 3}, spec=["batch", None], shards=parts
+    )
+    *_, picture = drawn(3, batch, width=60)
+    cells = picture.strip("│").split("│")
+    assert [len(cell) for cell in cells] == [35, 14, 7]
+    assert [cell.split()[0] for cell in cells] == ["a", "b", "c"]
+    state = fold(jax_run(3, batch))
+    assert _split_words(state.arrays["batch"]) == "batch 48 = 30 + 12 + 6"
 
 
 def test_pmaps_leading_device_axis() -> None:

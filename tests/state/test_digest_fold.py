@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,9 +18,10 @@ from tests.state.test_digest import digest_of, write_journal
 from tests.state.test_feed import until
 from trainers.contract import events as ev
 from trainers.contract.events import Event, Metrics, decode, encode
+from trainers.contract.metrics import RATE
 from trainers.contract.rundir import RunDir
 from trainers.state import digest_keeper, rank_state, readings, run_state
-from trainers.state.curves import Curves
+from trainers.state.curves import ALL, Curves
 from trainers.state.digest import Digest
 from trainers.state.efficiency import EfficiencyMeter
 from trainers.state.fold import apply
@@ -194,6 +196,28 @@ def test_the_efficiency_of_the_whole_run(run: RunDir) -> None:
     for name in whole.__dataclass_fields__:
         assert getattr(found, name) == pytest.approx(getattr(whole, name)), name
     assert digest.totals.examples > 0
+
+
+def test_the_mean_loss_of_unequal_shares_is_the_batchs(run: RunDir) -> None:
+    begun = h.started(2)
+    begun = msgspec.structs.replace(begun, config={**begun.config, "global_batch_size": 48, "shares": "3:1"})
+    steps = [
+        Metrics(
+            rank=rank,
+            first_step=step,
+            values={"loss": [loss], "examples": [size], "step_time": [0.1]},
+            **h.at(1.0 + step),
+        )
+        for step in range(1, 21)
+        for rank, loss, size in ((0, 1.0 / step, 36.0), (1, 2.0 / step, 12.0))
+    ]
+    wanted = [1.25 / step for step in range(1, 21)]
+    for place in (0, 15, 40):
+        curves = Curves(by_rank=False)
+        curves.fold([digest_of(run, [begun, *steps[:place]]), *steps[place:]])
+        assert curves[ALL, "loss"].means() == pytest.approx(wanted)
+        # Not what is no mean over examples: the rate is that of both.
+        assert curves[ALL, RATE].means() == pytest.approx([480.0] * 20)
 
 
 def test_of_runs_side_by_side(run: RunDir) -> None:

@@ -66,7 +66,7 @@ from trainers.sources import datasets
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
-    devices, local = pick_devices(plan, report), plan.local_devices
+    devices, local = pick_devices(plan, report), plan.devices_of(jax.process_index())
     split = NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
     arrays = datasets.open_planned(plan)
     saved = checkpoints.resumed

@@ -47,6 +47,7 @@ from trainers.frameworks.torch.ranks import (
     update,
 )
 from trainers.frameworks.torch.replicas import replica_checksums
+from trainers.frameworks.torch.speed import with_measured_shares
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_wait import SyncWait
 from trainers.rank.checkpoints import Checkpoints
@@ -75,6 +76,9 @@ class Replica:
         self.keras_model = keras_state.create_model(plan)
         self.model = KerasModule(self.keras_model)
         begin(plan, self.model, report, checkpoints)
+        self.plan = with_measured_shares(
+            plan, self.model, self.own_loss, self.training_set, device, report, checkpoints
+        )
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
@@ -101,11 +105,11 @@ class Replica:
                     work.done(replica_checksums(self.model, with_statistics=False))
                 case Evaluate():
                     with self.average.used():
-                        work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, nullcontext()))
+                        work.done(evaluate(self.model, self.x_test, self.y_test, plan, nullcontext()))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
-                    average_statistics(self.model, plan.config.devices)
+                    average_statistics(self.model, plan.config.devices, plan.weight_of(self.rank))
                     with self.average.used():
                         if best := self.checkpoints.best_model():
                             self.model.load_state_dict({name: torch.from_numpy(array) for name, array in best.items()})
@@ -115,21 +119,26 @@ class Replica:
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
-        size = self.plan.local_batch_size
-        return self.training_set.place(order[:, self.rank * size : (self.rank + 1) * size])
+        return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
-        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp)
+        weight = self.plan.weight_of(self.rank)
+        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp, weight)
         norm = update(self.config, self.model, self.optimizer, rate, self.loss_scale)
         return loss, norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
 
+    def own_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Without the other ranks, which a model in DDP waits for."""
+        return cross_entropy(self.model(x), y)
+
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
+        rest = self.average, self.loss_scale, self.plan.examples
+        return snapshot(self.model, self.optimizer, self.device, *rest)
 
 
 class KerasModule(nn.Module):

@@ -5,7 +5,8 @@ pass still runs, so all replicas make the same update. NCCL between GPUs, gloo b
 
     torchrun --nproc-per-node=N train.py
 
-With `accumulate` a rank takes its slice in parts, one after the other, and exchanges the sum of their gradients.
+With `accumulate` a rank takes its slice in parts, one after the other, and exchanges the sum of their gradients. With
+`shares` the slices are unequal, and each rank's loss counts by the size of its own.
 
 BatchNorm normalizes with the statistics of the rank's own slice, or part of it, or with `sync_batch_norm` with those of
 all ranks. Its running statistics are averaged over the ranks before each evaluation, in place of DDP's broadcast from
@@ -49,6 +50,7 @@ from trainers.frameworks.torch.ranks import (
     update,
 )
 from trainers.frameworks.torch.replicas import replica_checksums
+from trainers.frameworks.torch.speed import with_measured_shares
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_batch_norm import synchronize
 from trainers.frameworks.torch.sync_wait import SyncWait
@@ -76,8 +78,12 @@ class Replica:
         self.training_set, self.x_test, self.y_test = open_data(plan, rank, device, memory_format(config, device))
         self.model = build_model(plan, device)
         begin(plan, self.model, report, checkpoints)
+        self.autocast = autocast(config, device)
+        plan = self.plan = with_measured_shares(
+            plan, self.model, self.own_loss, self.training_set, device, report, checkpoints
+        )
         if config.sync_batch_norm:
-            self.model = synchronize(self.model, device)
+            self.model = synchronize(self.model, device, plan.examples)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
@@ -88,12 +94,11 @@ class Replica:
         if resumed := checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
             restore(resumed, rank, self.model, self.optimizer, device, config.devices, self.average, self.loss_scale)
-        self.autocast = autocast(config, device)
 
     def train(self) -> None:
         plan, config, report = self.plan, self.config, self.report
         if config.compile:
-            x, y = self.training_set.first(plan.local_batch_size // config.accumulate)
+            x, y = self.training_set.first(plan.batch_of(self.rank) // config.accumulate)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
         in_flight, waited = steps_in_flight(self.device, self.loss_scale), SyncWait(self.ddp, self.device, report)
         for work in training(plan, report, self.checkpoints, place=self.place, **in_flight):
@@ -110,25 +115,25 @@ class Replica:
                     work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
                 case Evaluate():
                     with self.average.used():
-                        sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
+                        sums = evaluate(self.model, self.x_test, self.y_test, plan, self.autocast)
                         # Rank 0 alone tells of it.
                         shown = None if self.rank else partial(predictor, self.model, self.device, self.autocast)
                         work.done(sums, shown)
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
-                    average_statistics(self.model, plan.config.devices)
+                    average_statistics(self.model, plan.config.devices, plan.weight_of(self.rank))
                     self.checkpoints.export(self.snapshot()[0])
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
-        size = self.plan.local_batch_size
-        return self.training_set.place(order[:, self.rank * size : (self.rank + 1) * size])
+        return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
-        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp)
+        weight = self.plan.weight_of(self.rank)
+        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp, weight)
         norm = update(self.config, self.model, self.optimizer, rate, self.loss_scale)
         return loss, norm
 
@@ -136,5 +141,11 @@ class Replica:
         with self.autocast:
             return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
 
+    def own_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Without the other ranks, which a model in DDP waits for."""
+        with self.autocast:
+            return cross_entropy(self.model(x), y)
+
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
+        rest = self.average, self.loss_scale, self.plan.examples
+        return snapshot(self.model, self.optimizer, self.device, *rest)

@@ -31,6 +31,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from trainers.config.division import MEASURED
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held
@@ -57,6 +58,7 @@ from trainers.frameworks.torch.ranks import (
     sum_up,
     update,
 )
+from trainers.frameworks.torch.speed import with_measured_shares
 from trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from trainers.frameworks.torch.sync_batch_norm import synchronize
 from trainers.rank.checkpoints import Checkpoints
@@ -89,11 +91,18 @@ class Part:
         most = -(-plan.data.test_examples // config.devices)
         size = batch_size(plan.data.labels)
         self.spare_batches = -(-most // size) - -(-len(self.y_test) // size)
+        self.autocast = autocast(config, device)
+        if config.shares == MEASURED:
+            # Of a whole replica: what is split waits for the other ranks in every pass.
+            self.model = build_model(plan, device)
+            plan = self.plan = with_measured_shares(
+                plan, self.model, self.loss, self.training_set, device, report, checkpoints
+            )
         # On the host, and in its memory format, which FSDP needs: a part goes to the device as it is split.
         self.model = build_model(plan, torch.device("cpu"))
         begin(plan, self.model, report, checkpoints)
         if config.sync_batch_norm:
-            self.model = synchronize(self.model, device)
+            self.model = synchronize(self.model, device, plan.examples)
         self.parts = shard(
             self.model, init_device_mesh(device.type, (config.devices,), mesh_dim_names=("batch",)), config
         )
@@ -103,12 +112,11 @@ class Part:
         self.loss_scale = LossScale(config, device)
         if resumed := checkpoints.resumed:
             restore(resumed, rank, self.model, self.optimizer, device, config.devices, self.average, self.loss_scale)
-        self.autocast = autocast(config, device)
 
     def train(self) -> None:
         plan, report = self.plan, self.report
         if self.config.compile:
-            x, y = self.training_set.first(plan.local_batch_size // self.config.accumulate)
+            x, y = self.training_set.first(plan.batch_of(self.rank) // self.config.accumulate)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
         how = steps_in_flight(self.device, self.loss_scale)
         for work in training(plan, report, self.checkpoints, place=self.place, **how):
@@ -129,19 +137,19 @@ class Part:
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
-                    average_statistics(self.model, self.config.devices)
+                    average_statistics(self.model, self.config.devices, self.plan.weight_of(self.rank))
                     self.checkpoints.export(self.snapshot()[0])
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
-        size = self.plan.local_batch_size
-        return self.training_set.place(order[:, self.rank * size : (self.rank + 1) * size])
+        return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         self.optimizer.zero_grad()
         # Of each part gradients are reduced, though the last would do: kept whole they would take a replica's memory.
-        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale)
+        weight = self.plan.weight_of(self.rank)
+        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, weight=weight)
         norm = update(self.config, self.model, self.optimizer, rate, self.loss_scale)
         # Each rank has the sum over its own part.
         return loss, norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -152,7 +160,7 @@ class Part:
 
     def evaluate(self) -> Sums:
         """Sums over the test set, of which each rank has a part: see `sum_up`."""
-        average_statistics(self.model, self.config.devices)
+        average_statistics(self.model, self.config.devices, self.plan.weight_of(self.rank))
         self.model.eval()
         part = self.rank, self.config.devices
         sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, part)
@@ -164,7 +172,8 @@ class Part:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        return snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
+        rest = self.average, self.loss_scale, self.plan.examples
+        return snapshot(self.model, self.optimizer, self.device, *rest)
 
     def report_parts(self) -> None:
         """Reports the layout of each part's largest parameter, what this rank holds, and what a step exchanges."""

@@ -48,6 +48,8 @@ class Backend:
     """How many CPU devices it can use; None: no limit of its own."""
     max_nodes: int | None = None
     """How many machines; None: no limit of its own."""
+    equal_nodes: str = ""
+    """Why all nodes must have equally many devices; "": they need not."""
     keras_backend: str = ""
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
@@ -302,7 +304,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "ema", "sync_batch_norm", "compile", "check_replicas"),
+            keys=("accumulate", "ema", "sync_batch_norm", "compile", "check_replicas", "shares"),
             autocasts=True,
         ),
         Backend(
@@ -314,7 +316,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "ema", "sync_batch_norm", "compile"),
+            keys=("accumulate", "ema", "sync_batch_norm", "compile", "shares"),
             autocasts=True,
             splits_state=True,
         ),
@@ -357,6 +359,7 @@ BACKENDS = {
             tasks=(IMAGES.name, TEXT.name),
             keys=("accumulate", "ema", "check_replicas"),
             takes_listener=False,
+            equal_nodes="jax.pmap takes as many devices of each process",
         ),
         Backend(
             "keras-jax",
@@ -378,7 +381,7 @@ BACKENDS = {
             extras=("keras", "torch"),
             engine="torch",
             process_per_device=True,
-            keys=("accumulate", "ema", "check_replicas"),
+            keys=("accumulate", "ema", "check_replicas", "shares"),
             keras_backend="torch",
         ),
         Backend(
@@ -423,7 +426,7 @@ BACKENDS = {
 
 COMMON_KEYS = (
     "backend", "python", "platform", "devices", "device_ids", "launcher", "nodes", "hosts", "slurm", "requeue",
-    "network", "node_grace_s", "mirror",
+    "devices_per_node", "network", "node_grace_s", "mirror",
 )  # fmt: skip
 """Configuration keys that every backend takes."""
 

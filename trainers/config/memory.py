@@ -15,6 +15,7 @@ from math import floor, prod
 from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Shape
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
+from trainers.config.division import devices_of_nodes, local_batches
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Gpu, Machine
 from trainers.config.mesh import mesh_of, split_of
@@ -95,7 +96,7 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
         weights = sum(FLOAT32_BYTES * prod(shape) // parts for _, shape, parts, _ in split_weights(config, data))
     # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision in HALF else FLOAT32_BYTES
-    examples = -(-config.global_batch_size // (mesh.batch * config.accumulate))
+    examples = -(-max(local_batches(config)) // config.accumulate)
     return MemoryEstimate(
         parameters=weights,
         gradients=weights,
@@ -124,7 +125,7 @@ def chosen_gpus(config: RunConfig, machine: Machine) -> list[Gpu]:
     if config.platform != "cuda":
         return []
     # On several nodes each picks its own.
-    chosen = config.device_ids or [gpu.uuid for gpu in pick(machine.gpus, config.devices // config.nodes)]
+    chosen = config.device_ids or [gpu.uuid for gpu in pick(machine.gpus, devices_of_nodes(config)[0])]
     return [gpu for gpu in machine.gpus if gpu.uuid in chosen]
 
 
@@ -229,22 +230,23 @@ def parts_that_fit(config: RunConfig, machine: Machine, estimate: MemoryEstimate
     """The least `accumulate` above its own with which a placed configuration that does not fit would; None if none."""
     if "accumulate" not in BACKENDS[config.backend].keys:
         return None
-    local = config.global_batch_size // mesh_of(config.mesh, config.devices).batch
+    local = local_batches(config)
     activations = estimate.activations * config.accumulate
-    for parts in range(config.accumulate + 1, local + 1):
-        if local % parts == 0 and not shortages(config, machine, replace(estimate, activations=activations // parts)):
+    for parts in range(config.accumulate + 1, min(local) + 1):
+        less = replace(estimate, activations=activations // parts)
+        if not any(one % parts for one in local) and not shortages(config, machine, less):
             return parts
     return None
 
 
 def on_host(config: RunConfig, estimate: MemoryEstimate) -> int:
     """What all CPU devices of a node take together."""
-    return estimate.total * (config.devices // config.nodes)
+    return estimate.total * max(devices_of_nodes(config))
 
 
 def data_copies(config: RunConfig) -> int:
     """Copies of the data set in a node's memory: one per process, and one on each of JAX's CPU devices."""
-    backend, devices = BACKENDS[config.backend], config.devices // config.nodes
+    backend, devices = BACKENDS[config.backend], max(devices_of_nodes(config))
     if backend.process_per_device:
         return devices
     return 1 + devices if config.platform == "cpu" and backend.engine == "jax" else 1

@@ -85,6 +85,8 @@ class Option:
 
     The form hides it otherwise.
     """
+    why: str = ""
+    """Why it is used with those alone, where that is not plain."""
     aliases: tuple[str, ...] = ()
     """What other programs call the same: understood wherever a key is given."""
     is_rare: bool = False

@@ -10,6 +10,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.data_files import DatasetError, NotExaminedError
 from trainers.config.datasets import DATASETS, Dataset, find_dataset, source_of
+from trainers.config.division import devices_of_nodes, devices_per_node, weights
 from trainers.config.files import absolute, printable
 from trainers.config.gpu_choice import find, most, pick
 from trainers.config.interpreters import find_interpreter, why_not
@@ -52,6 +53,10 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
         with contextlib.suppress(ValueError):
             # One that cannot be read is a problem of its own.
             config = msgspec.structs.replace(config, devices=prod(mesh_of(config.mesh, 0)))
+    if uneven := devices_per_node(config.devices_per_node):
+        config = msgspec.structs.replace(config, nodes=len(uneven), devices=sum(uneven))
+    elif (given := weights(config.shares)) and not config.devices and len(given) != config.nodes:
+        config = msgspec.structs.replace(config, devices=len(given))
     wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
     try:
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
@@ -151,7 +156,7 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
     if config.device_ids:
         why = "platform is cpu" if config.platform == "cpu" else f"there are none: {machine.gpu_problem}"
         raise ConfigError([Problem("device_ids", f"names GPUs, but {why}.")])
-    if config.launcher != "slurm" and config.devices > machine.max_cpu_ranks * config.nodes:
+    if config.launcher != "slurm" and max(devices_of_nodes(config)) > machine.max_cpu_ranks:
         message = (
             f"{config.devices} is more than this machine has: {machine.cpu_cores} CPU cores take at most "
             f"{machine.max_cpu_ranks} CPU ranks."

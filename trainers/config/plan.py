@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import Dataset, find_dataset
+from trainers.config.division import devices_of_nodes, examples_of_ranks
 from trainers.config.files import read_limited, write_atomically
 from trainers.config.machine import Machine
 from trainers.config.memory import jax_memory_fraction, split_weights
@@ -55,6 +57,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     flops_per_example: int | None = None
     whole_weights: dict[str, str] = {}
     """Weights of a model of the catalog that are not split over a mesh, although they shall be → why."""
+    examples: tuple[int, ...] = ()
+    """How many examples of each global batch each rank takes, in their order; (): equally many."""
     normalization: Normalization | None = None
     """Of the inputs; None: none, or that of the training data, which is measured when they are opened."""
 
@@ -70,20 +74,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Ranks, or devices if a built-in trainer's one process owns them all."""
         return self.processes if self.processes and not BACKENDS[self.config.backend].builtin else self.config.devices
 
-    @property
-    def local_devices(self) -> int:
-        """Devices of each node."""
-        return self.config.devices // self.config.nodes
+    def devices_of(self, node: int) -> int:
+        """How many a node has."""
+        return devices_of_nodes(self.config)[node]
 
     @property
-    def ranks(self) -> range:
+    def ranks(self) -> list[int]:
         """The rank of each process: the first that it reports for."""
-        return range(0, self.world_size, self.world_size // self.processes) if self.processes else range(0)
+        return [rank for node in range(self.config.nodes) for rank in self.ranks_of(node)]
 
     def ranks_of(self, node: int) -> range:
         """Those of a node's processes."""
-        each = self.processes // self.config.nodes
-        return self.ranks[node * each : (node + 1) * each]
+        if not self.processes:
+            return range(0)
+        devices = devices_of_nodes(self.config)
+        if self.world_size == self.config.devices:
+            first = sum(devices[:node])
+            return range(first, first + devices[node], 1 if self.processes == self.world_size else devices[node])
+        return range(node, node + 1)
+
+    def reported_by(self, rank: int) -> range:
+        """The ranks for which a process reports, the first of which is `rank`: those of all devices that it owns."""
+        ranks = [*self.ranks, self.world_size]
+        return range(rank, ranks[ranks.index(rank) + 1])
 
     @property
     def left_out(self) -> int:
@@ -106,15 +119,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return "; ".join([str(self.mesh), *whole])
 
-    @property
-    def local_batch_size(self) -> int:
-        """Examples of a global batch on each device; all devices along a mesh's axis "model" have the same."""
-        return self.config.global_batch_size // self.mesh.batch
+    def batch_of(self, rank: int) -> int:
+        """How many examples of each global batch a rank, or device, takes; those along "model" have the same."""
+        return self.examples[rank] if self.examples else self.config.global_batch_size // self.mesh.batch
 
-    @property
-    def examples_per_rank(self) -> float:
-        """A device's share of a global batch's examples: those that several have in common count in parts."""
-        return self.local_batch_size / self.mesh.model if self.mesh.model > 1 else self.local_batch_size
+    def rows_of(self, rank: int) -> slice:
+        """Which examples of each global batch a rank takes."""
+        first = sum(map(self.batch_of, range(rank)))
+        return slice(first, first + self.batch_of(rank))
+
+    def weight_of(self, rank: int) -> float:
+        """What a rank's mean loss counts, so that the mean over ranks is that of the batch; 1 for an equal share."""
+        return self.batch_of(rank) * self.config.devices / self.config.global_batch_size if self.examples else 1.0
+
+    def examples_of(self, rank: int) -> float:
+        """A rank's share of a global batch's examples: those that several have in common count in parts."""
+        return self.batch_of(rank) / self.mesh.model if self.mesh.model > 1 else self.batch_of(rank)
 
     @property
     def compares_replicas(self) -> bool:
@@ -165,6 +185,9 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
     model = MODELS.get(config.model)
+    examples: tuple[int, ...] = ()
+    with suppress(ValueError):
+        examples = examples_of_ranks(config)
     # Of a draft they may not fit together.
     size = model.size(data.input_shape, data.classes) if model and model.task == data.task else None
     return Plan(
@@ -173,6 +196,7 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
         python=python,
         streamed=streamed,
         processes=rank_processes(config),
+        examples=examples,
         steps_per_epoch=steps_per_epoch,
         total_steps=min(steps, config.max_steps) if config.max_steps else steps,
         parameters=size.parameters if size else None,

@@ -69,5 +69,6 @@ def _problem(key: str, values: Mapping[str, Value]) -> Problem:
     if option.only is None or option.applies(values):
         other, allowed = "model", _WITH_MODELS[key]
     value, goes_with = format_value(values[key]), " or ".join(allowed)
-    message = f"{value} would have no effect with {other} {values[other]}: it applies only to {goes_with}."
+    message = f"{value} would have no effect with {other} {values[other]}: it applies only to {goes_with}"
+    message += f"; {option.why}." if option.why else "."
     return Problem(key, message, also=(other,))

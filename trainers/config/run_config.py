@@ -13,6 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
+from trainers.config.division import EQUAL, MEASURED, devices_per_node, examples_of_ranks, weights
 from trainers.config.mesh import Mesh, mesh_of
 from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.normalization import parse_normalization
@@ -249,6 +250,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             aliases=("num_nodes", "nnodes"),
         ),
     ] = 1
+    devices_per_node: Annotated[
+        str,
+        Option("Devices", "Each node's", "devices, where not equally many: 4+2", only=_ON_NODES, is_rare=True),
+    ] = ""
     hosts: Annotated[
         tuple[str, ...],
         Option("Devices", "Hosts", "the other nodes, as ssh knows them", only=("launcher", ("ssh",))),
@@ -301,6 +306,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             similar=("per_device_train_batch_size", "per_device_batch_size", "train_batch_size", "micro_batch_size"),
         ),
     ] = 48
+
+    shares: Annotated[
+        str,
+        Option(
+            "Devices",
+            "Shares",
+            "of the batch: equal, measured, or 3:1",
+            only=("backend", backends_with("shares")),
+            why="the others split one array into equal parts",
+            is_rare=True,
+        ),
+    ] = EQUAL
 
     accumulate: Annotated[
         int,
@@ -689,7 +706,8 @@ def _check_training(config: RunConfig) -> list[Problem]:
         return [*problems, Problem("mesh", str(error))]
     if config.mesh and (found := _check_mesh(config, mesh)):
         return [*problems, *found]
-    if not problems and config.global_batch_size % mesh.batch:
+    shares = _check_shares(config)
+    if not problems and config.shares == EQUAL and config.global_batch_size % mesh.batch:
         over = f"the {mesh.batch} devices of mesh {mesh} along batch" if config.mesh else f"{mesh.batch} devices"
         problems.append(
             Problem(
@@ -707,10 +725,30 @@ def _check_training(config: RunConfig) -> list[Problem]:
     if config.accumulate > 1 and "accumulate" not in BACKENDS[config.backend].keys:
         message = f"{config.backend} takes a batch as a whole: use 1, or another backend."
         problems.append(Problem("accumulate", message, also=("backend",)))
-    elif not problems and (config.devices or config.mesh) and local % config.accumulate:
+    elif not problems and config.shares == EQUAL and (config.devices or config.mesh) and local % config.accumulate:
         message = f"{local} examples of each device make no {config.accumulate} equal parts: use a divisor of {local}."
         problems.append(Problem("accumulate", message, also=("global_batch_size", "devices")))
-    return problems
+    return problems + shares
+
+
+def _check_shares(config: RunConfig) -> list[Problem]:
+    """Problems of how a batch is divided over the ranks, as far as their number is known."""
+    try:
+        if weights(config.shares) and config.devices:
+            examples_of_ranks(config)
+    except ValueError as error:
+        return [Problem("shares", str(error), also=("global_batch_size", "devices", "nodes", "accumulate"))]
+    units, rest = divmod(config.global_batch_size, config.accumulate)
+    if config.shares == MEASURED and rest:
+        message = f"{config.global_batch_size} makes no {config.accumulate} equal parts, which accumulate asks for."
+        return [Problem("global_batch_size", message, also=("accumulate", "shares"))]
+    if config.shares == MEASURED and units < config.devices:
+        message = f"{config.global_batch_size} leaves a rank none: use {config.devices * config.accumulate} or more."
+        return [Problem("global_batch_size", message, also=("devices", "accumulate", "shares"))]
+    if config.shares != EQUAL and "shares" not in BACKENDS[config.backend].keys:
+        message = f"{config.backend} splits one array into equal parts; use {' or '.join(backends_with('shares'))}."
+        return [Problem("shares", message, also=("backend",))]
+    return []
 
 
 def _check_mesh(config: RunConfig, mesh: Mesh) -> list[Problem]:
@@ -784,19 +822,35 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
     if config.launcher == "slurm" and config.platform == "auto":
         message = "auto is decided by this machine, but the job runs on others; use cuda or cpu."
         problems.append(Problem("platform", message, also=("launcher",)))
-    if config.devices % config.nodes:
-        message = f"{config.devices} cannot be split evenly over {config.nodes} nodes; "
-        problems.append(Problem("devices", message + f"{_multiples(config.devices, config.nodes)}.", also=("nodes",)))
+    try:
+        uneven = devices_per_node(config.devices_per_node)
+    except ValueError as error:
+        uneven = ()
+        problems.append(Problem("devices_per_node", str(error)))
+    nodes = len(uneven) or config.nodes
+    if uneven and config.nodes not in (1, nodes):
+        message = f"{config.devices_per_node} has {nodes} nodes, but nodes is {config.nodes}."
+        problems.append(Problem("devices_per_node", message, also=("nodes",)))
+    elif uneven and config.devices not in (0, sum(uneven)):
+        message = f"{config.devices_per_node} makes {sum(uneven)} devices, but devices is {config.devices}."
+        problems.append(Problem("devices_per_node", message, also=("devices",)))
+    elif uneven and len(set(uneven)) > 1 and (why := BACKENDS[config.backend].equal_nodes):
+        message = f"{config.devices_per_node} cannot be: {why}; use jax-sharding."
+        problems.append(Problem("devices_per_node", message, also=("backend",)))
+    elif not uneven and config.devices % nodes:
+        message = f"{config.devices} cannot be split evenly over {nodes} nodes; {_multiples(config.devices, nodes)}. "
+        message += "Or say how many each has, as devices_per_node = 4+2."
+        problems.append(Problem("devices", message, also=("nodes", "devices_per_node")))
     if config.device_ids:
         message = "names GPUs of this machine, but each node takes its own idle ones: leave it empty."
         problems.append(Problem("device_ids", message, also=("launcher",)))
-    if config.launcher == "ssh" and len(config.hosts) != config.nodes - 1:
-        message = f"{config.nodes}, but hosts has {len(config.hosts)}; nodes counts them and this machine."
+    if config.launcher == "ssh" and len(config.hosts) != nodes - 1:
+        message = f"{nodes}, but hosts has {len(config.hosts)}; nodes counts them and this machine."
         problems.append(Problem("nodes", message, also=("hosts",)))
-    elif config.launcher in ("join", "ssh") and config.nodes == 1:
+    elif config.launcher in ("join", "ssh") and nodes == 1:
         message = f"1 is this machine alone; {config.launcher} takes 2 or more. For this machine use launcher local."
         problems.append(Problem("nodes", message, also=("launcher",)))
-    if config.nodes > 1 and BACKENDS[config.backend].max_nodes == 1:
+    if nodes > 1 and BACKENDS[config.backend].max_nodes == 1:
         message = f"{config.backend} is one process, on one machine; use torch-ddp for more."
         problems.append(Problem("nodes", message, also=("backend",)))
     return problems

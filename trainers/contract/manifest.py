@@ -67,6 +67,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """As the loss."""
     best: Evaluated = NEVER
     """The best evaluation so far, by the key `best`."""
+    measured: tuple[int, ...] = ()
+    """Each rank's examples of a batch, if they follow from the ranks' speed."""
     since_best: int = 0
     """Number of evaluations after that."""
     files: dict[str, StoredFile]

@@ -6,7 +6,7 @@ spellings in use: `val/f1`, `val_f1` and `F1/val` are in `val`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import mul
 
@@ -129,7 +129,7 @@ def accuracy_percent(accuracy: float) -> float:
     return accuracy if accuracy > 1 else 100 * accuracy
 
 
-def total(values: Sequence[float | None], counts: Sequence[int] | None = None) -> float:
+def total(values: Sequence[float | None], counts: Collection[float] | None = None) -> float:
     """Sum of an event's values, each times its steps; nulls are skipped."""
     try:
         return sum(map(mul, counts, values) if counts else values)
@@ -138,7 +138,17 @@ def total(values: Sequence[float | None], counts: Sequence[int] | None = None) -
         return sum(value * count for value, count in pairs if value is not None)
 
 
-def mean(values: Collection[float | None]) -> float | None:
-    """Mean of what the ranks report; None without any, or if one of them is not finite."""
+def mean(values: Collection[float | None], weights: Collection[float] = ()) -> float | None:
+    """Mean of what the ranks report, by their examples; None without any, or if one of them is not finite."""
     finite = [value for value in values if value is not None]
-    return sum(finite) / len(finite) if finite and len(finite) == len(values) else None
+    if not finite or len(finite) < len(values):
+        return None
+    if len(set(weights)) > 1 and all(weight > 0 for weight in weights):
+        return total(finite, weights) / sum(weights)
+    return sum(finite) / len(finite)
+
+
+def last_examples(values: Mapping[str, Sequence[float | None]], counts: Sequence[int] | None) -> float:
+    """A step's examples, as of an event's last entry; 0 if it does not say."""
+    sizes = values.get(EXAMPLES)
+    return (sizes[-1] or 0.0) / (counts[-1] if counts else 1) if sizes else 0.0

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from trainers.config.division import MEASURED
 from trainers.config.plan import Plan
 from trainers.config.run_config import best_by
 from trainers.contract.evaluations import NEVER, Evaluated
@@ -84,6 +85,9 @@ class Checkpoints:
         found = read_checkpoint(resume_from) if resume_from else None
         self.resumed = load(found) if found else None
         """What this attempt resumes from; None in a new run."""
+        same = found is not None and plan.config.shares == MEASURED and found.manifest.devices == plan.config.devices
+        self.measured = found.manifest.measured if found and same else ()
+        """Each rank's share of the batch, once it is measured: that of the checkpoint, with as many ranks."""
         best, spent = (found.manifest.best, found.manifest.since_best) if found else (NEVER, 0)
         self.patience = Patience(best_by(plan.config), plan.config.early_stop, best, spent)
         if rank == 0:
@@ -236,6 +240,7 @@ class Checkpoints:
             loss=result.loss,
             accuracy=result.accuracy,
             best=best,
+            measured=self.measured,
             since_best=spent,
             files=files,
         )

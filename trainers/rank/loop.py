@@ -167,7 +167,7 @@ class InFlight:
 
     def _report_step(self) -> None:
         step, loss, gradient_norm, _ = self._given.popleft()
-        examples, rate = self._plan.examples_per_rank, float(step.rate)
+        examples, rate = self._plan.examples_of(self._report.rank), float(step.rate)
         self._report.step(step.number, loss, examples, rate, gradient_norm, step.waited_s)
 
 

@@ -57,8 +57,7 @@ def main() -> int:
     done = read_checkpoint(resume_from).manifest.step if resume_from else 0
     gate, recorded = StopGate(done), {done}
     # One process that owns all devices, or those of its node, reports for each of them.
-    each = plan.world_size // plan.processes
-    speaks_for = range(rank, rank + each)
+    speaks_for = plan.reported_by(rank)
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
     report.profiles = run.profiles
     control = int(os.environ[wire.CONTROL_FD])

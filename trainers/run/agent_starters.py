@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,11 +26,11 @@ MAX_SAID_BYTES = 4000
 
 
 class SshAgent:
-    """The agent on a host; what it and ssh say goes into `log`. Raises OSError if ssh cannot be started."""
+    """The agent on a host, that of a node; what it and ssh say goes into `log`. Raises OSError without ssh."""
 
-    def __init__(self, host: str, address: str, secret: str, log: Path) -> None:
+    def __init__(self, host: str, address: str, secret: str, log: Path, node: int) -> None:
         self._host, self._log = host, log
-        command = shlex.join([sys.executable, "-P", "-m", "trainers.run.node", address])
+        command = shlex.join([sys.executable, "-P", "-m", "trainers.run.node", address, str(node)])
         with log.open("wb") as file:
             self._ssh = subprocess.Popen(
                 ["ssh", *OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
@@ -65,9 +66,13 @@ FINISH_S = 2.0
 
 
 class SrunAgents:
-    """One on each node but this; each reads address and secret from the run's directory. Raises OSError."""
+    """One on each node but this, the first of those that have so many `devices`.
 
-    def __init__(self, run: RunDir, count: int) -> None:
+    Each reads address and secret from the run's directory. Raises OSError.
+    """
+
+    def __init__(self, run: RunDir, devices: Sequence[int]) -> None:
+        count = len(devices) - 1
         command = [
             "srun",
             f"--nodes={count}",
@@ -79,7 +84,8 @@ class SrunAgents:
         environment = dict(os.environ)
         if environment.pop("SLURM_GPUS", None) and (gpus := environment.get("SLURM_GPUS_ON_NODE")):
             # `--gpus` counts those of all nodes, and srun would ask as many of these.
-            command.append(f"--gpus-per-node={gpus}")
+            equal = len(set(devices)) == 1
+            command.append(f"--gpus-per-node={gpus}" if equal else f"--gpus={sum(devices[1:])}")
         with run.supervisor_log.open("ab") as file:
             self._srun = subprocess.Popen(
                 [*command, sys.executable, "-P", "-m", "trainers.run.node", str(run.path)],

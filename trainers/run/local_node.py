@@ -173,7 +173,7 @@ class LocalNode:
 
         Raises NotHereError if the machine has too few GPUs, StartError at the first rank that cannot be started.
         """
-        self._pick_gpus()
+        self._pick_gpus(place.node)
         place = replace(place, gpus=self._gpus)
         if (fraction := self._plan.jax_memory_fraction) is not None:
             where = f"{socket.gethostname()}: " if place.node else ""
@@ -292,13 +292,13 @@ class LocalNode:
         rank.close()
         self._sink.on_rank_exited(rank, failure)
 
-    def _pick_gpus(self) -> None:
+    def _pick_gpus(self, node: int) -> None:
         if self._config.launcher == "local":
             # At the launch.
             self._gpus = self._config.device_ids
             return
         machine = inspect_machine()
-        self._gpus = pick_gpus(self._config, machine)
+        self._gpus = pick_gpus(self._config, machine, node)
         self._plan = self._plan.on_gpus(machine, self._gpus)
 
     def _start_rank(self, rank: int, number: int, store: socket.socket | None) -> None:

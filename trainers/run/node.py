@@ -388,7 +388,10 @@ def main() -> int:
         print(f"tuiapp: the run's secret cannot be read: {error}", file=sys.stderr)
         return 1
     host, _, port = address.rpartition(":")
-    listener, wanted, rank = os.environ.pop(LISTENER_VARIABLE, ""), *map(int, sys.argv[2:] or (0, -1))
+    listener = os.environ.pop(LISTENER_VARIABLE, "")
+    # Nodes that srun starts have its order, and are those after the first.
+    slurms = int(os.environ.get("SLURM_NODEID", -1)) + 1 if early else 0
+    wanted, rank = [*map(int, sys.argv[2:]), *(slurms, -1)[len(sys.argv) - 2 :]]
     agent = Agent(
         host.strip("[]"), int(port), secret.encode(), early=early, listener=listener, wanted=wanted, rank=rank
     )

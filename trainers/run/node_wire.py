@@ -38,7 +38,7 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     received: int = 0
     """The number of the last message it has."""
     wanted: int = 0
-    """The number that its node has in the job, whose ranks somebody else has started; 0: any."""
+    """The number that its node has in the run, or in the job whose ranks somebody else has started; 0: any."""
     rank: int = -1
     """One of these ranks."""
 

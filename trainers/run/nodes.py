@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -19,6 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.division import devices_of_nodes
 from trainers.config.files import write_atomically
 from trainers.config.plan import Plan
 from trainers.contract.events import (
@@ -144,12 +145,11 @@ class Nodes:
         self._run, self._plan, self.address, self._reactor, self._sink = run, plan, address, reactor, sink
         self._secret = secrets.token_hex(32).encode()
         self._links = {number: _Link(number, reactor.forget) for number in range(1, plan.config.nodes)}
-        each = plan.world_size // max(1, plan.processes)
         self._planned = {
-            first + device: number
+            rank: number
             for number in range(plan.config.nodes)
             for first in plan.ranks_of(number)
-            for device in range(each)
+            for rank in plan.reported_by(first)
         }
         """Rank → its node; none of ranks that somebody else has started."""
         for rank, number in self._planned.items():
@@ -169,11 +169,11 @@ class Nodes:
         write_atomically(run.secret, self._secret + b"\n")
         write_atomically(run.port, f"{address}:{self.port}\n".encode())
         self._starters: list[SshAgent | SrunAgents] = [
-            SshAgent(host, f"{address}:{self.port}", self._secret.decode(), run.path / f"agent-{number}.log")
+            SshAgent(host, f"{address}:{self.port}", self._secret.decode(), run.path / f"agent-{number}.log", number)
             for number, host in enumerate(plan.config.hosts, 1)
         ]
         if plan.config.launcher == "slurm":
-            self._starters.append(SrunAgents(run, len(self._links)))
+            self._starters.append(SrunAgents(run, devices_of_nodes(plan.config)))
         reactor.watch(self._listener.fileno(), self._accept)
 
     def refusal(self) -> str:
@@ -352,6 +352,12 @@ class Nodes:
             if link.session == greeting.session:
                 return link
         free = next((link for link in self._links.values() if not link.session), None)
+        if self._plan.others is None and greeting.wanted:
+            if greeting.wanted not in self._links:
+                return f"there is no node {greeting.wanted} to join as, only {_numbers(self._links)}"
+            free = self._links[greeting.wanted]
+            if free.session:
+                return f"node {greeting.wanted} has joined already"
         if self._plan.others is not None:
             if greeting.rank in self.own.union(*(link.numbers for link in self._links.values())):
                 return f"rank {greeting.rank} is on another node: they are two jobs of one name"
@@ -478,6 +484,10 @@ class Nodes:
 def node_token(token: str, node: int) -> str:
     """The token that a node's processes carry: one machine may serve as several nodes, each with its own agent."""
     return f"{token[:-4]}{node:04x}"
+
+
+def _numbers(nodes: Collection[int]) -> str:
+    return f"{min(nodes)} to {max(nodes)}" if len(nodes) > 1 else str(min(nodes))
 
 
 def join_hint(address: str, port: int, secret: Path) -> str:

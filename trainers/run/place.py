@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
+from trainers.config.division import devices_of_nodes
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Machine, NotHereError
 from trainers.config.run_config import RunConfig
@@ -29,9 +30,9 @@ class Place:
         return {"GLOO_SOCKET_IFNAME": self.interface, "NCCL_SOCKET_IFNAME": self.interface} if self.interface else {}
 
 
-def pick_gpus(config: RunConfig, machine: Machine) -> tuple[str, ...]:
-    """The UUIDs of this node's GPUs; raises NotHereError if there are too few."""
-    wanted = config.devices // config.nodes
+def pick_gpus(config: RunConfig, machine: Machine, node: int) -> tuple[str, ...]:
+    """The UUIDs of the node's GPUs, which is this machine; raises NotHereError if there are too few."""
+    wanted = devices_of_nodes(config)[node]
     if config.platform != "cuda":
         return ()
     if config.device_ids:
@@ -39,5 +40,5 @@ def pick_gpus(config: RunConfig, machine: Machine) -> tuple[str, ...]:
     found = pick(machine.gpus, wanted)
     if len(found) < wanted:
         why = machine.gpu_problem or machine.gpu_limit or f"it has {len(found)}"
-        raise NotHereError(f"{socket.gethostname()} must give {wanted} GPUs: {why}.")
+        raise NotHereError(f"{socket.gethostname()} must give {wanted} GPUs as node {node}: {why}.")
     return tuple(gpu.uuid for gpu in found)

@@ -61,7 +61,7 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
         **(_nccl_environment() if backend.engine == "torch" else {}),
-        **(_jax_environment(plan) if backend.engine == "jax" else {}),
+        **(_jax_environment(plan, place.node) if backend.engine == "jax" else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
         **{name: value for name, value in backend.environment if name not in os.environ},
@@ -113,7 +113,7 @@ def _nccl_environment() -> dict[str, str]:
     return kept | ({} if "TORCH_NCCL_DUMP_ON_TIMEOUT" in given else {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"})
 
 
-def _jax_environment(plan: Plan) -> dict[str, str]:
+def _jax_environment(plan: Plan, node: int) -> dict[str, str]:
     if plan.config.platform == "cuda":
         fraction = plan.jax_memory_fraction
         return {"JAX_PLATFORMS": "cuda", **({} if fraction is None else {"XLA_CLIENT_MEM_FRACTION": str(fraction)})}
@@ -124,7 +124,7 @@ def _jax_environment(plan: Plan) -> dict[str, str]:
         flags.append("--xla_cpu_multi_thread_eigen=false")
     return {
         "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": str(plan.local_devices),
+        "JAX_NUM_CPU_DEVICES": str(plan.devices_of(node)),
         "XLA_FLAGS": " ".join(flags).strip(),
     }
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from trainers.config.division import node_of
 from trainers.config.files import read_end
 from trainers.config.plan import Plan
 from trainers.config.script import command, variables
@@ -55,7 +56,8 @@ class ScriptStart:
     variables: Mapping[str, str]
     """Those of the configuration."""
     run_id: str
-    nodes: int = 1
+    ranks: tuple[int, ...] = (1,)
+    """Of each node."""
 
     def environment(self, rank: int, local_rank: int, directory: Path, shared: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a rank, whose files are in `directory`; `shared` is that of all its node's ranks.
@@ -65,14 +67,14 @@ class ScriptStart:
         """
         if self.world_size is None:
             return {**shared, **self.variables}
-        size = str(self.world_size)
+        size, node = str(self.world_size), node_of(rank, self.ranks)
         elastic = {
             "RANK": str(rank),
             "LOCAL_RANK": str(local_rank),
             "WORLD_SIZE": size,
-            "LOCAL_WORLD_SIZE": str(self.world_size // self.nodes),
-            "GROUP_RANK": str(rank * self.nodes // self.world_size),
-            "GROUP_WORLD_SIZE": str(self.nodes),
+            "LOCAL_WORLD_SIZE": str(self.ranks[node]),
+            "GROUP_RANK": str(node),
+            "GROUP_WORLD_SIZE": str(len(self.ranks)),
             "ROLE_NAME": "default",
             "ROLE_RANK": str(rank),
             "ROLE_WORLD_SIZE": size,
@@ -95,7 +97,7 @@ def script_start(run: RunDir, plan: Plan) -> ScriptStart:
         world_size=plan.processes if config.processes == "per-device" or config.nodes > 1 else None,
         variables=variables(config),
         run_id=run.run_id,
-        nodes=config.nodes,
+        ranks=tuple(len(plan.ranks_of(node)) for node in range(config.nodes)),
     )
 
 
@@ -109,6 +111,7 @@ def script_environment(run: RunDir, listener: str, plan: Plan, place: Place, att
     cores = len(os.sched_getaffinity(0))
     # None, if somebody else starts them.
     local = len(plan.ranks_of(place.node)) or 1
+    devices = plan.devices_of(place.node)
     defaults = {
         # A crash in native code leaves the Python stacks in stderr.log.
         "PYTHONFAULTHANDLER": "1",
@@ -118,7 +121,7 @@ def script_environment(run: RunDir, listener: str, plan: Plan, place: Place, att
         # More threads than cores make two ranks slower than one.
         **({"OMP_NUM_THREADS": str(max(1, cores // local))} if each else {}),
         # The CPU devices that JAX makes in a process that owns them all.
-        **({"JAX_NUM_CPU_DEVICES": str(plan.local_devices)} if alone and plan.local_devices > 1 else {}),
+        **({"JAX_NUM_CPU_DEVICES": str(devices)} if alone and devices > 1 else {}),
     }
     return {
         **defaults,

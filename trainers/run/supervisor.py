@@ -31,6 +31,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.division import devices_of_nodes
 from trainers.config.files import write_atomically
 from trainers.config.machine import NotHereError, interface_of, own_address
 from trainers.config.mirror import OFF
@@ -69,6 +70,7 @@ from trainers.run.run_events import run_ended_event, run_started_event
 from trainers.run.script_process import reserve_port
 from trainers.run.teardown import Teardown
 from trainers.run.watchdog import Watchdog
+from trainers.state.messages import listed
 from trainers.state.summary import last_attempt, summarise
 from trainers.state.summary_meter import SummaryMeter
 
@@ -219,8 +221,12 @@ class Supervisor:
             return
         self._say_waiting_at = now + SAY_WAITING_S
         hint = join_hint(self._nodes.address, self._nodes.port, self._run.secret)
+        devices, which = devices_of_nodes(self._config), ""
+        if len(set(devices[1:])) > 1:
+            hint += " --node N"
+            which = f", where N is {listed([f'{node} for {devices[node]} devices' for node in range(1, len(devices))])}"
         count = self._nodes.missing
-        text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`"
+        text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`{which}"
         self._emit(LogLine(rank=None, stream="run", text=text))
 
     def _start_ranks(self, address: str) -> None:

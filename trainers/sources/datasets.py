@@ -98,18 +98,18 @@ def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[
 
 
 def numbered_batches(
-    images: Images | StoredImages, labels: Labels, batch_size: int, part: tuple[int, int] = (0, 1)
+    images: Images | StoredImages, labels: Labels, batch_size: int, part: slice
 ) -> Iterator[tuple[Images, Labels, npt.NDArray[np.int32]]]:
     """Iterates over examples in batches of one size, in which each example counts once.
 
-    Part (k, N) is the k-th of N equal parts of each batch.
+    `part` are the wanted positions of each batch.
 
     Yields:
-        Images [batch_size / N, H, W, C], labels int64 [batch_size / N], or windows of text and theirs, and the
-        examples' numbers, int32 [batch_size / N]: −1 for the zeros that fill up the last batch.
+        Images [size of the part, H, W, C], labels int64 [size], or windows of text and theirs, and the examples'
+        numbers, int32 [size]: −1 for the zeros that fill up the last batch.
     """
-    size = batch_size // part[1]
-    for start in range(part[0] * size, part[0] * size + len(images), batch_size):
+    size = part.stop - part.start
+    for start in range(part.start, part.start + len(images), batch_size):
         rows = slice(start, start + size)
         missing = min(size, max(0, start + size - len(images)))
         numbers = np.arange(start, start + size - missing, dtype=np.int32)

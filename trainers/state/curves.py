@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
+from trainers.config.division import EQUAL
 from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
 from trainers.contract.metrics import (
     EXAMPLES,
+    LOSS,
     MAX_RANKS,
     MAX_STEP,
     RATE,
@@ -67,6 +69,7 @@ class RankCurves:
         # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
         self._share = 1 - rank % 8 / 16
         self.scale = 1.0  # factor of derived rates
+        self.share = 0.0  # examples of an equal share of a step, if the losses of unequal ones are joined
 
     def add(self, event: Metrics) -> None:
         bounded = tuple(name for name in event.lows or () if _has_bounds(event, name))
@@ -105,9 +108,9 @@ class RankCurves:
         for series in self._series.values():
             series.truncate(step)
 
-    def merge(self, name: str, series: Series) -> None:
+    def merge(self, name: str, series: Series, weight: float = 1.0) -> None:
         self._settle()
-        self._of(name).merge(series, self.scale if name == RATE else 1.0)
+        self._of(name).merge(series, self.scale if name == RATE else 1.0, weight if name == LOSS else 1.0)
 
     def _settle(self) -> None:
         if not self._queues:
@@ -118,7 +121,8 @@ class RankCurves:
         self._queues, self._values = {}, 0
 
     def _give(self, name: str) -> None:
-        pieces = [piece for queue in self._queues.values() if (piece := queue.take(name)) is not None]
+        share = self.share if name == LOSS else 0.0
+        pieces = [piece for queue in self._queues.values() if (piece := queue.take(name, share)) is not None]
         if pieces:
             self._of(name).add_pieces(pieces, self.scale)
 
@@ -155,7 +159,7 @@ class Curves:
         self._most = most
         self._count = self._promised = 0  # curves, and the buckets that they may come to have
         self._ranks: dict[int, RankCurves] = {}
-        self._scale = 1.0
+        self._scale, self._share = 1.0, 0.0
         self._warm_after = 0
 
     @property
@@ -171,6 +175,7 @@ class Curves:
         if self.attempts.present is before:
             return None
         self._scale = 1.0 if self._by_rank else float(min(max(1, event.world_size), MAX_RANKS))
+        self._share = 0.0 if self._by_rank else equal_share(event)
         self.timeline.begin(event.time, None)
         for rank in [rank for rank in self._ranks if rank >= event.world_size]:
             gone = self._ranks.pop(rank)
@@ -178,6 +183,7 @@ class Curves:
             self._promised -= gone.capacity * len(gone.names)
         for curves in self._ranks.values():
             curves.rescale(self._scale)
+            curves.share = self._share
         if step is not None:
             self._go_back(step)
         else:
@@ -259,10 +265,13 @@ class Curves:
                 self._go_back(step)
         self.timeline, self.gaps = digest.timeline, digest.gaps
         self.epochs.load(digest.epochs)
+        sizes = {rank: each.mean for (rank, name), each in digest.curves.items() if name == EXAMPLES and len(each)}
+        equal = sum(sizes.values()) / max(1, len(sizes))
+        weights = {rank: size / equal for rank, size in sizes.items()} if self._share and equal else {}
         for (rank, name), series in digest.curves.items():
             if len(series) and self._knows(self._of(rank), name):
                 self.from_zero |= series.first_step == 0
-                self._of(rank).merge(name, series)
+                self._of(rank).merge(name, series, weights.get(rank, 1.0))
                 if name in (TEST_LOSS, TEST_ACCURACY):
                     self.evaluated = max(self.evaluated, series.last_step)
         for place, (uuid, series) in enumerate(digest.utilization.items()):
@@ -296,7 +305,7 @@ class Curves:
         rank = rank if self._by_rank else ALL
         if rank not in self._ranks:
             self._ranks[rank] = RankCurves(rank, self._capacity(rank))
-            self._ranks[rank].scale = self._scale
+            self._ranks[rank].scale, self._ranks[rank].share = self._scale, self._share
         return self._ranks[rank]
 
     def _capacity(self, rank: int) -> int:
@@ -327,6 +336,13 @@ class Curves:
                 curves.resize(self._capacity(number))
             self._promised = sum(each.capacity * len(each.names) for each in self._ranks.values())
         return True
+
+
+def equal_share(event: RunStarted) -> float:
+    """How many examples of a step each rank would take of a batch that is divided unequally; 0 of any other run."""
+    batch = event.config.get("global_batch_size")
+    unequal = event.config.get("shares", EQUAL) != EQUAL
+    return batch / event.world_size if unequal and isinstance(batch, int) and batch > 0 < event.world_size else 0.0
 
 
 class SampledCurve:

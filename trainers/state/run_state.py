@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
@@ -13,6 +14,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.datasets import task_of
+from trainers.config.division import devices_per_node, node_of
 from trainers.config.script_syntax import program_name
 from trainers.contract import events as ev
 from trainers.contract.about import About
@@ -216,11 +218,18 @@ class RunState:
         return self.started.world_size if self.started else len(self.ranks)
 
     def node_of(self, rank: int) -> int:
-        """Returns the node that a rank is on: before it says so, as if each had equally many, in their order."""
+        """Returns the node that a rank is on: before it says so, in the order of the nodes, as the run is to be."""
         found = self.ranks.get(rank)
         if found is not None and found.node in self.nodes:
             return found.node
-        return min(rank * len(self.nodes) // self.world_size, len(self.nodes) - 1) if self.nodes else 0
+        if not self.nodes:
+            return 0
+        uneven = self.config.get("devices_per_node")
+        if uneven and isinstance(uneven, str):
+            with suppress(ValueError):
+                if sum(ranks := devices_per_node(uneven)) == self.world_size:
+                    return min(node_of(rank, ranks), len(self.nodes) - 1)
+        return min(rank * len(self.nodes) // self.world_size, len(self.nodes) - 1)
 
     def ranks_of(self, node: int) -> list[int]:
         """Returns the numbers of a node's ranks, of a run on several machines."""

@@ -68,6 +68,12 @@ class Series:
         return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
 
     @property
+    def mean(self) -> float:
+        """Of all values; NaN without a finite one."""
+        count = self._table[COUNT].sum()
+        return float(self._table[TOTAL].sum() / count) if count else float("nan")
+
+    @property
     def bounds(self) -> tuple[float, float] | None:
         """The least and the greatest value; None without a finite one."""
         return (float(self._table[LOW].min()), float(self._table[HIGH].max())) if self._table[COUNT].any() else None
@@ -80,8 +86,18 @@ class Series:
         place = int(row.argmax() if rises else row.argmin())
         return float(row[place]), int(self.middles()[place])
 
-    def add(self, at: ArrayLike, given: ArrayLike, lows: Floats | None = None, highs: Floats | None = None) -> None:
-        """Adds values at ascending steps, with the extremes of windows of steps; what is not finite leaves a gap."""
+    def add(
+        self,
+        at: ArrayLike,
+        given: ArrayLike,
+        lows: Floats | None = None,
+        highs: Floats | None = None,
+        weights: Floats | None = None,
+    ) -> None:
+        """Adds values at ascending steps, with the extremes of windows of steps; what is not finite leaves a gap.
+
+        In means each counts as its weight says, by default once.
+        """
         steps, values = np.asarray(at, np.int64), np.asarray(given, np.float64)
         if not len(steps):
             return
@@ -93,7 +109,7 @@ class Series:
             # More than there is room for: joining them at once is cheaper than pair by pair.
             self._widen()
             keys = steps // self._width
-        keys, table = _buckets(keys, values, lows, highs)
+        keys, table = _buckets(keys, values, lows, highs, weights)
         if not len(self):
             self._keys, self._table = keys, table
         elif keys[0] >= self._keys[-1]:
@@ -114,17 +130,21 @@ class Series:
         found = [_columns(piece, scale) for piece in pieces]
         columns = found[0] if len(found) == 1 else tuple(np.concatenate(each) for each in zip(*found, strict=True))
         steps, values, lows, highs = columns
-        bounds: tuple[Floats, ...] = () if lows is values and highs is values else (lows, highs)
+        low, high = (None, None) if lows is values and highs is values else (lows, highs)
+        weights = None
+        if any(piece.weights is not None for piece in pieces):
+            weights = np.concatenate([piece.weights or np.ones(len(piece.steps)) for piece in pieces])
         if (steps[1:] < steps[:-1]).any():
             order = np.argsort(steps, kind="stable")
-            steps, values, bounds = steps[order], values[order], tuple(each[order] for each in bounds)
-        self.add(steps, values, *bounds)
+            steps, values = steps[order], values[order]
+            low, high, weights = (None if each is None else each[order] for each in (low, high, weights))
+        self.add(steps, values, low, high, weights)
 
-    def merge(self, other: Series, scale: float = 1.0) -> None:
-        """Adds the values of another series, each multiplied with `scale`."""
+    def merge(self, other: Series, scale: float = 1.0, weight: float = 1.0) -> None:
+        """Adds the values of another series, each multiplied with `scale`, that count `weight` times in means."""
         if not len(other):
             return
-        if not len(self) and scale == 1:
+        if not len(self) and scale == weight == 1:
             # Arrays are replaced, never changed: both may have the same ones.
             self._width, self.first_step, self.last_step = other._width, other.first_step, other.last_step
             self._keys, self._table = other._keys, other._table
@@ -138,6 +158,7 @@ class Series:
         self.last_step = max(self.last_step, other.last_step)
         table = other._table.copy()
         table[:COUNT] *= scale
+        table[TOTAL : COUNT + 1] *= weight
         self._insert(*_join(other._keys * other._width // self._width, table))
         self._fit()
 
@@ -225,7 +246,13 @@ def _divide(total: Floats, count: Floats) -> Floats:
     return means
 
 
-def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats | None) -> tuple[Integers, Floats]:
+def _buckets(
+    keys: Integers, values: Floats, lows: Floats | None, highs: Floats | None, weights: Floats | None
+) -> tuple[Integers, Floats]:
+    if weights is not None:
+        table = _as_buckets(values, lows, highs)
+        table[TOTAL : COUNT + 1] *= weights
+        return _join(keys, table)
     with np.errstate(invalid="ignore"):
         finite = all((np.abs(each) <= LIMIT).all() for each in (values, lows, highs) if each is not None)
     if not finite:

@@ -34,7 +34,7 @@ from trainers.contract.journal import last_line_with
 from trainers.contract.journal_ends import TAIL_BYTES, JournalPeek, peek_journal
 from trainers.contract.lock import Liveness
 from trainers.contract.manifest import best_saved
-from trainers.contract.metrics import EXAMPLES, STEP_TIME, loss_of, mean, total
+from trainers.contract.metrics import EXAMPLES, STEP_TIME, last_examples, loss_of, mean, total
 from trainers.contract.rundir import RunDir
 from trainers.contract.waiting import Waiting, read_waiting
 from trainers.state.messages import describe_place, describe_queued
@@ -253,6 +253,7 @@ def _so_far(
     since = told.time if isinstance(told, SoFar | RunStarted) else started
     loss = loss_of({name: None for report in reports for name in report.values})
     losses = {report.rank: report.values[loss][-1] for report in reports if loss in report.values}
+    sizes = {report.rank: last_examples(report.values, report.counts) for report in reports if loss in report.values}
     rate = _rate([event for event in tail if isinstance(event, Metrics)])
     last, best = evaluations.last, evaluations.best
     return Summary(
@@ -260,7 +261,7 @@ def _so_far(
         epochs=step / steps_per_epoch if steps_per_epoch > 0 else unknown,
         # Of a live run the recent one, as on its screen.
         examples_per_second=(None if stalled else rate) if live else known.examples_per_second or rate,
-        loss=mean(losses.values()) if losses else known.loss,
+        loss=mean(losses.values(), sizes.values()) if losses else known.loss,
         test_loss=known.test_loss if last == NEVER else last.loss,
         test_accuracy=known.test_accuracy if last == NEVER else last.accuracy,
         evaluated_on=evaluations.group or known.evaluated_on,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from trainers.config.plan import Plan
 from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
 from trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, Metrics, Summary
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT, is_loss, loss_of, mean
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT, is_loss, last_examples, loss_of, mean
 from trainers.state.timeline import Earlier, timed, warm_after
 
 NOTHING = Earlier()
@@ -39,6 +39,8 @@ class SummaryMeter:
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._losses: dict[str, dict[int, float | None]] = {}
         """Metric that may be the loss → rank → last value."""
+        self._sizes: dict[int, float] = {}
+        """Rank → examples of its last step."""
         self._evaluations = Evaluations(best)
         self._seconds = self._steps = 0.0
         self._warm_after = warm_after(resumed_from, plan.total_steps, plan.steps_per_epoch)
@@ -63,6 +65,7 @@ class SummaryMeter:
             add_figures(self._figures, event, self._rank_of)
         for name, column in event.values.items():
             if is_loss(name):
+                self._sizes[event.rank] = last_examples(event.values, event.counts)
                 self._losses.setdefault(name, {})[event.rank] = column[-1]
             elif name == STEP_TIME and event.rank == 0:
                 # Ranks move in lockstep: rank 0's clock is the run's.
@@ -85,12 +88,13 @@ class SummaryMeter:
         batch = self._plan.config.global_batch_size if self._plan.facts else 0
         took = self._seconds + earlier.timed_seconds
         rate = (self._steps + earlier.timed_steps) * batch / took if took and batch else None
+        losses = self._losses.get(loss_of(self._losses), {})
         last, best = self._evaluations.last, extremes([self._evaluations.best, earlier.evaluated])
         return Summary(
             steps=self.step + self._from_zero,
             epochs=self._epochs,
             examples_per_second=rate,
-            loss=mean(self._losses.get(loss_of(self._losses), {}).values()),
+            loss=mean(losses.values(), [self._sizes[rank] for rank in losses]),
             test_loss=last.loss,
             test_accuracy=last.accuracy,
             evaluated_on=self._evaluations.group or "test",

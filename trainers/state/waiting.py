@@ -25,6 +25,8 @@ class Piece(NamedTuple):
     counts: array[int] | None = None
     """Of a rate, as `seconds`: steps per entry, and seconds per step."""
     seconds: array[float] | None = None
+    weights: array[float] | None = None
+    """What each counts in means; None: all alike."""
 
 
 class Queue:
@@ -59,8 +61,11 @@ class Queue:
             for name, joined in side.items():
                 _append(joined, (bounds or {})[name])
 
-    def take(self, name: str) -> Piece | None:
-        """Returns what a curve does not have yet; None for nothing."""
+    def take(self, name: str, share: float = 0.0) -> Piece | None:
+        """Returns what a curve does not have yet; None for nothing.
+
+        With a `share`, examples of a step, values count by their examples as multiples of that.
+        """
         start = self._given.get(name, 0)
         if start == len(self._counts) or name not in self:
             return None
@@ -70,7 +75,11 @@ class Queue:
             examples, seconds = (self._values[each][start:] for each in (EXAMPLES, STEP_TIME))
             return Piece(steps, examples, None, None, counts, seconds)
         lows, highs = (side[name][start:] if name in side else None for side in (self._lows, self._highs))
-        return Piece(steps, self._values[name][start:], lows, highs)
+        weights = None
+        if share and EXAMPLES in self:
+            sizes = self._values[EXAMPLES][start:]
+            weights = array("d", [size / (count * share) for size, count in zip(sizes, counts, strict=True)])
+        return Piece(steps, self._values[name][start:], lows, highs, weights=weights)
 
 
 def _append(joined: array[float], column: list[float | None]) -> None:

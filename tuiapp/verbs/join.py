@@ -20,7 +20,9 @@ def join_run(options: Namespace) -> NoReturn:
     host, _, port = options.address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise UsageError(f"{options.address!r} is not an address; type HOST:PORT, as the run's log gives it.")
-    command = [*AGENT, options.address]
+    if options.node < 0:
+        raise UsageError(f"{options.node} is no node; the others are counted from 1, and 0 is the first that is free.")
+    command = [*AGENT, options.address, str(options.node)]
     if options.secret_file is None:
         secret = getpass("secret of the run: ") if sys.stdin.isatty() else sys.stdin.readline()
         _serve(dict(os.environ), command, secret.strip())

@@ -13,6 +13,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DatasetError
+from trainers.config.division import MEASURED, examples_of_ranks
 from trainers.config.machine import Machine
 from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
 from trainers.config.mesh import mesh_of
@@ -101,10 +102,16 @@ class Draft:
         return not BACKENDS[self.config.backend].builtin
 
     @property
-    def batch_per_device(self) -> int | None:
+    def batch_words(self) -> str:
+        """How a global batch is divided over the devices; "" of a script."""
         if self.placed is None or self.is_script:
-            return None
-        return self.placed.global_batch_size // mesh_of(self.placed.mesh, self.placed.devices).batch
+            return ""
+        if examples := examples_of_ranks(self.placed):
+            return f"{':'.join(map(str, examples))} examples a step"
+        if self.placed.shares == MEASURED:
+            return f"{self.placed.global_batch_size:,} examples a step, shared by speed"
+        each = self.placed.global_batch_size // mesh_of(self.placed.mesh, self.placed.devices).batch
+        return f"{each:,} examples a step on each"
 
     @property
     def mesh(self) -> str:

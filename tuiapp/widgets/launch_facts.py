@@ -162,8 +162,8 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
         # The list above has the figures.
         each = "; ".join(f"GPU {', '.join(numbers)} used by {user}" for user, numbers in users.items())
         words = Content.assemble(words, BETWEEN, (f"! {each}", "bold $text-warning"))
-    if draft.batch_per_device is not None:
-        words = Content.assemble(words, f"{BETWEEN}{draft.batch_per_device:,} examples a step on each")
+    if draft.batch_words:
+        words = Content.assemble(words, f"{BETWEEN}{draft.batch_words}")
     if draft.mesh:
         words = Content.assemble(words, f"{BETWEEN}mesh {draft.mesh}")
     return words

@@ -9,6 +9,7 @@ from textwrap import wrap
 from rich.cells import cell_len
 from textual.content import Content
 
+from trainers.config.division import apportion
 from trainers.config.mesh import AXES
 from trainers.state.array_state import ArrayState, Block, Device, letter
 from trainers.state.messages import describe_replicas
@@ -33,6 +34,9 @@ INPUTS = ("batch", "labels")
 
 MOST_LETTERS = 16
 """That anyone can tell apart; the parts of more devices are shown by node."""
+
+MOST_SIZES = 6
+"""Of unequal parts of a batch that are named one by one."""
 
 MAX_PICTURE_LINES = 8
 LEAST_UNEVEN_CELLS = 4
@@ -150,6 +154,8 @@ def _split_words(array: ArrayState) -> str:
         sizes = [array.shape[dimension + 1]] * len(blocks)
     each = str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
     copies = f", each on {_copies(array)} devices" if array.layout == "split and replicated" else ""
+    if len(set(sizes)) > 1 and len(sizes) <= MOST_SIZES:
+        return f"{array.name} {sum(sizes)} = {' + '.join(map(str, sizes))}{copies}"
     return f"{array.name} {sum(sizes)} = {len(sizes)} × {each}{copies}"
 
 
@@ -347,7 +353,7 @@ def _bytes_of(array: ArrayState, block: Block, devices: list[Device]) -> str:
 
 
 def _if_they_fit(texts: list[str], widths: list[int]) -> list[str]:
-    return texts if max(map(len, texts), default=0) + 2 <= widths[-1] else [""] * len(texts)
+    return texts if max(map(len, texts), default=0) + 2 <= min(widths) else [""] * len(texts)
 
 
 def _lettered(devices: list[Device]) -> dict[Device, str]:
@@ -418,12 +424,15 @@ class _Picture:
     ) -> list[Content]:
         """Draws parts along a dimension, hatched if on several devices, with room for at least `of` cells."""
         widths = self._cell_widths(max(of, len(cells)))
+        sizes = [block[dimension][1] - block[dimension][0] for block, _ in cells] if dimension is not None else []
+        if sizes and not of and max(sizes) - min(sizes) > 1 and sum(widths) >= LEAST_UNEVEN_CELLS * len(sizes):
+            widths = list(apportion(sum(widths), sizes))
         names = [self._names(devices) for _, devices in cells]
         if dimension is not None:
             spans = [_span(block[dimension]) for block, _ in cells]
             for blank in ("  ", " "):
                 longer = [name + blank + span for name, span in zip(names, spans, strict=True)]
-                if max(map(len, longer)) + len(blank) <= widths[-1]:
+                if max(map(len, longer)) + len(blank) <= min(widths):
                     names = longer
                     break
         lines = self._in_the_middle(names)

@@ -19,6 +19,7 @@ from jax import Array
 from jax.experimental import multihost_utils
 from jax.extend.backend import register_backend_factory
 from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from trainers.config.files import make_private, user_cache
 from trainers.config.plan import Plan
@@ -62,9 +63,10 @@ def pick_devices(plan: Plan, report: Reporter) -> list[jax.Device]:
     jax.config.update("jax_default_matmul_precision", PRECISIONS[config.precision])
     enable_compilation_cache()
     connect(config)
-    own: list[jax.Device] = jax.local_devices()[: plan.local_devices]
-    if len(own) < plan.local_devices:
-        raise RuntimeError(f"JAX sees {len(own)} devices of the {plan.local_devices} that the run wants")
+    wanted = plan.devices_of(jax.process_index())
+    own: list[jax.Device] = jax.local_devices()[:wanted]
+    if len(own) < wanted:
+        raise RuntimeError(f"JAX sees {len(own)} devices of the {wanted} that the run wants")
     first = plan.ranks_of(jax.process_index())[0]
     uuids = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     for number, device in enumerate(own):
@@ -76,7 +78,7 @@ def pick_devices(plan: Plan, report: Reporter) -> list[jax.Device]:
     # One transfer for many steps, each a float32 [devices].
     report.convert = lambda losses: np.stack(jax.device_get([of_this_process(loss) for loss in losses])).tolist()
     # Ids have gaps between processes.
-    return own if config.nodes == 1 else sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    return own if config.nodes == 1 else by_process()
 
 
 def connect(config: RunConfig) -> None:
@@ -128,6 +130,11 @@ def donated(config: RunConfig) -> tuple[int, ...]:
     return (0,) if config.platform == "cuda" else ()
 
 
+def by_process() -> list[jax.Device]:
+    """The devices of all processes, in the order of these."""
+    return sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+
+
 def of_this_process(array: Array) -> Array:
     """The part of an array that lies on this process's devices."""
     if array.is_fully_addressable:
@@ -139,15 +146,31 @@ def of_this_process(array: Array) -> Array:
     return own
 
 
+def own_rows(size: int) -> slice:
+    """Those of this process's devices, of so many that are split evenly over the devices of all processes."""
+    if jax.process_count() == 1:
+        return slice(0, size)
+    each = size // jax.device_count()
+    first = sum(device.process_index < jax.process_index() for device in jax.devices())
+    return slice(first * each, (first + jax.local_device_count()) * each)
+
+
 def own_part(array: Any) -> Any:
-    """This process's part of an array that is split evenly over the processes."""
-    size = len(array) // jax.process_count()
-    return array[jax.process_index() * size :][:size]
+    """This process's part of an array that is split evenly over the devices of all processes."""
+    return array[own_rows(len(array))]
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
     """Puts arrays on the devices without communication, given what this process's devices get of each."""
-    return jax.make_array_from_process_local_data(sharding, tree)
+    if sharding.is_fully_replicated or jax.process_count() == 1:
+        return jax.make_array_from_process_local_data(sharding, tree)
+    # The processes may have unequal parts.
+    return jax.tree.map(
+        lambda own: jax.make_array_from_process_local_data(
+            sharding, own, (len(own) * jax.device_count() // jax.local_device_count(), *own.shape[1:])
+        ),
+        tree,
+    )
 
 
 def broadcast_from_first(tree: Any) -> Any:
@@ -155,7 +178,14 @@ def broadcast_from_first(tree: Any) -> Any:
 
     Initialization may differ between processors, and in a model of the user's own between processes.
     """
-    return multihost_utils.broadcast_one_to_all(jax.tree.map(np.array, tree))
+    tree = jax.tree.map(np.array, tree)
+    if jax.process_count() == 1:
+        return tree
+    # Not by JAX's own `broadcast_one_to_all`: that wants as many devices in each process.
+    mesh, each = Mesh(np.array(by_process()), ("device",)), jax.local_device_count()
+    stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (each, *leaf.shape)), tree)
+    first = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), out_shardings=NamedSharding(mesh, P()))
+    return jax.tree.map(np.array, first(put(stacked, NamedSharding(mesh, P("device")))))
 
 
 def enable_compilation_cache() -> None:
@@ -307,7 +337,7 @@ class TestSet:
         return iter(self._put) if self._put is not None else self._batches()
 
     def _batches(self) -> Iterator[TestBatch]:
-        arrays, part = self._arrays, (jax.process_index(), jax.process_count())
+        arrays, part = self._arrays, own_rows(self._batch_size)
         for x, y, numbers in datasets.numbered_batches(arrays.x_test, arrays.y_test, self._batch_size, part):
             batch: tuple[Any, ...] = (x, y.astype(np.int32), numbers)
             if self._axis is not None:

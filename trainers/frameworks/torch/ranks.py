@@ -220,11 +220,12 @@ def backward(
     parts: int,
     scale: LossScale,
     ddp: DistributedDataParallel | None = None,
+    weight: float = 1.0,
 ) -> Tensor:
     """Adds the gradients of a rank's batch, taken in equal `parts` one after the other, to those of its parameters.
 
-    `loss_of` gives the mean loss of images and labels. The ranks of `ddp` exchange gradients once, with the last part.
-    Returns the batch's mean loss, float32 [] on the device.
+    `loss_of` gives the mean loss of images and labels. The ranks of `ddp` exchange gradients once, with the last part;
+    those of this one count `weight` times in their mean. Returns the batch's mean loss, float32 [] on the device.
     """
     total = None
     for number, part in enumerate(zip(x.chunk(parts), y.chunk(parts), strict=True), start=1):
@@ -232,7 +233,7 @@ def backward(
             loss = loss_of(*part)
             if parts > 1:
                 loss = loss / parts
-            scale.scale(loss).backward()
+            scale.scale(loss if weight == 1 else loss * weight).backward()
         total = loss.detach() if total is None else total + loss.detach()
     assert total is not None
     return total
@@ -484,10 +485,11 @@ def distribute(model: nn.Module) -> DistributedDataParallel:
     return DistributedDataParallel(model, gradient_as_bucket_view=True, **no_sync)
 
 
-def average_statistics(model: nn.Module, world_size: int) -> None:
-    """Gives every replica the mean of all replicas' BatchNorm statistics."""
+def average_statistics(model: nn.Module, world_size: int, weight: float = 1.0) -> None:
+    """Gives every replica the mean of all replicas' BatchNorm statistics, in which this one's count `weight` times."""
     for buffer in model.buffers():
         if buffer.is_floating_point():
+            buffer *= weight
             dist.all_reduce(buffer)
             buffer /= world_size
 
@@ -542,12 +544,12 @@ def predictor(model: nn.Module, device: torch.device, context: AbstractContextMa
     return predict
 
 
-def evaluate(model: nn.Module, x: Examples, y: Tensor, classes: int, context: AbstractContextManager[object]) -> Sums:
+def evaluate(model: nn.Module, x: Examples, y: Tensor, plan: Plan, context: AbstractContextManager[object]) -> Sums:
     """Sums over the test set, of which each rank has a part: see `sum_up`."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    average_statistics(model, world_size)
+    average_statistics(model, world_size, plan.weight_of(rank))
     model.eval()
-    sums = sum_up(model, x, y, classes, context, (rank, world_size))
+    sums = sum_up(model, x, y, plan.data.classes, context, (rank, world_size))
     model.train()
     dist.all_reduce(sums)
     return sums.numpy(force=True)

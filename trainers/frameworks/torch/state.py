@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,12 +27,13 @@ def snapshot(
     device: torch.device,
     average: Average,
     loss_scale: LossScale,
+    examples: Sequence[int] = (),
 ) -> Snapshot:
     """Copies of all that training resumes from; every rank calls this. Without a process group there is one rank.
 
-    Returns the model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
-    optimizer's state, and with a leading axis of ranks those statistics and the random state. Of weights that are
-    averaged the model has the average, and the rest themselves.
+    Returns the model, with the mean of the ranks' BatchNorm statistics, by their `examples` if these are not equally
+    many, which training does not read; and all else: the optimizer's state, and with a leading axis of ranks those
+    statistics and the random state. Of weights that are averaged the model has the average, and the rest themselves.
     """
     arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
     if device.type == "cuda":
@@ -42,7 +43,12 @@ def snapshot(
         arrays[name] = _to_numpy(tensor)
         if name in own:
             state[f"ranks.{name}"] = _gather(tensor, device)
-            arrays[name] = state[f"ranks.{name}"].mean(axis=0, dtype=arrays[name].dtype)
+            of_ranks, dtype = state[f"ranks.{name}"], arrays[name].dtype
+            arrays[name] = (
+                np.average(of_ranks, axis=0, weights=examples).astype(dtype)
+                if examples
+                else of_ranks.mean(axis=0, dtype=dtype)
+            )
     for name, kept in average.kept.items():
         state[f"{TRAINED}{name}"], arrays[name] = arrays[name], _to_numpy(kept)
     state |= {f"{LOSS_SCALE}{name}": _to_numpy(value) for name, value in loss_scale.saved().items()}

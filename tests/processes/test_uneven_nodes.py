@@ -1,0 +1,112 @@
+"""Runs on nodes with unequal numbers of devices, which are agents on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.processes.harness import MLP, Watched, launched, resumed
+from tests.processes.nodes import AGENT, address_of
+from trainers.contract import mailbox
+from trainers.contract.events import LogLine, Node, RankStarted
+from trainers.contract.rundir import SECRET_VARIABLE
+
+ON_THREE = msgspec.structs.replace(
+    MLP, launcher="join", nodes=3, devices=4, devices_per_node="1+2+1", network="lo", node_grace_s=60.0
+)
+TWO_AND_ONE = msgspec.structs.replace(ON_THREE, nodes=2, devices=3, devices_per_node="2+1", epochs=1, max_steps=12)
+END_S = 300.0
+
+
+@contextmanager
+def joined(run: Watched, node: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """An agent that joins as a node; 0: as any."""
+    host, port = address_of(run)
+    environment = {**os.environ, SECRET_VARIABLE: str(run.run.secret)}
+    command = [*AGENT, f"{host}:{port}", str(node)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def places(run: Watched) -> list[tuple[int, int]]:
+    """Each rank and its node."""
+    return sorted((event.rank, event.node) for event in run.of(RankStarted))
+
+
+def test_two_ranks_and_one_train_as_three_on_one_machine(runs_dir: Path) -> None:
+    with launched(TWO_AND_ONE, runs_dir) as run, joined(run):
+        assert run.end().status == "completed"
+        there = [run.losses(rank) for rank in range(3)]
+        assert places(run) == [(0, 0), (1, 0), (2, 1)]
+        run.wait_gone()
+    alone = msgspec.structs.replace(TWO_AND_ONE, launcher="local", nodes=1, network="", devices_per_node="")
+    with launched(alone, runs_dir) as run:
+        run.end()
+        # A node with one rank gives it more threads: sums are rounded differently.
+        for rank in range(3):
+            assert run.losses(rank) == pytest.approx(there[rank], rel=1e-5)
+
+
+def test_each_machine_joins_as_the_node_it_says(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(ON_THREE, runs_dir) as run:
+        said = run.wait(LogLine).text
+        assert said.endswith("--node N`, where N is 1 for 2 devices and 2 for 1 devices")
+        with joined(run, 2):
+            assert run.wait(Node).node == 2
+            for number, why in ((2, "node 2 has joined already"), (3, "there is no node 3 to join as, only 1 to 2")):
+                with joined(run, number) as refused:
+                    assert refused.stderr is not None
+                    assert why in refused.stderr.read()
+            with joined(run, 1):
+                run.at_step(3)
+                assert places(run) == [(0, 0), (1, 1), (2, 1), (3, 2)]
+                mailbox.send(run.run.commands, "stop")
+                assert run.end().status == "stopped"
+
+
+def test_a_machine_joins_by_its_command(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(TWO_AND_ONE, runs_dir) as run:
+        host, port = address_of(run)
+        join = [sys.executable, "-P", "-m", "tuiapp", "join", f"{host}:{port}", "--secret-file", str(run.run.secret)]
+        with subprocess.Popen([*join, "--node", "1"]) as process:
+            try:
+                assert run.end().status == "completed"
+            finally:
+                process.kill()
+        assert places(run) == [(0, 0), (1, 0), (2, 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("backend", ["jax-sharding", "keras-jax", "keras-torch", "torch-fsdp"])
+def test_every_backend_trains_and_resumes_on_uneven_nodes(runs_dir: Path, backend: str) -> None:
+    config = msgspec.structs.replace(
+        TWO_AND_ONE, backend=backend, model="net", optimizer="sgd", learning_rate=0.01, eval_every=1
+    )
+    alone = msgspec.structs.replace(config, launcher="local", nodes=1, network="", devices_per_node="")
+    with launched(alone, runs_dir) as one:
+        assert one.end(END_S).status == "completed"
+        wanted, evaluated = [one.losses(rank) for rank in range(3)], one.evaluations()
+    with launched(config, runs_dir) as two, joined(two):
+        assert two.end(END_S).status == "completed"
+        assert places(two) == [(0, 0), (1, 0), (2, 1)]
+        for rank in range(3):
+            assert two.losses(rank) == pytest.approx(wanted[rank], rel=1e-3)
+        assert two.evaluations()[0].loss == pytest.approx(evaluated[0].loss, rel=1e-3)
+        two.wait_gone()
+        further = msgspec.structs.replace(config, max_steps=16)
+        with resumed(two.run, further) as again, joined(again):
+            assert again.end(END_S).status == "completed"
+            assert again.steps_of(2) == [13, 14, 15, 16]

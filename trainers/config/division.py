@@ -1,0 +1,104 @@
+"""How a run's devices are divided over its nodes, and each global batch over its ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import accumulate
+from math import gcd
+from typing import TYPE_CHECKING
+
+from trainers.config.mesh import mesh_of
+
+if TYPE_CHECKING:
+    from trainers.config.run_config import RunConfig
+
+EQUAL, MEASURED = "equal", "measured"
+"""Values of `shares` that are no list."""
+
+_COUNT = r"[1-9][0-9]{0,6}"
+
+
+def devices_per_node(text: str) -> tuple[int, ...]:
+    """Reads `devices_per_node`, "4+2"; () for "", equally many. Raises ValueError."""
+    if not text:
+        return ()
+    if not re.fullmatch(rf"{_COUNT}( *\+ *{_COUNT})+", text):
+        raise ValueError(f"{text!r} is not a number of devices for each node, as 4+2; for equally many leave it empty.")
+    return tuple(map(int, text.split("+")))
+
+
+def devices_of_nodes(config: RunConfig) -> tuple[int, ...]:
+    """The devices of each node of a placed configuration."""
+    return devices_per_node(config.devices_per_node) or (config.devices // config.nodes,) * config.nodes
+
+
+def node_of(rank: int, ranks: tuple[int, ...]) -> int:
+    """The node of a rank, where each has so many; the last one's for a rank beyond."""
+    return next((node for node, end in enumerate(accumulate(ranks)) if rank < end), len(ranks) - 1)
+
+
+def weights(text: str) -> tuple[int, ...]:
+    """Reads `shares`, "3:1", in lowest terms; () for those that are no list. Raises ValueError."""
+    if text in (EQUAL, MEASURED):
+        return ()
+    if not re.fullmatch(rf"{_COUNT}( *: *{_COUNT})+", text):
+        raise ValueError(
+            f"{text!r} is not allowed; it must be {EQUAL}, {MEASURED}, or whole numbers of at least 1, as 3:1, one for "
+            "each rank or each node."
+        )
+    found = tuple(map(int, text.split(":")))
+    common = gcd(*found)
+    return tuple(one // common for one in found)
+
+
+def examples_of_ranks(config: RunConfig) -> tuple[int, ...]:
+    """How many examples of each global batch each rank takes, by `shares`; () for equally many, or not yet known.
+
+    Of a placed configuration. Raises ValueError if there is no such division.
+    """
+    given, batch = weights(config.shares), config.global_batch_size
+    if not given:
+        return ()
+    nodes = devices_of_nodes(config)
+    if len(given) not in (config.devices, len(nodes)):
+        count = f"{config.devices} ranks" + (f" on {len(nodes)} nodes" if len(nodes) > 1 else "")
+        raise ValueError(f"{config.shares} has {len(given)} numbers for {count}: give one for each.")
+    if batch % sum(given):
+        low = batch // sum(given) * sum(given)
+        can = f"{low} or {low + sum(given)}" if low else str(sum(given))
+        raise ValueError(f"{config.shares} does not divide {batch} examples into whole parts: {can} can be divided so.")
+    parts = [batch // sum(given) * one for one in given]
+    if len(given) != config.devices:
+        for number, (part, ranks) in enumerate(zip(parts, nodes, strict=True)):
+            if part % ranks:
+                message = f"{config.shares} gives node {number} {part} examples"
+                raise ValueError(f"{message}, which its {ranks} ranks cannot share equally.")
+        parts = [part // ranks for part, ranks in zip(parts, nodes, strict=True) for _ in range(ranks)]
+    if len(set(parts)) == 1:
+        return ()
+    if uneven := [part for part in parts if part % config.accumulate]:
+        message = f"{config.shares} gives a rank {uneven[0]} examples, which make no {config.accumulate} equal parts."
+        raise ValueError(f"{message} That is what accumulate asks for.")
+    return tuple(parts)
+
+
+def local_batches(config: RunConfig) -> set[int]:
+    """How many examples of a global batch a rank, or device, of a placed configuration may have."""
+    equal = -(-config.global_batch_size // mesh_of(config.mesh, config.devices).batch)
+    return {*examples_of_ranks(config)} or {equal}
+
+
+def apportion(units: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """Divides so many in proportion to speeds, of which there are no more; each gets at least one, or two if it can be.
+
+    BatchNorm cannot normalize a single value.
+    """
+    least = min(2, units // len(speeds))
+    exact = [units * speed / sum(speeds) for speed in speeds]
+    parts = [max(least, int(one)) for one in exact]
+    while sum(parts) != units:
+        step = 1 if sum(parts) < units else -1
+        able = [place for place, part in enumerate(parts) if part + step >= least]
+        parts[max(able, key=lambda place: step * (exact[place] - parts[place]))] += step
+    return tuple(parts)
