@@ -17,7 +17,7 @@ from trainers.backends import keras_jax
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.jax import state as flax_state
 from trainers.frameworks.mxnet.augmentation import smooth
-from trainers.frameworks.torch.ranks import cross_entropy
+from trainers.frameworks.torch.losses import cross_entropy
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=1, optimizer="sgd", learning_rate=1e-30, momentum=0.0, max_steps=2,

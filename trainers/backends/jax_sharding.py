@@ -105,7 +105,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Compare():
                 work.done(checksums_of(model_of(state)))
             case Evaluate():
-                work.done(evaluate(eval_step, state, test_set, plan.data.classes), partial(predictor, state))
+                work.done(
+                    evaluate(eval_step, state, test_set, plan.data.classes, state.losses), partial(predictor, state)
+                )
             case Save():
                 work.done(*snapshot(state))
             case Export():
@@ -142,4 +144,4 @@ def sum_up_batch(state: TrainState, x: Array, y: Array, numbers: Array) -> Array
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     x, y = as_batch(x, y)
     logits = state.apply_fn(variables, x, train=False)
-    return sum_up(optax.softmax_cross_entropy_with_integer_labels(logits, y), logits, y, numbers)
+    return sum_up(state.losses, logits, y, numbers)

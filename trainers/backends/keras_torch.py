@@ -30,12 +30,12 @@ from torch import Tensor, nn
 from trainers.config.plan import Plan
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.torch.initial import begin
+from trainers.frameworks.torch.losses import losses_of
 from trainers.frameworks.torch.ranks import (
     average_statistics,
     backward,
     build_optimizer,
     connect,
-    cross_entropy,
     distribute,
     evaluate,
     open_data,
@@ -76,6 +76,7 @@ class Replica:
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)
+        self.losses = losses_of(plan, device)
         self.ddp = distribute(self.model)
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
@@ -96,7 +97,9 @@ class Replica:
                 case Compare():
                     work.done(replica_checksums(self.model, with_statistics=False))
                 case Evaluate():
-                    work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, nullcontext()))
+                    work.done(
+                        evaluate(self.model, self.x_test, self.y_test, plan.data.classes, nullcontext(), self.losses)
+                    )
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -120,7 +123,7 @@ class Replica:
         return loss, norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
+        return self.losses.mean(self.ddp(x), y)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device)

@@ -28,6 +28,7 @@ from torch import Tensor
 from trainers.config.plan import Plan
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.initial import begin
+from trainers.frameworks.torch.losses import losses_of
 from trainers.frameworks.torch.ranks import (
     autocast,
     average_statistics,
@@ -35,7 +36,6 @@ from trainers.frameworks.torch.ranks import (
     build_model,
     build_optimizer,
     connect,
-    cross_entropy,
     distribute,
     evaluate,
     memory_format,
@@ -79,6 +79,7 @@ class Replica:
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)
+        self.losses = losses_of(plan, device)
         # Compiled inside DDP, whose own code torch.compile does not enter.
         graphs = uses_cuda_graphs(config)
         self.ddp = distribute(compile_model(self.model, cuda_graphs=graphs) if config.compile else self.model)
@@ -105,7 +106,7 @@ class Replica:
                 case Compare():
                     work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
                 case Evaluate():
-                    sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast)
+                    sums = evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast, self.losses)
                     # Rank 0 alone tells of it.
                     work.done(sums, None if self.rank else partial(predictor, self.model, self.device, self.autocast))
                 case Save():
@@ -128,7 +129,7 @@ class Replica:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
-            return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
+            return self.losses.mean(self.ddp(x), y)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device)

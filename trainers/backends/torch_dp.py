@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from trainers.config.plan import Plan
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.initial import begin
+from trainers.frameworks.torch.losses import losses_of
 from trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,
     build_model,
     build_optimizer,
-    cross_entropy,
     memory_format,
     pick_devices,
     predictor,
@@ -77,6 +77,7 @@ class Trainer:
         begin(plan, self.model, report, checkpoints)
         self.seed_dropout()
         self.optimizer = build_optimizer(config, self.model)
+        self.scores = losses_of(plan, self.device)
         if checkpoints.resumed:
             restore(checkpoints.resumed, 0, self.model, self.optimizer, self.device, world_size=1)
             self.restore_random(checkpoints.resumed.state.get(RANDOM))
@@ -122,12 +123,12 @@ class Trainer:
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each example of a batch, the mean over its labels, on the first device."""
         with self.autocast:
-            return cross_entropy(self.forward(x), y, "none", self.config.label_smoothing).view(len(x), -1).mean(1)
+            return self.scores.trained(self.forward(x), y).view(len(x), -1).mean(1)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, each example exactly once."""
         self.model.eval()
-        sums = sum_up(self.parallel, self.x_test, self.y_test, self.plan.data.classes, self.autocast)
+        sums = sum_up(self.parallel, self.x_test, self.y_test, self.plan.data.classes, self.autocast, self.scores)
         self.model.train()
         return sums.numpy(force=True)
 

@@ -36,6 +36,7 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held
 from trainers.frameworks.torch.compile import compile_ahead, compile_model
 from trainers.frameworks.torch.initial import begin
+from trainers.frameworks.torch.losses import losses_of
 from trainers.frameworks.torch.ranks import (
     autocast,
     average_statistics,
@@ -43,7 +44,6 @@ from trainers.frameworks.torch.ranks import (
     build_model,
     build_optimizer,
     connect,
-    cross_entropy,
     memory_format,
     open_data,
     pick_device,
@@ -97,6 +97,7 @@ class Part:
         # Dropout draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)
+        self.losses = losses_of(plan, device)
         if checkpoints.resumed:
             restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
         self.autocast = autocast(config, device)
@@ -142,14 +143,14 @@ class Part:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
-            return cross_entropy(self.model(x), y, smoothing=self.config.label_smoothing)
+            return self.losses.mean(self.model(x), y)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, of which each rank has a part: see `sum_up`."""
         average_statistics(self.model, self.config.devices)
         self.model.eval()
         part = self.rank, self.config.devices
-        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, part)
+        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, self.losses, part)
         with torch.no_grad(), self.autocast:
             for _ in range(self.spare_batches):
                 self.model(self.training_set.first(1)[0])

@@ -227,6 +227,7 @@ class Checkpoints:
             finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
             loss=result.loss,
             accuracy=result.accuracy,
+            own=result.own,
             best=best,
             since_best=spent,
             files=files,

@@ -22,6 +22,7 @@ from trainers.config.user_code import PY
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.jax.accumulate import GradientsOf
 from trainers.frameworks.jax.devices import Batch, fill, leaf_name, named_leaves
+from trainers.frameworks.jax.losses import Losses, losses_of
 from trainers.rank.checkpoints import Saved
 from trainers.rank.initial import frozen_names, initial_weights
 from trainers.rank.reporter import Reporter
@@ -34,6 +35,7 @@ class TrainState(train_state.TrainState):
     batch_stats: Any
     seed: Array
     """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
+    losses: Losses = struct.field(pytree_node=False)
     frozen: frozenset[str] = struct.field(pytree_node=False, default=frozenset())
     """Names of parameters that are not trained."""
 
@@ -66,6 +68,7 @@ def create(plan: Plan) -> TrainState:
         batch_stats=variables.get("batch_stats", {}),
         seed=jnp.uint32(config.seed),
         frozen=frozen,
+        losses=losses_of(plan, cross_entropy),
     )
     return state
 
@@ -115,7 +118,7 @@ def gradients_of(state: TrainState, dropout: Array, config: RunConfig) -> Gradie
             params = where_frozen(state.frozen, jax.lax.stop_gradient, params)
             variables = {"params": params, "batch_stats": batch_stats}
             logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
-            losses = cross_entropy(logits, y, config.label_smoothing)
+            losses = state.losses.each(logits, y, config.label_smoothing)
             # Of each example, which may have many.
             return losses.mean(), (losses.reshape(len(x), -1).mean(axis=1), updated)
 
