@@ -49,8 +49,8 @@ def test_losses_are_those_of_torch(smoothing: float) -> None:
         (cross_entropy(tensors[2], tensors[4], "none", smoothing), mixed),
         (flax_state.cross_entropy(arrays[0], arrays[1], smoothing).ravel(), wanted),
         (flax_state.cross_entropy(arrays[2], arrays[4], smoothing), mixed),
-        (keras_jax.cross_entropy(arrays[3], arrays[2], smoothing), wanted),
-        (keras_jax.cross_entropy(arrays[4], arrays[2], smoothing), mixed),
+        (keras_jax.cross_entropy(arrays[2], arrays[3], smoothing), wanted),
+        (keras_jax.cross_entropy(arrays[2], arrays[4], smoothing), mixed),
         # MXNet's loss takes shares that are smoothed before.
         (F.cross_entropy(tensors[2], torch.from_numpy(smooth(y, 7, smoothing)), reduction="none"), wanted),
     ):
