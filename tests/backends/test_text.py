@@ -168,15 +168,17 @@ def test_one_rank_has_the_curve_of_the_loop(backend: str, by_hand: Curve) -> Non
 
 
 @pytest.mark.parametrize(
-    ("backend", "devices", "accumulate"),
+    "case",
     mostly_slow(
         [("torch-ddp", 2, 1), ("torch-ddp", 2, 2), ("torch-ddp", 4, 2), ("torch-fsdp", 2, 1), ("torch-fsdp", 4, 1)],
         ("torch-ddp", 2, 1),
     ),
+    ids=lambda case: "-".join(map(str, case)),
 )
 def test_several_ranks_have_it_and_go_on_bit_for_bit(
-    backend: str, devices: int, accumulate: int, by_hand: Curve, tmp_path: Path
+    case: tuple[str, int, int], by_hand: Curve, tmp_path: Path
 ) -> None:
+    backend, devices, accumulate = case
     config = msgspec.structs.replace(
         CONFIG, backend=backend, devices=devices, accumulate=accumulate, checkpoint_every=1
     )
