@@ -28,7 +28,7 @@ from trainers.contract.events import Alert, Checkpoint, Metrics, RankFailed
 from trainers.rank import evaluation, tensor_files
 from trainers.rank.checkpoints import Saved
 from trainers.sources.datasets import load
-from trainers.sources.own_loss import check_best, own_of, refuse
+from trainers.sources.own_loss import fitting, own_of, refuse
 
 TORCH = """
 import torch
@@ -276,8 +276,10 @@ def test_best_by_a_metric_needs_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="one of accuracy, loss, highest:METRIC, lowest:METRIC"):
         build_config({"best": "f1"})
     model = written(tmp_path, "torch-ddp")
-    check_best(build_config({"best": "highest:margin", "model": model}))
+    fitting(build_config({"best": "highest:margin", "model": model}))
     with pytest.raises(UserCodeError, match=r"has no metric f1; it has cross_entropy, margin, digit\."):
-        check_best(build_config({"best": "highest:f1", "model": model}))
+        fitting(build_config({"best": "highest:f1", "model": model}))
+    with pytest.raises(UserCodeError, match=r"label_smoothing changes what cross entropy is taken of, but .* has"):
+        fitting(build_config({"label_smoothing": 0.1, "model": model}))
     with pytest.raises(UserCodeError, match="mxnet-gluon takes no loss of your own: use another backend"):
         refuse(build_config({"backend": "mxnet-gluon", "model": model}))

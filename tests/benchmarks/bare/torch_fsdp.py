@@ -51,7 +51,7 @@ def work(rank: int, port: int, race: Race) -> None:
     for module in model.modules():
         if isinstance(module, torch_models.Block | torch_models.Residual):
             if race.compile:
-                module.forward = compile_model(module.forward, cuda_graphs=False)
+                module.forward = compile_model(module.forward, cuda_graphs=False)  # type: ignore[method-assign]
             fully_shard(module, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
