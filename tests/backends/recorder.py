@@ -96,7 +96,7 @@ class Recorder:
             )
         )
 
-    def evaluation(self, step: int, examples: int, figures: Mapping[str, float]) -> None:
+    def evaluation(self, step: int, examples: int, figures: Mapping[str, float], own: str = "") -> None:
         self.evaluations.append(SimpleNamespace(step=step, examples=examples, **figures))
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from trainers.backends import keras_jax
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.jax import state as flax_state
 from trainers.frameworks.mxnet.augmentation import smooth
-from trainers.frameworks.torch.ranks import cross_entropy
+from trainers.frameworks.torch.losses import cross_entropy
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=1, optimizer="sgd", learning_rate=1e-30, momentum=0.0, max_steps=2,
@@ -49,8 +49,8 @@ def test_losses_are_those_of_torch(smoothing: float) -> None:
         (cross_entropy(tensors[2], tensors[4], "none", smoothing), mixed),
         (flax_state.cross_entropy(arrays[0], arrays[1], smoothing).ravel(), wanted),
         (flax_state.cross_entropy(arrays[2], arrays[4], smoothing), mixed),
-        (keras_jax.cross_entropy(arrays[3], arrays[2], smoothing), wanted),
-        (keras_jax.cross_entropy(arrays[4], arrays[2], smoothing), mixed),
+        (keras_jax.cross_entropy(arrays[2], arrays[3], smoothing), wanted),
+        (keras_jax.cross_entropy(arrays[2], arrays[4], smoothing), mixed),
         # MXNet's loss takes shares that are smoothed before.
         (F.cross_entropy(tensors[2], torch.from_numpy(smooth(y, 7, smoothing)), reduction="none"), wanted),
     ):

@@ -124,7 +124,7 @@ def test_on_jax_both_compute_in_the_same_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, precision: str
 ) -> None:
     data = str(tmp_path / "arrays.npz")
-    np.savez(data, x_train=np.zeros((4, 28, 28, 1), np.uint8), y_train=np.zeros(4, np.int64))
+    np.savez(data, x_train=np.zeros((4, 28, 28, 1), np.uint8), y_train=np.zeros(4, np.int64), classes=10)
     options = argparse.Namespace(**{**vars(OPTIONS), "precision": precision, "compile": False})
     arguments = race.bare_command(backend, race.settings_of(options, 1, "net"), data)[2:]
     framework = "keras" if backend == "keras-jax" else "jax"
@@ -152,8 +152,20 @@ def test_on_jax_both_compute_in_the_same_precision(
 
 def test_a_bare_loop_of_torch_runs_in_bfloat16(tmp_path: Path) -> None:
     data = str(tmp_path / "arrays.npz")
-    np.savez(data, x_train=np.zeros((48, 28, 28, 1), np.uint8), y_train=np.zeros(48, np.int64))
+    np.savez(data, x_train=np.zeros((48, 28, 28, 1), np.uint8), y_train=np.zeros(48, np.int64), classes=10)
     options = argparse.Namespace(**{**vars(OPTIONS), "compile": False})
     command = race.bare_command("torch-dp", race.settings_of(options, 1, "net"), data)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert json.loads(done.stdout)["examples_per_second"] > 0
+
+
+@pytest.mark.parametrize(
+    "backend", mostly_slow(["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap"], "torch-fsdp")
+)
+def test_a_bare_loop_trains_a_language_model(backend: str, tmp_path: Path) -> None:
+    data, windows = str(tmp_path / "arrays.npz"), np.zeros((24, 16), np.uint8)
+    np.savez(data, x_train=windows, y_train=windows, classes=256)
+    options = argparse.Namespace(**{**vars(OPTIONS), "compile": False, "epochs": {"gpt-small": 2}, "batch": 12})
+    command = race.bare_command(backend, race.settings_of(options, 1, "gpt-small"), data)
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert json.loads(done.stdout)["examples_per_second"] > 0

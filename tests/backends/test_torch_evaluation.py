@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from trainers.frameworks.torch.losses import Losses
 from trainers.frameworks.torch.ranks import Images, sum_up
 from trainers.rank.evaluation import EVAL_BATCH, WORST, evaluation_of
 
@@ -27,7 +28,13 @@ def test_sums_over_batches_and_parts_are_those_of_the_whole(classes: int, parts:
 
     sums = sum(
         sum_up(
-            logits, Images(images[part::parts], CPU, None), labels[part::parts], classes, nullcontext(), (part, parts)
+            logits,
+            Images(images[part::parts], CPU, None),
+            labels[part::parts],
+            classes,
+            nullcontext(),
+            Losses(),
+            (part, parts),
         )
         for part in range(parts)
     )
@@ -45,4 +52,4 @@ def test_sums_over_batches_and_parts_are_those_of_the_whole(classes: int, parts:
 
 def test_a_part_without_examples_adds_nothing() -> None:
     images = Images(np.zeros((0, 1, 10, 1), np.float32), CPU, None)
-    assert not sum_up(lambda x: x, images, torch.zeros(0, dtype=torch.int64), 10, nullcontext(), (2, 3)).any()
+    assert not sum_up(lambda x: x, images, torch.zeros(0, dtype=torch.int64), 10, nullcontext(), Losses(), (2, 3)).any()

@@ -1,7 +1,7 @@
 """Every backend beside a bare loop of its framework: `python -m tests.benchmarks.race [--help]`.
 
 The bare loops (`tests/benchmarks/bare/`) are written as the frameworks' own guides write them, without telemetry,
-evaluation or checkpoints. Both sides train the same model on the same images with Adam, in the same precision, memory
+evaluation or checkpoints. Both sides train the same model on the same examples with Adam, in the same precision, memory
 format and compiled or not, as fresh programs, and alternate, so that whatever else the machine does meets both. tuiapp
 reports, evaluates and saves as it always does. An epoch's time ends when all of it is computed.
 Two figures: examples per second over the epochs after the first; seconds from the program's start to the end of its
@@ -161,9 +161,10 @@ def main() -> None:
     print("| backend | model | devices | tuiapp, examples/s | bare loop | | tuiapp, s to the first step | bare loop |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        arrays = datasets.load(find_dataset(options.dataset))
+        facts = find_dataset(options.dataset)
+        arrays = datasets.load(facts)
         data = str(Path(directory) / "arrays.npz")
-        np.savez(data, x_train=arrays.x_train, y_train=arrays.y_train)
+        np.savez(data, x_train=arrays.x_train, y_train=arrays.y_train, classes=facts.classes)
         for backend in options.backends:
             for model in options.models:
                 for devices in options.devices:

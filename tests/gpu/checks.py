@@ -100,6 +100,13 @@ CHECKS = (
         limit_s=90,
     ),
     Check(
+        "text",
+        "a language model learns and writes, with the losses of the CPU",
+        "tests.gpu.text:gpt",
+        takes_s=25,
+        limit_s=180,
+    ),
+    Check(
         "bandwidth",
         "all-reduces between GPUs come to no more than their links can do",
         "tests.gpu.several:bandwidth",

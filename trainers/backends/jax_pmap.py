@@ -108,7 +108,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Evaluate():
                 state = average_statistics(state, split)
                 shown = state.averaged()
-                sums = evaluate(eval_step, shown, test_set, plan.data.classes)
+                sums = evaluate(eval_step, shown, test_set, plan.data.classes, state.losses)
                 work.done(sums, partial(predictor, shown, own_replica))
             case Save():
                 work.done(*take_snapshot(state))
@@ -208,4 +208,4 @@ def eval_step(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     x, y = as_batch(x, y)
     logits = state.apply_fn(variables, x, train=False)
-    return sum_up(optax.softmax_cross_entropy_with_integer_labels(logits, y), logits, y, numbers)
+    return sum_up(state.losses, logits, y, numbers)

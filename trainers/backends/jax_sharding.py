@@ -108,7 +108,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(checksums_of(model_of(state)), mesh.parts_of(model_of(layout)))
             case Evaluate():
                 shown = state.averaged()
-                work.done(evaluate(eval_step, shown, test_set, plan.data.classes), partial(predictor, shown))
+                sums = evaluate(eval_step, shown, test_set, plan.data.classes, state.losses)
+                work.done(sums, partial(predictor, shown))
             case Save():
                 work.done(*snapshot(state))
             case Export():
@@ -158,4 +159,4 @@ def sum_up_batch(state: TrainState, x: Array, y: Array, numbers: Array) -> Array
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     x, y = as_batch(x, y)
     logits = state.apply_fn(variables, x, train=False)
-    return sum_up(optax.softmax_cross_entropy_with_integer_labels(logits, y), logits, y, numbers)
+    return sum_up(state.losses, logits, y, numbers)

@@ -55,6 +55,7 @@ from trainers.frameworks.jax.loss_scale import (
     to_save,
     unscaled,
 )
+from trainers.frameworks.jax.losses import losses_of
 from trainers.frameworks.jax.mesh import DeviceMesh
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.keras import state as keras_state
@@ -142,7 +143,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Compare():
                 work.done(checksums_of(pure.named(state)), mesh.parts_of(pure.named(layout)))
             case Evaluate():
-                work.done(evaluate(eval_step, state.averaged(), test_set, plan.data.classes))
+                work.done(evaluate(eval_step, state.averaged(), test_set, plan.data.classes, pure.losses))
             case Save():
                 work.done(*pure.snapshot(state))
             case Export():
@@ -177,6 +178,7 @@ class Training:
         self.smoothing = config.label_smoothing
         self.model = keras_state.create_model(plan)
         self.frozen = keras_state.freeze(self.model, config.freeze)
+        self.losses = losses_of(plan, cross_entropy)
         self.optimizer = build_optimizer(config)
         self.optimizer.build(self.model.trainable_variables)
         names = [variable.name for variable in self.optimizer.variables]
@@ -204,7 +206,7 @@ class Training:
 
             def loss_of(trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
                 logits, updated = self.model.stateless_call(trainable, non_trainable, x, training=True)
-                losses = cross_entropy(y, logits, self.smoothing)
+                losses = self.losses.each(logits, y, self.smoothing)
                 return scaled(losses.mean(), state.loss_scale), (losses, updated)
 
             gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.trainable)
@@ -230,8 +232,7 @@ class Training:
     def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
         """Sums of a batch, float32 [n]: see `sum_up`."""
         logits, _ = self.model.stateless_call(state.trainable, state.non_trainable, scale(x), training=False)
-        losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
-        return sum_up(losses, logits, y, numbers)
+        return sum_up(self.losses, logits, y, numbers)
 
     def steps_made(self, state: State) -> Array:
         """The steps of the run that a state has made, int32 []."""
@@ -295,7 +296,7 @@ class Training:
         return parameters, kept
 
 
-def cross_entropy(y: Array, logits: Array, smoothing: float) -> Array:
+def cross_entropy(logits: Array, y: Array, smoothing: float = 0.0) -> Array:
     """The loss of each example, float32 [batch]: labels are int32 [batch], or shares [batch, classes]."""
     losses: Array
     if not smoothing and jnp.issubdtype(y.dtype, jnp.integer):

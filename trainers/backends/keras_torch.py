@@ -32,12 +32,12 @@ from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.loss_scale import LossScale
+from trainers.frameworks.torch.losses import losses_of
 from trainers.frameworks.torch.ranks import (
     average_statistics,
     backward,
     build_optimizer,
     connect,
-    cross_entropy,
     distribute,
     evaluate,
     open_data,
@@ -76,6 +76,7 @@ class Replica:
         self.keras_model = keras_state.create_model(plan)
         self.model = KerasModule(self.keras_model)
         begin(plan, self.model, report, checkpoints)
+        self.losses = losses_of(plan, device)
         self.plan = with_measured_shares(
             plan, self.model, self.own_loss, self.training_set, device, report, checkpoints
         )
@@ -105,7 +106,7 @@ class Replica:
                     work.done(replica_checksums(self.model, with_statistics=False))
                 case Evaluate():
                     with self.average.used():
-                        work.done(evaluate(self.model, self.x_test, self.y_test, plan, nullcontext()))
+                        work.done(evaluate(self.model, self.x_test, self.y_test, plan, nullcontext(), self.losses))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -130,11 +131,11 @@ class Replica:
         return loss, norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
+        return self.losses.mean(self.ddp(x), y)
 
     def own_loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Without the other ranks, which a model in DDP waits for."""
-        return cross_entropy(self.model(x), y)
+        return self.losses.mean(self.model(x), y)
 
     def snapshot(self) -> Snapshot:
         rest = self.average, self.loss_scale, self.plan.examples

@@ -52,6 +52,7 @@ from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from trainers.rank.reporter import Reporter
 from trainers.sources import augmentation, datasets
 from trainers.sources.arrays import StoredImages, prefetch
+from trainers.sources.own_loss import refuse
 
 EVAL_BATCH = 1024
 
@@ -84,6 +85,7 @@ class Trainer:
         config, data = plan.config, plan.data
         self.plan, self.config, self.contexts = plan, config, contexts
         self.report, self.checkpoints = report, checkpoints
+        refuse(config)
         self.arrays = datasets.open_planned(plan)
         mx.random.seed(config.seed)
         self.model = mxnet_models.create(config.model, data.input_shape, data.classes, contexts)

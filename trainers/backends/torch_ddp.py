@@ -31,6 +31,7 @@ from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.loss_scale import LossScale
+from trainers.frameworks.torch.losses import losses_of
 from trainers.frameworks.torch.ranks import (
     autocast,
     average_statistics,
@@ -38,7 +39,6 @@ from trainers.frameworks.torch.ranks import (
     build_model,
     build_optimizer,
     connect,
-    cross_entropy,
     distribute,
     evaluate,
     memory_format,
@@ -79,6 +79,7 @@ class Replica:
         self.model = build_model(plan, device)
         begin(plan, self.model, report, checkpoints)
         self.autocast = autocast(config, device)
+        self.losses = losses_of(plan, device)
         plan = self.plan = with_measured_shares(
             plan, self.model, self.own_loss, self.training_set, device, report, checkpoints
         )
@@ -115,7 +116,7 @@ class Replica:
                     work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
                 case Evaluate():
                     with self.average.used():
-                        sums = evaluate(self.model, self.x_test, self.y_test, plan, self.autocast)
+                        sums = evaluate(self.model, self.x_test, self.y_test, plan, self.autocast, self.losses)
                         # Rank 0 alone tells of it.
                         shown = None if self.rank else partial(predictor, self.model, self.device, self.autocast)
                         work.done(sums, shown)
@@ -139,12 +140,12 @@ class Replica:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
-            return cross_entropy(self.ddp(x), y, smoothing=self.config.label_smoothing)
+            return self.losses.mean(self.ddp(x), y)
 
     def own_loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Without the other ranks, which a model in DDP waits for."""
         with self.autocast:
-            return cross_entropy(self.model(x), y)
+            return self.losses.mean(self.model(x), y)
 
     def snapshot(self) -> Snapshot:
         rest = self.average, self.loss_scale, self.plan.examples

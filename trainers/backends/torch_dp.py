@@ -31,12 +31,12 @@ from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.loss_scale import LossScale
+from trainers.frameworks.torch.losses import losses_of
 from trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,
     build_model,
     build_optimizer,
-    cross_entropy,
     memory_format,
     pick_devices,
     predictor,
@@ -80,6 +80,7 @@ class Trainer:
         self.seed_dropout()
         self.optimizer, self.average = build_optimizer(config, self.model), Average(config, self.model)
         self.loss_scale = LossScale(config, self.device)
+        self.scores = losses_of(plan, self.device)
         if checkpoints.resumed:
             restore(checkpoints.resumed, 0, self.model, self.optimizer, self.device, 1, self.average, self.loss_scale)
             self.restore_random(checkpoints.resumed.state.get(RANDOM))
@@ -127,12 +128,12 @@ class Trainer:
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each example of a batch, the mean over its labels, on the first device."""
         with self.autocast:
-            return cross_entropy(self.forward(x), y, "none", self.config.label_smoothing).view(len(x), -1).mean(1)
+            return self.scores.trained(self.forward(x), y).view(len(x), -1).mean(1)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, each example exactly once."""
         self.model.eval()
-        sums = sum_up(self.parallel, self.x_test, self.y_test, self.plan.data.classes, self.autocast)
+        sums = sum_up(self.parallel, self.x_test, self.y_test, self.plan.data.classes, self.autocast, self.scores)
         self.model.train()
         return sums.numpy(force=True)
 

@@ -39,6 +39,7 @@ from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.compile import compile_ahead, compile_model
 from trainers.frameworks.torch.initial import begin
 from trainers.frameworks.torch.loss_scale import LossScale
+from trainers.frameworks.torch.losses import losses_of
 from trainers.frameworks.torch.ranks import (
     HALVES,
     autocast,
@@ -47,7 +48,6 @@ from trainers.frameworks.torch.ranks import (
     build_model,
     build_optimizer,
     connect,
-    cross_entropy,
     memory_format,
     open_data,
     pick_device,
@@ -92,6 +92,7 @@ class Part:
         size = batch_size(plan.data.labels)
         self.spare_batches = -(-most // size) - -(-len(self.y_test) // size)
         self.autocast = autocast(config, device)
+        self.losses = losses_of(plan, device)
         if config.shares == MEASURED:
             # Of a whole replica: what is split waits for the other ranks in every pass.
             self.model = build_model(plan, device)
@@ -156,14 +157,14 @@ class Part:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
-            return cross_entropy(self.model(x), y, smoothing=self.config.label_smoothing)
+            return self.losses.mean(self.model(x), y)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, of which each rank has a part: see `sum_up`."""
         average_statistics(self.model, self.config.devices, self.plan.weight_of(self.rank))
         self.model.eval()
         part = self.rank, self.config.devices
-        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, part)
+        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, self.losses, part)
         with torch.no_grad(), self.autocast:
             for _ in range(self.spare_batches):
                 self.model(self.training_set.first(1)[0])

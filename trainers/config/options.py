@@ -27,7 +27,7 @@ MAX_CHARACTERS = 8192
 
 WORDS = {"false": False, "true": True}
 
-AFTER_PREFIX = {"py:": "FILE:NAME"}
+AFTER_PREFIX = {"py:": "FILE:NAME", "highest:": "METRIC", "lowest:": "METRIC"}
 """Prefix of a value → what follows, if it is no path alone."""
 
 _WHOLE = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([,_][0-9]{3})+)")

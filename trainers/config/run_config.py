@@ -35,6 +35,9 @@ KEPT_LINES = 1024
 LAUNCHERS = ("join", "ssh", "slurm")
 """What starts the processes of a run on several machines."""
 
+BEST_OWN = HIGHEST, LOWEST = "highest:", "lowest:"
+"""What the key `best` begins with where it names a metric of the user's own."""
+
 _ON_NODES = "launcher", LAUNCHERS
 
 
@@ -556,7 +559,15 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 3
     best: Annotated[
-        str, Option("Run", "Best by", "what is best on the test set", choices=("accuracy", "loss"), is_rare=True)
+        str,
+        Option(
+            "Run",
+            "Best by",
+            "what is best on the test set",
+            choices=("accuracy", "loss"),
+            prefixes=BEST_OWN,
+            is_rare=True,
+        ),
     ] = "accuracy"
     mirror: Annotated[
         str,
@@ -695,6 +706,9 @@ def _check_training(config: RunConfig) -> list[Problem]:
     if config.early_stop and not config.eval_every:
         message = "without evaluations there is no best one: use eval_every = 1."
         problems.append(Problem("early_stop", message, also=("eval_every",)))
+    if config.best.startswith(BEST_OWN) and not config.model.startswith(PY):
+        message = f"{config.best} is for a model of your own (py:), whose file has such a metric; use accuracy or loss."
+        problems.append(Problem("best", message, also=("model",)))
     if not problems and config.dataset in DATASETS:
         try:
             problems = check_batch(config, find_dataset(config.dataset, config.context))
@@ -865,9 +879,15 @@ def check_batch(config: RunConfig, data: Dataset) -> list[Problem]:
 
 
 def best_by(config: RunConfig) -> str:
-    """By which figure evaluations are the best: the key `best`, if the task has it."""
+    """By which figure evaluations are the best: the key `best`, if the task, or a model of one's own, has it."""
     known = task_of(config.dataset).best_by
-    return config.best if config.best in known else known[0]
+    return config.best if config.best in known or config.best.startswith(BEST_OWN) else known[0]
+
+
+def figure_of(best: str) -> tuple[str, bool]:
+    """The figure's name in a value of the key `best`, and whether more of it is better."""
+    own = next((prefix for prefix in BEST_OWN if best.startswith(prefix)), "")
+    return best.removeprefix(own), own == HIGHEST or best == "accuracy"
 
 
 def _multiples(size: int, devices: int) -> str:

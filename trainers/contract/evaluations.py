@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
+from trainers.config.run_config import figure_of
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import HELD_OUT, evaluation_of
 
@@ -20,17 +21,23 @@ class Evaluated(NamedTuple):
 
     loss: float | None = None
     accuracy: float | None = None
+    own: float | None = None
+    """The metric of the user's own that the key `best` names."""
+
+    def figure(self, by: str) -> float | None:
+        """The figure that evaluations are the best by; `by` is the key's value."""
+        return {"accuracy": self.accuracy, "loss": self.loss}.get(by, self.own)
 
     def merit(self, by: str) -> tuple[float, float] | None:
         """Returns what evaluations are compared by, the higher the better; `by` is the key's value.
 
         None if the figure of that name is not known.
         """
-        if (self.accuracy if by == "accuracy" else self.loss) is None:
+        if (figure := self.figure(by)) is None:
             return None
         loss = -inf if self.loss is None else -self.loss
         accuracy = -inf if self.accuracy is None else self.accuracy
-        return (accuracy, loss) if by == "accuracy" else (loss, accuracy)
+        return (figure if figure_of(by)[1] else -figure, accuracy if by == "loss" else loss)
 
 
 NEVER = Evaluated()
@@ -38,7 +45,7 @@ NEVER = Evaluated()
 
 def extremes(evaluated: Iterable[Evaluated]) -> Evaluated:
     """Returns the least loss and the greatest accuracy of evaluations, which may be of two of them."""
-    losses, accuracies = zip(NEVER, *evaluated, strict=True)
+    losses, accuracies, _ = zip(NEVER, *evaluated, strict=True)
     return Evaluated(
         min((loss for loss in losses if loss is not None), default=None),
         max((accuracy for accuracy in accuracies if accuracy is not None), default=None),

@@ -65,6 +65,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """On the test set, if the model was evaluated after this very step."""
     accuracy: float | None = None
     """As the loss."""
+    own: float | None = None
+    """As the loss: see `Evaluated`."""
     best: Evaluated = NEVER
     """The best evaluation so far, by the key `best`."""
     measured: tuple[int, ...] = ()
@@ -85,7 +87,7 @@ class CheckpointDir:
 
     @property
     def evaluated(self) -> Evaluated:
-        return Evaluated(self.manifest.loss, self.manifest.accuracy)
+        return Evaluated(self.manifest.loss, self.manifest.accuracy, self.manifest.own)
 
     def verify(self) -> None:
         """Compares all files with the manifest; raises CheckpointError if one is missing, unreadable, or differs."""

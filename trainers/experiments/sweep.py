@@ -12,8 +12,9 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine, unused
 from trainers.config.options import ConfigError, Problem, suggest
-from trainers.config.run_config import RunConfig, best_by
+from trainers.config.run_config import RunConfig, best_by, figure_of
 from trainers.config.settings import read_settings
+from trainers.config.user_code import PY
 from trainers.contract import mailbox
 from trainers.contract.about import About
 from trainers.contract.lock import is_held
@@ -35,7 +36,6 @@ from trainers.experiments.study import (
 from trainers.launch.directory import working_directory
 from trainers.launch.prepare import prepare
 from trainers.launch.processes import apart, module, start_process
-from trainers.state.known_metrics import metric
 from trainers.state.objective import GUESSED_FROM, guess
 from trainers.state.summary import summarise
 
@@ -148,11 +148,12 @@ def _with_objective(study: Study, runs_dir: Path) -> Study:
     """Says what runs are best by where the user has not: as the key `best`, or as earlier runs of the script."""
     base = study.base
     if BACKENDS[base.backend].builtin:
-        name = study.metric or f"test/{best_by(base)}"
-        if name not in BUILTIN_METRICS:
+        best, rises = figure_of(best_by(base))
+        name = study.metric or f"test/{best}"
+        if name not in BUILTIN_METRICS and not base.model.startswith(PY):
             words = f"{name} is not reported by {base.backend}; use {', '.join(BUILTIN_METRICS)}."
             raise ConfigError([Problem("--metric", words + suggest(name, BUILTIN_METRICS))])
-        return msgspec.structs.replace(study, metric=name, rises=study.rises if study.metric else metric(name).rises)
+        return msgspec.structs.replace(study, metric=name, rises=study.rises if study.metric else rises)
     if study.metric:
         return study
     earlier = [

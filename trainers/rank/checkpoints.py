@@ -239,6 +239,7 @@ class Checkpoints:
             finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
             loss=result.loss,
             accuracy=result.accuracy,
+            own=result.own,
             best=best,
             measured=self.measured,
             since_best=spent,

@@ -3,9 +3,10 @@
 An image has one label; a window of text has one for each of its bytes, and each counts here as an example does.
 
 The sums are one vector, so that one all-reduce or one copy to the host is enough: float64
-[1 + classes · columns + 4 · examples], made of
+[1 + figures + classes · columns + 4 · examples], made of
 
 - the summed loss;
+- the sum of each further figure: the metrics of a user's own, see `trainers.sources.own_loss`;
 - how often an example of each class was predicted as each class, row by row: the confusion matrix; with more than
   `MOST_COLUMNS` classes only how often it was predicted right, and wrong;
 - for some examples with a high loss: the loss, the example's number in the test set, its class, and the predicted one.
@@ -14,6 +15,7 @@ The sums are one vector, so that one all-reduce or one copy to the host is enoug
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -41,6 +43,8 @@ class Evaluation(NamedTuple):
     """int [classes, columns]"""
     worst: list[WorstExample]
     """By loss, the highest first."""
+    figures: dict[str, float]
+    """Means over the examples, as the loss."""
 
 
 def batch_size(labels: int) -> int:
@@ -53,18 +57,20 @@ def columns(classes: int) -> int:
     return classes if classes <= MOST_COLUMNS else 2
 
 
-def evaluation_of(sums: Sums, classes: int) -> Evaluation:
-    """Reads the vector; float64 [1 + classes · columns + 4 · n]."""
-    width = columns(classes)
-    end = 1 + classes * width
-    counts = sums[1:end].reshape(classes, width).astype(np.int64)
+def evaluation_of(sums: Sums, classes: int, figures: Sequence[str] = ()) -> Evaluation:
+    """Reads the vector; float64 [1 + figures + classes · columns + 4 · n]."""
+    width, first = columns(classes), 1 + len(figures)
+    end = first + classes * width
+    counts = sums[first:end].reshape(classes, width).astype(np.int64)
     right = counts.trace() if width == classes else counts[:, 0].sum()
     examples = counts.sum()
     rows = sums[end:].reshape(-1, 4)
     rows = rows[np.isfinite(rows[:, 0]) & (rows[:, 0] > 0)]
     rows = rows[np.lexsort((rows[:, 1], -rows[:, 0]))][:WORST]
     worst = [WorstExample(int(number), int(label), int(guess), float(loss)) for loss, number, label, guess in rows]
-    return Evaluation(float(sums[0] / examples), float(right / examples), int(examples), counts.tolist(), worst)
+    loss, *others = (float(total / examples) for total in sums[:first])
+    named = dict(zip(figures, others, strict=True))
+    return Evaluation(loss, float(right / examples), int(examples), counts.tolist(), worst, named)
 
 
 def sum_up(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> Sums:

@@ -25,12 +25,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from time import perf_counter
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from trainers.config.plan import Plan
+from trainers.config.run_config import best_by, figure_of
 from trainers.contract.events import Alert, Predictions
 from trainers.contract.metrics import SCALE, SKIPPED
 from trainers.rank.checkpoints import Checkpoints
@@ -42,6 +44,7 @@ from trainers.rank.schedules import learning_rate
 from trainers.rank.tensor_files import Tensors
 from trainers.sources.augmentation import Order, with_draws
 from trainers.sources.datasets import Rows, remaining
+from trainers.sources.own_loss import CROSS_ENTROPY, own_of
 from trainers.tasks.catalog import TASKS
 from trainers.tasks.text import Predict
 
@@ -81,11 +84,17 @@ class Evaluate:
 
         `predictor` gives the model as a task asks it that shows what it makes; None on a rank that is not asked.
         """
-        data, task = self.plan.data, TASKS[self.plan.data.task]
-        found = evaluation_of(sums, data.classes)
-        figures = {"loss": found.loss, **task.figures(found.loss, found.accuracy)}
-        self.report.evaluation(self.step, found.examples // data.labels, figures)
-        samples = task.samples(predictor(), data.labels, self.plan.config.seed) if predictor and task.samples else []
+        data, config, task = self.plan.data, self.plan.config, TASKS[self.plan.data.task]
+        found = evaluation_of(sums, data.classes, own_of(config.model).figures)
+        # What the task reports follows from the loss that is its own.
+        of_task = task.figures(found.figures.get(CROSS_ENTROPY, found.loss), found.accuracy)
+        figures = {"loss": found.loss, **of_task, **found.figures}
+        for name, value in found.figures.items():
+            if not isfinite(value):
+                text = f"{name} of {config.model} is {value} on the test set: it is left out"
+                self.report.once(Alert(kind="metric", step=self.step, text=text))
+        self.report.evaluation(self.step, found.examples // data.labels, figures, figure_of(best_by(config))[0])
+        samples = task.samples(predictor(), data.labels, config.seed) if predictor and task.samples else []
         self.report.once(
             Predictions(
                 step=self.step,
@@ -191,6 +200,9 @@ def training(
     reported after each epoch.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
+    if own_of(plan.config.model).loss:
+        text = f"training minimizes the loss of {plan.config.model}, not cross entropy"
+        report.once(Alert(kind="loss", severity="info", step=done, text=text))
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
     comparison = Comparison(report)
     for epoch in plan.epochs_after(done):

@@ -5,6 +5,7 @@ All ranks know the sums of each evaluation, so all come to the same end at the s
 
 from __future__ import annotations
 
+from trainers.config.run_config import figure_of
 from trainers.contract.evaluations import NEVER, Evaluated
 
 
@@ -27,9 +28,9 @@ class Patience:
     @property
     def words(self) -> str:
         """Why the training ends."""
-        best = self.best.accuracy if self._by == "accuracy" else self.best.loss
+        best = self.best.figure(self._by)
         known = f": the best was {best:.4g}" if best is not None else ""
-        return f"early stop: test {self._by} was not the best in {self.spent} evaluations in a row{known}"
+        return f"early stop: test {figure_of(self._by)[0]} was not the best in {self.spent} evaluations in a row{known}"
 
     @property
     def is_over(self) -> bool:

@@ -192,11 +192,15 @@ class Reporter:
         else:
             self._lost += 1
 
-    def evaluation(self, step: int, examples: int, figures: Mapping[str, float]) -> None:
-        """Reports the result on the whole test set, "loss" and others; every rank may call this, rank 0's counts."""
+    def evaluation(self, step: int, examples: int, figures: Mapping[str, float], own: str = "") -> None:
+        """Reports the result on the whole test set, "loss" and others; every rank may call this, rank 0's counts.
+
+        `own` is the figure that runs are the best by, if it is neither loss nor accuracy.
+        """
         seconds = round(perf_counter() - self._since, 6)
         found = {f"{TEST}/{name}": value for name, value in figures.items()}
-        self.evaluated = (step, Evaluated(found[TEST_LOSS], found.get(TEST_ACCURACY)))
+        known = (found.get(name) for name in (TEST_LOSS, TEST_ACCURACY, f"{TEST}/{own}"))
+        self.evaluated = step, Evaluated(*(value if value is not None and isfinite(value) else None for value in known))
         if self.rank == 0:
             self.metrics(step, {**found, TEST_EXAMPLES: examples, TEST_SECONDS: seconds})
 

@@ -244,9 +244,9 @@ def _so_far(
     for report in reports:
         evaluations.add(report)
     figures, rank_of = dict(known.metrics), dict[str, int]()
-    if isinstance(first, RunStarted) and not first.steps_per_epoch:
+    if isinstance(first, RunStarted):
         for report in reports:
-            add_figures(figures, report, rank_of)
+            add_figures(figures, report, rank_of, of_script=not first.steps_per_epoch)
     begun = (tail[0].resumed_from or 0) if tail and isinstance(tail[0], RunStarted) else 0
     step = max([known.steps, begun, *(report.last_step for report in reports if report.is_training)])
     newest = tail[-1].time if tail else started

@@ -7,7 +7,19 @@ from msgspec.structs import replace
 from trainers.config.plan import Plan
 from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
 from trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, Metrics, Summary
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT, is_loss, last_examples, loss_of, mean
+from trainers.contract.metrics import (
+    DATA_WAIT,
+    EXAMPLES,
+    HELD_OUT,
+    STEP_TIME,
+    SYNC_WAIT,
+    group_of,
+    is_loss,
+    last_examples,
+    loss_of,
+    mean,
+)
+from trainers.state.known_metrics import KNOWN
 from trainers.state.timeline import Earlier, timed, warm_after
 
 NOTHING = Earlier()
@@ -61,8 +73,7 @@ class SummaryMeter:
             self._from_zero |= event.first_step == 0
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         self._evaluations.add(event)
-        if not self._plan.facts:
-            add_figures(self._figures, event, self._rank_of)
+        add_figures(self._figures, event, self._rank_of, of_script=not self._plan.facts)
         for name, column in event.values.items():
             if is_loss(name):
                 self._sizes[event.rank] = last_examples(event.values, event.counts)
@@ -105,10 +116,24 @@ class SummaryMeter:
         )
 
 
-def add_figures(figures: dict[str, Figures], event: Metrics, rank_of: dict[str, int]) -> None:
-    """Adds a script's values to what its metrics have come to; `rank_of` notes which rank's values those are."""
+def is_further(name: str) -> bool:
+    """Whether a metric is a figure of an evaluation beside those that every built-in trainer reports."""
+    return group_of(name) in HELD_OUT and name not in KNOWN
+
+
+def add_figures(
+    figures: dict[str, Figures], event: Metrics, rank_of: dict[str, int], *, of_script: bool = True
+) -> None:
+    """Adds a script's values to what its metrics have come to; `rank_of` notes which rank's values those are.
+
+    Of a built-in trainer those of an evaluation beside loss and accuracy: `test/perplexity`, and a user's own.
+    """
     for name, column in event.values.items():
-        if name in NOT_RESULTS or rank_of.setdefault(name, event.rank) != event.rank:
+        if (
+            name in NOT_RESULTS
+            or not (of_script or is_further(name))
+            or rank_of.setdefault(name, event.rank) != event.rank
+        ):
             continue
         if name in figures or len(figures) < MAX_FIGURES:
             figures[name] = figures.get(name, Figures()).followed_by(column)

@@ -35,6 +35,7 @@ from trainers.state.objective import guess
 from trainers.state.resume_point import ResumePoint, resume_point
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
+from trainers.state.summary_meter import is_further
 from trainers.state.text import (
     MISSING,
     format_bytes,
@@ -285,8 +286,9 @@ def _replicas(state: RunState) -> dict[str, object] | None:
 
 
 def _last_values(state: RunState) -> dict[str, float | None]:
-    """The last value of each metric that a script reported: of the first rank that did."""
-    return {name: state.curves.first(name).last for name in ordered(state.curves.names)} if state.is_script else {}
+    """The last value of each metric that a script, or a model of the user's own, reported: of the first rank."""
+    names = [name for name in ordered(state.curves.names) if state.is_script or is_further(name)]
+    return {name: state.curves.first(name).last for name in names}
 
 
 def _print_facts(title: str, facts: Mapping[str, object]) -> None:

@@ -17,7 +17,8 @@ class Race:
     """One bare run: `python -m tests.benchmarks.bare.NAME DATA SETTINGS`, an object of JSON with the keys below."""
 
     data: str
-    """An .npz file with x_train, uint8 [N, H, W, C], and y_train, int64 [N]."""
+    """An .npz file with x_train, uint8 [N, H, W, C], and y_train, int64 [N]; of a text both are uint8 [N, context]; and
+    classes, int64 []."""
     model: str
     devices: int
     epochs: int
@@ -27,6 +28,8 @@ class Race:
     precision: str
     """As the key of that name."""
     compile: bool
+    classes: int = 10
+    """As the data have it, once it is loaded."""
     first_step: float = 0.0
     """When it was done, in seconds on the monotonic clock."""
     seconds: float = 0.0
@@ -38,12 +41,12 @@ class Race:
         data, settings = sys.argv[1:]
         return cls(data, **json.loads(settings))
 
-    def load(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Images scaled to 0–1, float32 [N, H, W, C], and labels, int64 [N]."""
+    def load(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Images scaled to 0–1, float32 [N, H, W, C], or tokens, int64 [N, context], and labels, int64 [N, …]."""
         with np.load(self.data) as stored:
-            images = stored["x_train"].astype(np.float32) / 255
-            labels = stored["y_train"].astype(np.int64)
-        return images, labels
+            x, labels = stored["x_train"], stored["y_train"].astype(np.int64)
+            self.classes = int(stored["classes"])
+        return x.astype(np.int64) if x.ndim == 2 else x.astype(np.float32) / 255, labels
 
     def begin_epoch(self) -> None:
         self._began = time.monotonic()

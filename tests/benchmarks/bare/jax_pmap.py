@@ -45,8 +45,8 @@ def train_step(state: TrainState, x: Any, y: Any, key: Any) -> tuple[TrainState,
 
 def main() -> None:
     images, labels = race.load()
-    model = flax_models.build(race.model, 10, jnp.bfloat16 if race.precision == "bfloat16" else jnp.float32)
-    variables = model.init(jax.random.key(0), jnp.zeros((1, *images.shape[1:])), train=False)
+    model = flax_models.build(race.model, race.classes, jnp.bfloat16 if race.precision == "bfloat16" else jnp.float32)
+    variables = model.init(jax.random.key(0), flax_models.empty(images.shape[1:]), train=False)
     state = TrainState.create(
         apply_fn=model.apply,
         params=variables["params"],

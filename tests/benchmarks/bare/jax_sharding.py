@@ -46,8 +46,8 @@ def main() -> None:
     images, labels = race.load()
     mesh = Mesh(np.array(jax.devices()[: race.devices]), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
-    model = flax_models.build(race.model, 10, jnp.bfloat16 if race.precision == "bfloat16" else jnp.float32)
-    variables = model.init(jax.random.key(0), jnp.zeros((1, *images.shape[1:])), train=False)
+    model = flax_models.build(race.model, race.classes, jnp.bfloat16 if race.precision == "bfloat16" else jnp.float32)
+    variables = model.init(jax.random.key(0), flax_models.empty(images.shape[1:]), train=False)
     state = TrainState.create(
         apply_fn=model.apply,
         params=variables["params"],

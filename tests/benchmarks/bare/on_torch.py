@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
+import numpy.typing as npt
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from tests.benchmarks.bare.common import Race
 from trainers.frameworks.torch.compile import compile_model
@@ -26,6 +29,19 @@ def memory_format(race: Race) -> torch.memory_format:
     """Of images and weights."""
     on_tensor_cores = race.platform == "cuda" and race.precision != "float32"
     return torch.channels_last if on_tensor_cores else torch.contiguous_format
+
+
+def as_tensor(x: npt.NDArray[Any]) -> Tensor:
+    """Images as [N, C, H, W]; tokens as they are."""
+    return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else torch.from_numpy(x)
+
+
+def moved(x: Tensor, device: torch.device, race: Race) -> Tensor:
+    return x.to(device, memory_format=memory_format(race)) if x.ndim == 4 else x.to(device)
+
+
+def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def compiled(race: Race, model: nn.Module) -> nn.Module:

@@ -9,13 +9,21 @@ import socket
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from tests.benchmarks.bare.common import Race
-from tests.benchmarks.bare.on_torch import autocast, compiled, finish, memory_format, set_arithmetic
+from tests.benchmarks.bare.on_torch import (
+    as_tensor,
+    autocast,
+    compiled,
+    finish,
+    loss_of,
+    memory_format,
+    moved,
+    set_arithmetic,
+)
 from trainers.frameworks.torch import models as torch_models
 
 
@@ -31,14 +39,13 @@ def work(rank: int, port: int, race: Race) -> None:
     set_arithmetic(race)
     dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=race.devices)
     images, labels = race.load()
-    dataset = TensorDataset(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels))
+    dataset = TensorDataset(as_tensor(images), torch.from_numpy(labels))
     sampler: DistributedSampler[int] = DistributedSampler(dataset)
     local = race.global_batch_size // race.devices
     loader = DataLoader(dataset, batch_size=local, sampler=sampler, pin_memory=on_gpu, drop_last=True)
     torch.manual_seed(0)
-    shape = (images.shape[1], images.shape[2], images.shape[3])
     layout = memory_format(race)
-    model = torch_models.build(race.model, shape, 10).to(device, memory_format=layout)  # type: ignore[call-overload]
+    model = torch_models.build(race.model, images.shape[1:], race.classes).to(device, memory_format=layout)  # type: ignore[call-overload]
     ddp = DDP(compiled(race, model), device_ids=[rank] if on_gpu else None)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for epoch in range(race.epochs):
@@ -47,7 +54,7 @@ def work(rank: int, port: int, race: Race) -> None:
         for x, y in loader:
             optimizer.zero_grad()
             with autocast(race):
-                loss = F.cross_entropy(ddp(x.to(device, memory_format=layout)), y.to(device))
+                loss = loss_of(ddp(moved(x, device, race)), y.to(device))
             loss.backward()
             optimizer.step()
             if not race.first_step:

@@ -4,12 +4,20 @@ Source: https://docs.pytorch.org/tutorials/beginner/blitz/data_parallel_tutorial
 """
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.benchmarks.bare.common import Race
-from tests.benchmarks.bare.on_torch import autocast, compiled, finish, memory_format, set_arithmetic
+from tests.benchmarks.bare.on_torch import (
+    as_tensor,
+    autocast,
+    compiled,
+    finish,
+    loss_of,
+    memory_format,
+    moved,
+    set_arithmetic,
+)
 from trainers.frameworks.torch import models as torch_models
 
 
@@ -19,10 +27,10 @@ def main() -> None:
     device = torch.device("cuda:0" if on_gpu else "cpu")
     set_arithmetic(race)
     images, labels = race.load()
-    dataset = TensorDataset(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels))
+    dataset = TensorDataset(as_tensor(images), torch.from_numpy(labels))
     loader = DataLoader(dataset, batch_size=race.global_batch_size, shuffle=True, pin_memory=on_gpu, drop_last=True)
     torch.manual_seed(0)
-    model = torch_models.build(race.model, (images.shape[1], images.shape[2], images.shape[3]), 10)
+    model = torch_models.build(race.model, images.shape[1:], race.classes)
     layout = memory_format(race)
     model = model.to(device, memory_format=layout)  # type: ignore[call-overload]
     # By default it takes all GPUs that it sees.
@@ -33,7 +41,7 @@ def main() -> None:
         for x, y in loader:
             optimizer.zero_grad()
             with autocast(race):
-                loss = F.cross_entropy(parallel(x.to(device, memory_format=layout)), y.to(device))
+                loss = loss_of(parallel(moved(x, device, race)), y.to(device))
             loss.backward()
             optimizer.step()
             if not race.first_step:

@@ -25,6 +25,7 @@ from trainers.config.files import make_private, user_cache
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
+from trainers.frameworks.jax.losses import Losses
 from trainers.frameworks.jax.profile import JaxProfiler
 from trainers.rank.evaluation import WORST, Sums, batch_size, columns
 from trainers.rank.loop import STEPS_IN_FLIGHT
@@ -345,7 +346,9 @@ class TestSet:
             yield put(batch, self._split)
 
 
-def evaluate(eval_step: Callable[..., Array], state: Any, batches: Iterable[TestBatch], classes: int) -> Sums:
+def evaluate(
+    eval_step: Callable[..., Array], state: Any, batches: Iterable[TestBatch], classes: int, losses: Losses
+) -> Sums:
     """Sums over the test set of what `eval_step` returns for a batch: `sum_up`'s, or those of each device."""
     found: list[Array] = []
     for batch in batches:
@@ -358,7 +361,7 @@ def evaluate(eval_step: Callable[..., Array], state: Any, batches: Iterable[Test
         # Of this process's devices: [batches, devices, n].
         sums = np.concatenate(multihost_utils.process_allgather(sums), axis=1)
     sums = sums.astype(np.float64).reshape(-1, sums.shape[-1])
-    end = 1 + classes * columns(classes)
+    end = 1 + len(losses.own.figures) + classes * columns(classes)
     return np.concatenate([sums[:, :end].sum(0), sums[:, end:].ravel()])
 
 
@@ -383,17 +386,19 @@ def _predict(state: Any, tokens: Array) -> Array:
     return logits
 
 
-def sum_up(losses: Array, logits: Array, y: Array, numbers: Array) -> Array:
+def sum_up(losses_of: Losses, logits: Array, y: Array, numbers: Array) -> Array:
     """Sums over a batch: see `trainers.rank.evaluation`; float32, exact for the counts of a batch.
 
-    `losses`, labels `y` and the examples' `numbers` are [batch], `logits` [batch, classes]; a number of −1 leaves an
-    example out. Examples of many labels each have another axis of these, after the first, but for the numbers.
+    Labels `y` and the examples' `numbers` are [batch], `logits` [batch, classes]; a number of −1 leaves an example out.
+    Examples of many labels each have another axis of these, after the first, but for the numbers.
     """
+    losses, figures = losses_of.each(logits, y), losses_of.figures(logits, y)
     each = prod(y.shape[1:])
     numbers = jnp.where(numbers[:, None] < 0, -1, numbers[:, None] * each + jnp.arange(each))
     losses, logits, y, numbers = losses.ravel(), logits.reshape(-1, logits.shape[-1]), y.ravel(), numbers.ravel()
     counted = numbers >= 0
     losses = jnp.where(counted, losses, 0)
+    totals = [jnp.where(counted, values.ravel(), 0).sum()[None] for values in figures]
     predicted = logits.argmax(axis=1)
     classes = logits.shape[1]
     width = columns(classes)
@@ -401,7 +406,7 @@ def sum_up(losses: Array, logits: Array, y: Array, numbers: Array) -> Array:
     counts = jnp.zeros(classes * width).at[y * width + places].add(counted)
     highest, found = jax.lax.top_k(losses, min(WORST, len(losses)))
     worst = jnp.stack([highest, numbers[found], y[found], predicted[found]], axis=1)
-    return jnp.concatenate([losses.sum()[None], counts, worst.ravel()])
+    return jnp.concatenate([losses.sum()[None], *totals, counts, worst.ravel()])
 
 
 def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:

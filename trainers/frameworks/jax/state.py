@@ -24,6 +24,7 @@ from trainers.frameworks.jax.accumulate import GradientsOf
 from trainers.frameworks.jax.average import first_average, next_average
 from trainers.frameworks.jax.devices import Batch, fill, leaf_name, named_leaves
 from trainers.frameworks.jax.loss_scale import LossScale, first_loss_scale, restored, scaled, skip_overflow, to_save
+from trainers.frameworks.jax.losses import Losses, losses_of
 from trainers.rank.checkpoints import TRAINED, Saved
 from trainers.rank.initial import frozen_names, initial_weights
 from trainers.rank.reporter import Reporter
@@ -40,6 +41,7 @@ class TrainState(train_state.TrainState):
     """In float16."""
     seed: Array
     """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
+    losses: Losses = struct.field(pytree_node=False)
     frozen: frozenset[str] = struct.field(pytree_node=False, default=frozenset())
     """Names of parameters that are not trained."""
 
@@ -92,6 +94,7 @@ def create(plan: Plan) -> TrainState:
         loss_scale=first_loss_scale(config),
         seed=jnp.uint32(config.seed),
         frozen=frozen,
+        losses=losses_of(plan, cross_entropy),
     )
     return state
 
@@ -143,7 +146,7 @@ def gradients_of(state: TrainState, dropout: Array, config: RunConfig) -> Gradie
             params = where_frozen(state.frozen, jax.lax.stop_gradient, params)
             variables = {"params": params, "batch_stats": batch_stats}
             logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": key})
-            losses = cross_entropy(logits, y, config.label_smoothing)
+            losses = state.losses.each(logits, y, config.label_smoothing)
             # Of each example, which may have many.
             return scaled(losses.mean(), state.loss_scale), (losses.reshape(len(x), -1).mean(axis=1), updated)
 

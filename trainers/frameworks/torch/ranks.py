@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -30,6 +29,7 @@ from trainers.frameworks.torch.augmentation import change, mix
 from trainers.frameworks.torch.collectives import collectives
 from trainers.frameworks.torch.copies import Copies, Filled
 from trainers.frameworks.torch.loss_scale import LossScale
+from trainers.frameworks.torch.losses import Losses
 from trainers.frameworks.torch.profile import TorchProfiler
 from trainers.rank.evaluation import WORST, Sums, batch_size, columns
 from trainers.rank.layouts import layout
@@ -259,15 +259,6 @@ def build_model(plan: Plan, device: torch.device) -> nn.Module:
     # The type stubs of `to` lack the option.
     placed: nn.Module = model.to(device, memory_format=memory_format(config, device))  # type: ignore[call-overload]
     return placed
-
-
-def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:
-    """The loss of each label, or its mean: logits [batch, classes] and labels [batch], or with an axis of tokens.
-
-    Mixed labels are the classes' shares, float32 [batch, classes].
-    """
-    labels = labels if labels.is_floating_point() else labels.flatten()
-    return F.cross_entropy(logits.flatten(0, -2), labels, reduction=reduction, label_smoothing=smoothing)
 
 
 Draws: TypeAlias = Mapping[str, Tensor]
@@ -501,6 +492,7 @@ def sum_up(
     y: Tensor,
     classes: int,
     context: AbstractContextManager[object],
+    losses_of: Losses,
     part: tuple[int, int] = (0, 1),
 ) -> Tensor:
     """Sums over a part of the test set, of a model in evaluation mode: see `trainers.rank.evaluation`.
@@ -511,14 +503,17 @@ def sum_up(
     rank, world_size = part
     width, labels = columns(classes), prod(y.shape[1:])
     size = batch_size(labels)
-    y = y.long().flatten()
+    by_example, y = y.long(), y.long().flatten()
     losses, predicted = torch.empty(len(y), device=y.device), torch.empty_like(y)
+    totals = torch.zeros(len(losses_of.own.figures), dtype=torch.float64, device=y.device)
     for start in range(0, len(x), size):
         with context:
-            logits = model(x[start : start + size]).flatten(0, -2)
+            logits = model(x[start : start + size])
         rows = slice(start * labels, (start + size) * labels)
-        losses[rows] = cross_entropy(logits.float(), y[rows], "none")
-        predicted[rows] = logits.argmax(1)
+        both = logits.float(), by_example[start : start + size]
+        losses[rows] = losses_of.each(*both)
+        predicted[rows] = logits.flatten(0, -2).argmax(1)
+        totals += losses_of.figures(*both)
     # Once and not batch by batch: with a small model these are a large part of the work.
     places = predicted if width == classes else (predicted != y).long()
     counts = torch.bincount(y * width + places, minlength=classes * width)
@@ -526,7 +521,7 @@ def sum_up(
     numbers = (rank + world_size * (found // labels)) * labels + found % labels
     worst = torch.zeros((world_size, WORST, 4), dtype=torch.float64, device=y.device)
     worst[rank, : len(found)] = torch.stack([highest.double(), numbers, y[found], predicted[found]], 1)
-    return torch.cat([losses.sum(dtype=torch.float64).reshape(1), counts, worst.flatten()])
+    return torch.cat([losses.sum(dtype=torch.float64).reshape(1), totals, counts, worst.flatten()])
 
 
 def predictor(model: nn.Module, device: torch.device, context: AbstractContextManager[object]) -> Predict:
@@ -544,12 +539,19 @@ def predictor(model: nn.Module, device: torch.device, context: AbstractContextMa
     return predict
 
 
-def evaluate(model: nn.Module, x: Examples, y: Tensor, plan: Plan, context: AbstractContextManager[object]) -> Sums:
+def evaluate(
+    model: nn.Module,
+    x: Examples,
+    y: Tensor,
+    plan: Plan,
+    context: AbstractContextManager[object],
+    losses_of: Losses,
+) -> Sums:
     """Sums over the test set, of which each rank has a part: see `sum_up`."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     average_statistics(model, world_size, plan.weight_of(rank))
     model.eval()
-    sums = sum_up(model, x, y, plan.data.classes, context, (rank, world_size))
+    sums = sum_up(model, x, y, plan.data.classes, context, losses_of, (rank, world_size))
     model.train()
     dist.all_reduce(sums)
     return sums.numpy(force=True)
