@@ -14,7 +14,12 @@ from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.pickers import FieldList
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm, FoldLine
-from tuiapp.widgets.option_field import OptionField
+from tuiapp.widgets.option_field import LABEL_CELLS, OptionField
+
+
+def test_labels_fit_their_column() -> None:
+    mark, gap = 2, 1
+    assert [one.label for one in OPTIONS.values() if mark + len(one.label) + gap > LABEL_CELLS] == []
 
 
 async def look_for(pilot: Pilot[None], text: str) -> None:
