@@ -14,7 +14,7 @@ from tests.cli.terminal import Command
 from tests.contract.recorded import record
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import AnyEvent, Checkpoint, Metrics, Summary
+from trainers.contract.events import AnyEvent, Checkpoint, Facts, Metrics, Summary
 from trainers.contract.metrics import evaluation_of, held_out_of, loss_of
 from trainers.run.notice import in_a_sentence
 from trainers.state.condition import headline
@@ -125,6 +125,17 @@ def test_the_end_says_what_it_came_to(runs_dir: Path, last: dict[str, float], wo
     for text in (banner.text, describe_end(state, run), in_a_sentence(info), ending(info)):
         assert words in text
     assert state.ranks[0].loss == 0.25
+
+
+def test_the_end_tells_what_was_chosen_and_no_more_digits_than_anyone_reads() -> None:
+    state = RunState()
+    config: dict[str, object] = {"lr": 3e-5, "warmup": 0, "optim": "adamw"}
+    given = Facts(config=config, defaults=["warmup"], summary={"train_loss": 1.3217826574406726}, **h.at(60.0))
+    for event in (*own.running(config=to_toml_values(SCRIPT)), given, own.ended()):
+        apply(state, event)
+    banner = headline(state)
+    assert banner is not None
+    assert banner.text.endswith("train_loss 1.322 · lr 3e-05 · optim adamw")
 
 
 def test_a_part_of_a_job_says_so(tuiapp: Command, runs_dir: Path) -> None:

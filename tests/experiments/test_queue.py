@@ -77,6 +77,9 @@ def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(waiting: Queue, tmp_p
     kept = read_waiting(run.waits)
     assert kept is not None
     assert (kept.platform, kept.devices, kept.device_ids) == ("cuda", 1, ()), "any GPU, not the one of today"
+    shown = summarise(run).config
+    assert shown is not None
+    assert shown.device_ids == (), "nor is that one shown"
     refused: list[dict[str, Any]] = [{"devices": 3}, {"device_ids": ("7",)}, {"launcher": "ssh"}]
     for wrong in refused:
         with pytest.raises(ConfigError) as error:

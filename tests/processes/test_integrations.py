@@ -52,7 +52,11 @@ def test_huggingface_reports(start: Start, runs_dir: Path, tmp_path: Path) -> No
     assert list(curve(watched, 0, "loss")) == [1, 2, 3, 4, 5, 6]
     assert list(curve(watched, 0, "eval/loss")) == [6]
     assert not curve(watched, 0, "train_loss")
-    assert config_of(watched)["per_device_train_batch_size"] == 4
+    config, unset = config_of(watched), {key for fact in watched.of(Facts) for key in fact.defaults}
+    assert config["per_device_train_batch_size"] == 4
+    given = {"output_dir", "run_name", "max_steps", "per_device_train_batch_size", "logging_steps", "use_cpu"}
+    # Trainer itself pins no memory where it trains on the CPU.
+    assert set(config) - unset == given | {"save_strategy", "disable_tqdm", "dataloader_pin_memory"}
     assert total_steps_of(watched) == [6]
     assert [fact.name for fact in watched.of(Facts) if fact.name] == ["tiny"]
     (summary,) = [fact.summary for fact in watched.of(Facts) if fact.summary]

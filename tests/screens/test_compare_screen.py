@@ -341,7 +341,7 @@ async def test_runs_of_which_nothing_can_be_read(tmp_path: Path) -> None:
     app = CompareApp(runs)
     async with app.run_test() as pilot:
         await read(pilot, app)
-        assert "none of these runs has reported loss" in app.said("#instead")
+        assert "none of these runs has reported loss yet" in app.said("#instead")
         for key in ("m", "escape", "t", "y", "1", "left_square_bracket", "right"):
             await pilot.press(key)
         assert "unreadable" in app.said("#rows")

@@ -14,7 +14,12 @@ from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.pickers import FieldList
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm, FoldLine
-from tuiapp.widgets.option_field import OptionField
+from tuiapp.widgets.option_field import LABEL_CELLS, OptionField
+
+
+def test_labels_fit_their_column() -> None:
+    mark, gap = 2, 1
+    assert [one.label for one in OPTIONS.values() if mark + len(one.label) + gap > LABEL_CELLS] == []
 
 
 async def look_for(pilot: Pilot[None], text: str) -> None:
@@ -87,6 +92,11 @@ async def test_what_is_typed_on_a_choice_leads_to_its_value(start: Start) -> Non
         assert menu.highlighted == choice.choices.index("script")
         await pilot.press("enter")
         await until(pilot, lambda: field(pilot, "backend").text == "script" and choice.has_focus)
+        # The last of many is scrolled to, also when its letter opens the menu.
+        await pilot.press("s")
+        opened = choice.query_one(OptionList)
+        await until(pilot, lambda: opened.max_scroll_y > 0 and opened.scroll_offset.y == opened.max_scroll_y)
+        await pilot.press("escape")
         # Anew with the next menu; what nothing begins with changes nothing.
         await pilot.press(*"torch")
         assert choice.query_one(OptionList).highlighted == choice.choices.index("torch-ddp")

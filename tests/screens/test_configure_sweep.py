@@ -29,7 +29,7 @@ async def test_the_form_says_how_many_runs_and_queues_them(
     async with start(preset="mlp", runs_dir=tmp_path / "runs") as pilot:
         await type_into(pilot, "learning_rate", "0.1, 0.03, 0.01")
         await type_into(pilot, "seed", "0..1")
-        await until(pilot, lambda: "sweep of 6 runs" in words(pilot, "#facts"))
+        await until(pilot, lambda: "6 runs" in words(pilot, "#facts"))
         assert "learning_rate 0.1, 0.03, 0.01 × seed 0, 1" in words(pilot, "#facts")
         assert str(screen(pilot).query_one("#launch", Button).label) == "Sweep of 6 ^r"
         assert field(pilot, "learning_rate").help == "3 values: 0.1, 0.03, 0.01"
@@ -67,7 +67,7 @@ async def test_a_comma_turns_a_menu_into_a_list(start: Start) -> None:
         await until(pilot, lambda: screen(pilot).is_mounted)
         field(pilot, "optimizer").focus_control()
         await pilot.press("comma", *"sgd")
-        await until(pilot, lambda: "sweep of 2 runs: optimizer adam, sgd" in words(pilot, "#facts"))
+        await until(pilot, lambda: "2 runs: optimizer adam, sgd" in words(pilot, "#facts"))
         await pilot.press("escape")
         await until(pilot, lambda: "sweep" not in words(pilot, "#facts"))
         assert field(pilot, "optimizer").text == "adam"
@@ -80,7 +80,7 @@ async def test_a_scripts_own_values(start: Start, tmp_path: Path) -> None:
         await type_into(pilot, "backend", "script")
         await type_into(pilot, "script", str(script))
         await type_into(pilot, "values", "lr=0.1,0.03 k=3")
-        await until(pilot, lambda: "sweep of 2 runs: lr 0.1, 0.03" in words(pilot, "#facts"))
+        await until(pilot, lambda: "2 runs: lr 0.1, 0.03" in words(pilot, "#facts"))
         command = screen(pilot).command
         assert command is not None
         assert command.startswith(f"tuiapp sweep {script} --set values=k=3 --grid lr=0.1,0.03")
@@ -98,7 +98,7 @@ async def test_a_number_of_trials_makes_it_a_search(
         await type_into(pilot, "learning_rate", "1e-5..1e-1")
         await until(pilot, lambda: "in a search it needs none" in field(pilot, "learning_rate").problem)
         await type_into(pilot, "learning_rate", "log 1e-5..1e-1")
-        await until(pilot, lambda: "sweep of 5 runs" in words(pilot, "#facts"))
+        await until(pilot, lambda: "5 runs" in words(pilot, "#facts"))
         await until(pilot, lambda: field(pilot, "trials").display)
         await until(
             pilot, lambda: "with Trials (/) a search" in str(screen(pilot).query_one(ConfigForm).border_subtitle)
@@ -107,7 +107,7 @@ async def test_a_number_of_trials_makes_it_a_search(
         await type_into(pilot, "trials", "0")
         await until(pilot, lambda: "at least 1" in field(pilot, "trials").problem)
         await type_into(pilot, "trials", "40")
-        by = "search of 40 trials by Optuna: learning_rate log:1e-5..1e-1"
+        by = "40 trials by Optuna: learning_rate log:1e-5..1e-1"
         await until(pilot, lambda: f"{by} · median pruning" in words(pilot, "#facts"))
         assert field(pilot, "learning_rate").help == "drawn from: log:1e-5..1e-1"
         assert str(screen(pilot).query_one("#launch", Button).label) == "Search of 40 ^r"
@@ -146,7 +146,7 @@ async def test_a_search_of_a_script_needs_what_its_trials_are_best_by(
         await type_into(pilot, "script", str(script))
         await type_into(pilot, "values", "lr=0.1..0.3 k=3")
         await type_into(pilot, "trials", "4")
-        await until(pilot, lambda: "search of 4 trials by Optuna: lr 0.1..0.3" in words(pilot, "#facts"))
+        await until(pilot, lambda: "4 trials by Optuna: lr 0.1..0.3" in words(pilot, "#facts"))
         await pilot.press("ctrl+r")
         await until(pilot, lambda: "name the metric that the script reports" in field(pilot, "metric").problem)
         await type_into(pilot, "metric", "reward")

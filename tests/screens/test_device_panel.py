@@ -14,6 +14,7 @@ from tests import device_histories as d
 from tests import histories as h
 from tests.screens.run_app import RunApp, settled, until
 from trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
+from tuiapp.view.palette import series_color
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.text_panel import TextPanel
@@ -46,6 +47,20 @@ async def test_every_gpu_is_to_be_seen_beside_the_other_panels(count: int) -> No
         for gpu in range(count):
             letter = "abcdefghijklmnop"[gpu]
             assert f"{letter} {gpu} " in text, text
+
+
+async def test_of_an_ended_run_colours_follow_the_theme() -> None:
+    app = RunApp(h.completed(gpus=True))
+    async with app.run_test(size=NORMAL) as pilot:
+        await settled(pilot, app)
+
+        def drawn_for(dark: bool) -> bool:
+            lines = app.run_screen.query_one(DevicePanel).query_one(Lines)._lines
+            return any(series_color(0, dark=dark) in str(span.style) for line in lines for span in line.spans)
+
+        await until(pilot, lambda: drawn_for(dark=True))
+        app.theme = "textual-light"
+        await until(pilot, lambda: drawn_for(dark=False))
 
 
 async def test_what_is_amiss_is_said_in_words_beside_the_other_panels() -> None:

@@ -146,6 +146,7 @@ def test_what_is_shown_first(names: tuple[str, ...], first: str, second: str) ->
         (("train/loss", "val/loss", "train/f1", "val/f1"), ["val/f1"], ["train/loss", "train/f1"]),
         (("loss", "reward", "test/accuracy", "kl"), [], ["loss", "test/accuracy", "kl", "reward"]),
         (("loss", "lr", "step_time", "weight_decay"), ["lr"], ["loss", "lr", "step_time"]),
+        (("loss", "eval/loss", "eval/runtime", "eval/steps_per_second", "epoch", "lr"), ["eval/loss"], ["loss", "lr"]),
     ],
 )
 def test_what_charts_are_of(names: tuple[str, ...], wanted: list[str], charts: list[str]) -> None:

@@ -27,10 +27,10 @@ async def test_the_key_has_steps_profiled_and_shows_them(tmp_path: Path) -> None
         assert await told(pilot, app.run_dir) == ["profile=10"]
         await until(pilot, lambda: text(app) == "Profiling 10 steps …")
         app.feed.events += h.profiles(step=131)
-        await until(pilot, lambda: "rank 0, for each step" in text(app))
+        await until(pilot, lambda: "of rank 0, per step" in text(app))
         assert "steps 131 to 140" in text(app)
         await pilot.press("r")
-        await until(pilot, lambda: "rank 1, for each step" in text(app))
+        await until(pilot, lambda: "of rank 1, per step" in text(app))
         # Opened again it shows what there is, and asks for no more.
         await pilot.press("escape", "P")
         await until(pilot, lambda: isinstance(app.screen, ProfileScreen) and "steps 131" in text(app))

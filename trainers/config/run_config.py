@@ -348,7 +348,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Option(
             "Optimization",
-            "Rate is for batch",
+            "Rate for batch",
             "global batch that the rate is meant for; 0: any",
             minimum=0,
             maximum=1_048_576,

@@ -171,9 +171,15 @@ MOST_FACTS = 6
 
 def _script_words(state: RunState) -> list[str]:
     """Returns what a script sums up and what it was given, as it says itself; nothing of another run."""
-    facts = (state.facts.summary, state.facts.config) if state.is_script else ()
-    items = [item for one in facts for item in islice(one.items(), MOST_FACTS)]
-    return [f"{sanitize(key, 30)} {sanitize(str(value), 30)}" for key, value in items]
+    if not state.is_script:
+        return []
+    chosen = {key: value for key, value in state.facts.config.items() if key not in state.facts.defaults}
+    items = [item for one in (state.facts.summary, chosen) for item in islice(one.items(), MOST_FACTS)]
+    return [f"{sanitize(key, 30)} {_fact_words(value)}" for key, value in items]
+
+
+def _fact_words(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else sanitize(str(value), 30)
 
 
 def _troubles(state: RunState) -> int:

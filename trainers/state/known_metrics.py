@@ -160,6 +160,14 @@ def second_choice(names: Iterable[str], first: str) -> str:
     return usual if usual in found else next(held_out, None) or next(others, None) or usual
 
 
+_BOOKKEEPING = re.compile(r"(?:^|/)(?:epoch|runtime|(?:samples|steps)_per_second)$")
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Returns whether trainers log it beside what is learned: "epoch", "eval/runtime"."""
+    return bool(_BOOKKEEPING.search(name))
+
+
 ASIDE = (GRADIENT_NORM, RATE, LEARNING_RATE, UTILIZATION, STEP_TIME, DATA_WAIT, SYNC_WAIT)
 """Known metrics that say how a run goes, not what it learns: offered last, and of the known ones no others."""
 
@@ -170,13 +178,13 @@ ENOUGH = 4
 def of_interest(names: Collection[str], first: str, wanted: Iterable[str], constant: Collection[str] = ()) -> list[str]:
     """Returns the metrics that charts are of: the first, those wanted, evaluations, others, and how the run goes.
 
-    A training metric's chart has its evaluation, too, which needs none of its own. What is `constant` needs none
-    either; how the run goes only fills up `ENOUGH` charts.
+    A training metric's chart has its evaluation, too, which needs none of its own. What is `constant`, or a trainer's
+    bookkeeping, needs none either; how the run goes only fills up `ENOUGH` charts.
     """
     within = {beside: name for name in names if (beside := held_out_of(name, names))}
     own = ordered(name for name in names if name not in KNOWN or name == TEST_ACCURACY)
     evaluated = [name for name in own if metric(name).held_out or name in within.values()]
-    rest = [name for name in (*evaluated, *own) if name not in constant]
+    rest = [name for name in (*evaluated, *own) if name not in constant and not is_bookkeeping(name)]
     shown = list(dict.fromkeys(within.get(name, name) for name in (first, *wanted, *rest)))
     aside = [name for name in ASIDE if name in names and name not in constant and name not in shown]
     return [*shown, *aside[: max(0, ENOUGH - len(shown))]]
@@ -190,6 +198,8 @@ def by_importance(names: Iterable[str], objective: str) -> list[str]:
             return 0
         if name in KNOWN:
             return {TEST_ACCURACY: 1, TEST_LOSS: 1, LOSS: 2}.get(name, 4)
+        if is_bookkeeping(name):
+            return 5
         return 1 if metric(name).held_out else 2 if name.endswith(LOSS) else 3
 
     return sorted(names, key=place)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from trainers.config.catalog import takes
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
@@ -205,6 +207,9 @@ def _summarise(run: RunDir) -> RunInfo:
         if isinstance(waits, Queued):
             reason = describe_queued(waits)
             waiting = read_waiting(run.waits) if liveness is Liveness.WAITING else None
+            if config is not None and waiting is not None:
+                # GPUs are chosen anew at its start: those that were idle when it was queued say nothing.
+                config = msgspec.structs.replace(config, device_ids=waiting.device_ids)
             more = partial(found, facts=seen.facts(), waiting=waiting)
             return more(run, "queued", config, problem, so_far, reason, started)
         return found(run, "running", config, problem, so_far, stalled, started, facts=seen.facts())

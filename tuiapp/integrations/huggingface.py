@@ -10,6 +10,7 @@ summary.
 
 from __future__ import annotations
 
+from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,22 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from trainers.script.tracking import current
 
 
-def _is_default(args: TrainingArguments, key: str) -> bool:
+def _is_unset(args: TrainingArguments, key: str) -> bool:
+    """Whether nobody set a key: it has its default, an empty value where nothing is one, or is worked out of others."""
     field = args.__dataclass_fields__.get(key)
-    return field is not None and getattr(args, key) == field.default
+    if field is None:
+        return True
+    value = getattr(args, key)
+    is_empty = not value and field.default in (None, "", "none", MISSING)
+    if is_dataclass(value) and not isinstance(value, type):
+        return bool(value == type(value)())
+    return is_empty or bool(value == field.default)
 
 
 class TuiappCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         config = args.to_sanitized_dict()
-        current(args.run_name or "", config, state.max_steps, [key for key in config if _is_default(args, key)])
+        current(args.run_name or "", config, state.max_steps, [key for key in config if _is_unset(args, key)])
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         run = current()

@@ -329,8 +329,8 @@ class Environment(NamedTuple):
         return self.unavailable or (BACKENDS[self.backend].without_gpus(self.installed) if self.installed else "")
 
     def words(self, machine: Machine | None) -> str:
-        """The interpreter, if it is not tuiapp's own, what it has, and whether it can use the GPUs that are here."""
-        parts = [] if self.interpreter.origin == "own" else [self.interpreter.python]
+        """In which interpreter, if not tuiapp's own, what it has, and whether it can use the GPUs that are here."""
+        parts = [] if self.interpreter.origin == "own" else [f"in {self.interpreter.python}"]
         if parts and self.installed:
             parts += [f"Python {self.installed.version}", *(f"{name} {of}" for name, of in self.versions.items())]
         if machine and machine.gpus and not self.unavailable and (reason := self.without_gpus(machine)):

@@ -197,7 +197,8 @@ class ComparisonSource:
             return "no data in this range: 0 shows the whole runs"
         if options.axis == "epoch":
             return f"none of these runs has reported {label} by epoch: t chooses another axis"
-        return f"none of these runs has reported {label}: m chooses another metric"
+        further = ": m chooses another metric" if self.names() else " yet"
+        return f"none of these runs has reported {label}{further}"
 
 
 def _constant(series: Sequence[Series]) -> float | None:

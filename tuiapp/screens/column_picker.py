@@ -68,7 +68,7 @@ class ColumnPicker(Picker[Picked | None]):
         """`automatic` names the columns that the runs suggest."""
         count = sum(map(len, groups.values()))
         search = Search(placeholder=f"Search {count:,} columns", id="search", max_length=MAX_NAME)
-        super().__init__("Columns · space shows or hides, enter takes", search)
+        super().__init__("Columns · space shows or hides, enter applies", search)
         self._groups, self._automatic, self._picked = groups, automatic, picked
         self._names = [name for names in groups.values() for name, _ in names]
 

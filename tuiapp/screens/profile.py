@@ -56,7 +56,7 @@ class ProfileScreen(CoveredScreenFix[None]):
         yield SteadyFooter()
 
     def on_mount(self) -> None:
-        self.query_one(VerticalScroll).border_title = Content("where the time of the steps goes")
+        self.query_one(VerticalScroll).border_title = Content("where the time of a step goes")
         if not self._state().profiles and not self._why_not():
             self.action_profile()
         self.follow(frozenset({"profiles"}))

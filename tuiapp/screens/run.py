@@ -118,7 +118,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("s", "stop", "Stop", tooltip="Stop the run", id="run.stop"),
     Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
     Binding("u", "resume", "Resume", tooltip="Resume, train longer", id="run.resume"),
-    Binding("P", "profile", "Profile", tooltip="A step's time", id="run.profile", show=False),
+    Binding("P", "profile", "Profile", tooltip="Where time goes", id="run.profile", show=False),
     Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
     Binding("x", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
     Binding("a", "again", "Run again", tooltip="Run again, by the form", id="run.again"),

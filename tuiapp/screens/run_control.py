@@ -21,6 +21,9 @@ from tuiapp.terminal.patience import patiently
 NOTICE_S = 20.0
 """How long notices of more than a few words are shown."""
 
+BRIEF_S = 2.0
+"""How long a notice is shown of what the run itself says in a moment."""
+
 
 async def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
     """Asks a run to save a checkpoint and continue."""
@@ -79,7 +82,7 @@ async def confirm_stop(
     if waiting:
         return True
     in_order = "stop" if grace_s is not None or queued else "save and stop"
-    app.notify(f"Asked the run to {'stop now' if again and not queued else in_order}.")
+    app.notify(f"Asked the run to {'stop now' if again and not queued else in_order}.", timeout=BRIEF_S)
     return True
 
 

@@ -15,7 +15,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from trainers.contract.rundir import RunDir
-from trainers.state.known_metrics import first_choice, ordered, second_choice
+from trainers.state.known_metrics import first_choice, is_bookkeeping, ordered, second_choice
 from trainers.state.summary import RunInfo
 from trainers.state.text import format_percent
 from tuiapp.feeds.compare_feed import CompareFeed
@@ -178,7 +178,7 @@ class RunsCharts(ChosenCharts):
     def _of_interest(self, names: Sequence[str]) -> Iterator[str]:
         """Yields the metrics, the objective first."""
         first = first_choice(names)
-        wanted = (self._objective, first, second_choice(names, first), *ordered(names))
+        wanted = (self._objective, first, second_choice(names, first), *sorted(ordered(names), key=is_bookkeeping))
         return iter(dict.fromkeys(name for name in wanted if name in names))
 
     def choose(self, panel: ChartPanel, name: str) -> None:

@@ -24,7 +24,7 @@ from tuiapp.view.groups import ListRow, grouped
 from tuiapp.view.run_list import BY_NAME, column_of
 from tuiapp.view.run_list import state as state_words
 from tuiapp.view.run_values import key_column
-from tuiapp.view.study import ROWS, StudyState, draw_slice, heading, is_pruned, read_study_state
+from tuiapp.view.study import StudyState, draw_slice, heading, is_pruned, read_study_state
 from tuiapp.view.table import Column
 from tuiapp.widgets.run_table import RunTable
 from tuiapp.widgets.steady_footer import SteadyFooter
@@ -32,8 +32,8 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 TICK_S = 0.2
 SLICE_CELLS = 38
 """Least width of a slice: as many are beside each other as fit."""
-LOW_ROWS, HIGH = 5, 36
-"""Rows of a slice on a screen of fewer lines."""
+SLICE_SHARE = 5
+"""A slice has a line of so many of the screen's."""
 
 PRUNED_WORDS = f"{SIGNS['stopped'].symbol} pruned"
 
@@ -124,7 +124,7 @@ class StudyScreen(CoveredScreenFix[None]):
             await drawn.remove()
             await place.mount_all(Static(classes="slice") for _ in shown)
         width = (self.size.width - 2) // max(1, count) - 3
-        rows = LOW_ROWS if self.size.height < HIGH else ROWS
+        rows = self.size.height // SLICE_SHARE + 1
         for key, panel in zip(shown, place.query(Static), strict=True):
             panel.update(Content("\n".join(draw_slice(state, key, width, rows))))
 

@@ -82,7 +82,7 @@ def _backends(environments: Sequence[Environment]) -> Iterator[Finding]:
         if reason:
             yield Finding(one.backend, "info" if one.interpreter.origin == "own" else "warn", reason)
         else:
-            yield Finding(one.backend, "pass", f"can run: {backend.summary}{f' (in {where})' if where else ''}")
+            yield Finding(one.backend, "pass", f"can run: {backend.summary}{f' ({where})' if where else ''}")
     if not usable:
         yield Finding("backends", "fail", "none can run here")
 

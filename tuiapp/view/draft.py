@@ -250,12 +250,12 @@ def _listed(axis: Axis) -> str:
 
 
 def sweep_words(draft: Draft) -> str:
-    """Describes a sweep: "sweep of 6 runs: learning_rate 0.1, 0.01 × seed 0, 1, 2"."""
+    """Describes a sweep: "6 runs: learning_rate 0.1, 0.01 × seed 0, 1, 2"."""
     each = " × ".join(f"{axis.key} {_listed(axis)}" for axis in draft.axes)
     if search := draft.search:
         pruning = "without pruning" if search.pruner == "none" else f"{search.pruner} pruning"
-        return sanitize(f"search of {plural(search.trials, 'trial')} by Optuna: {each} · {pruning}")
-    return sanitize(f"sweep of {plural(draft.runs, 'run')}: {each}")
+        return sanitize(f"{plural(search.trials, 'trial')} by Optuna: {each} · {pruning}")
+    return sanitize(f"{plural(draft.runs, 'run')}: {each}")
 
 
 def study_of(draft: Draft, preset: str | None) -> Study:

@@ -74,10 +74,10 @@ def legend() -> str:
 
 
 def operation_lines(one: Profile, width: int) -> list[str]:
-    """Returns a table of what took most of a rank's time."""
+    """Returns a table of what took most of a rank's time, each for one step."""
     seconds = max(one.seconds, 1e-9)
     columns: list[Column[Operation]] = [
-        Column("a step", 9, lambda found: format_seconds(found.seconds / one.steps)),
+        Column("time", 9, lambda found: format_seconds(found.seconds / one.steps)),
         Column("share", 7, lambda found: format_percent(found.seconds / seconds, 1)),
         Column("calls", 7, lambda found: f"{found.calls / one.steps:,.4g}"),
         Column("", 10, lambda found: sanitize(found.name), left=True, most=max(10, width - 29)),
@@ -85,19 +85,21 @@ def operation_lines(one: Profile, width: int) -> list[str]:
     return plain_table(columns, one.largest, width)
 
 
-def trace_words(one: Profile) -> str:
+def trace_lines(one: Profile) -> list[str]:
     """Returns where a rank's trace is, and what opens it."""
     if not one.trace:
-        return "trace: this rank wrote none"
-    return f"trace{f' on node {one.node}' if one.node else ''}: {sanitize(one.trace)} · open it at ui.perfetto.dev"
+        return ["trace: this rank wrote none"]
+    where = f"trace{f' on node {one.node}' if one.node else ''}: {sanitize(one.trace)}"
+    return [where, "Open it at ui.perfetto.dev."]
 
 
 def lines(profiles: Sequence[Profile], width: int, rank: int | None = None) -> Iterator[str]:
     """Yields all of it: of the operations those of one rank, by default the first."""
     chosen = next((one for one in profiles if one.rank == rank), profiles[0])
     yield from (heading(profiles), "", *rank_lines(profiles, width), "", legend(), "")
-    yield f"What took most on rank {chosen.rank}, for each step"
-    yield from (*operation_lines(chosen, width), "", trace_words(chosen))
+    yield f"Largest operations of rank {chosen.rank}, per step"
+    yield from (*operation_lines(chosen, width), "")
+    yield from trace_lines(chosen)
 
 
 def facts(profiles: Sequence[Profile]) -> list[dict[str, object]]:

@@ -18,10 +18,11 @@ from tuiapp.widgets.colors import BAND_COLOR, MUTED
 def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool, width: int = 0) -> Content:
     """Returns what the curves of a metric are or, with a cursor, their values at that column of dots.
 
-    Values that do not fit a `width` above 0 are abbreviated.
+    What does not fit a `width` above 0 is abbreviated.
     """
     if cursor is None:
-        return _names(chart, name, dark=dark)
+        named = _names(chart, name, dark=dark)
+        return named if not 0 < width < named.cell_length else _names(chart, name, dark=dark, brief=True)
     read = _reading(chart, cursor, name, dark=dark)
     return read if not 0 < width < read.cell_length else _reading(chart, cursor, name, dark=dark, brief=True)
 
@@ -30,15 +31,15 @@ def _color(index: int, dark: bool) -> str:
     return BAND_COLOR if index == BAND else series_color(index, dark=dark)
 
 
-def _names(chart: Chart, name: str, *, dark: bool) -> Content:
+def _names(chart: Chart, name: str, *, dark: bool, brief: bool = False) -> Content:
     """Returns the lines with their ranks, and what the marks mean."""
     parts = []
     if chart.gaps:
         parts.append(Content.styled("NaN ✕", "bold $text-warning"))
     if chart.band is not None:
         curve = chart.curves[0]
-        lines = "GPUs" if name == UTILIZATION else "ranks"
-        whose = f"mean of {chart.ranks} {lines} " if curve.label == "mean" else f"rank {curve.label} "
+        lines = "" if brief else " GPUs" if name == UTILIZATION else " ranks"
+        whose = f"mean of {chart.ranks}{lines} " if curve.label == "mean" else f"rank {curve.label} "
         parts.append(Content.assemble(whose, ("━", _color(curve.color, dark))))
         parts.append(Content.assemble("min–max ", ("▒", BAND_COLOR)))
     elif not metric(name).held_out and chart.curves:

@@ -129,6 +129,8 @@ class ChoiceInput(Widget, can_focus=True):
         await self.mount(menu)
         menu.highlighted = self.choices.index(self.value) if self.value in self.choices else None
         menu.focus(scroll_visible=False)
+        # Before the menu has a size nothing is scrolled to.
+        menu.call_after_refresh(menu.scroll_to_highlight)
 
     async def on_key(self, event: events.Key) -> None:
         if not (event.character and event.character.isalnum()):

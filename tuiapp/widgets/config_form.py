@@ -156,7 +156,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
     @property
     def _backend_notes(self) -> dict[str, str]:
         words = {one.backend: one.words(self._machine) for one in self._environments}
-        return {name: f"{note} · in {words[name]}" if words[name] else note for name, note in NOTES["backend"].items()}
+        return {name: f"{note} · {words[name]}" if words[name] else note for name, note in NOTES["backend"].items()}
 
     @property
     def _unavailable(self) -> dict[str, str]:

@@ -134,7 +134,7 @@ class LaunchFacts(Vertical):
         if draft.is_script:
             rows = [("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft))]
         if draft.axes:
-            rows.insert(0, ("Sweep", Content(sweep_words(draft))))
+            rows.insert(0, ("Search" if draft.search else "Sweep", Content(sweep_words(draft))))
         return Content("\n").join(Content.assemble((name.ljust(LABEL_CELLS), MUTED), words) for name, words in rows)
 
     @staticmethod

@@ -33,6 +33,10 @@ class TextPanel(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield Lines(Content.styled(self.WAITING, MUTED))
 
+    def on_mount(self) -> None:
+        # An ended run has no more news that would draw it anew.
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw())
+
     def lines(self, state: RunState, width: int) -> list[Content]:
         """Returns the lines about a run for a width in cells; an empty list keeps the present ones."""
         raise NotImplementedError
