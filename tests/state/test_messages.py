@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests import histories as h
+from tests.hostile import WIRE, harm_in
 from trainers.contract.events import RankFailed
-from trainers.state.messages import describe_alone, describe_failure, describe_ranks
+from trainers.state.messages import describe_alone, describe_failure, describe_ranks, describe_result
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,9 @@ def test_which_ranks_a_stop_does_not_reach() -> None:
     # Those that an agent of ours starts are waited for.
     assert describe_alone(replace(launched, config=launched.config | {"launcher": "join"}), 1) == ""
     assert describe_alone(replace(launched, part=(1, 2))).startswith("A stop ends the ranks of node 1 alone")
+
+
+def test_what_a_script_evaluates_on_cannot_speak_to_the_terminal() -> None:
+    summary = replace(h.ended("completed", 9).summary, evaluated_on=WIRE, test_loss=0.5, test_accuracy=0.9)
+    for one in (summary, replace(summary, test_accuracy=None)):
+        assert not harm_in(describe_result(one))

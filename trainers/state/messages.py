@@ -66,10 +66,11 @@ def describe_alone(begun: RunStarted | None, awaited: int = 0) -> str:
 
 def describe_result(summary: Summary) -> str:
     """What a run came to: the accuracy of its last evaluation, or else the loss of that, or that of training."""
+    evaluated_on = sanitize(summary.evaluated_on, 30)
     if summary.test_accuracy is not None:
-        return f"{summary.evaluated_on} accuracy {accuracy_percent(summary.test_accuracy):.1f} %"
+        return f"{evaluated_on} accuracy {accuracy_percent(summary.test_accuracy):.1f} %"
     if summary.test_loss is not None:
-        return f"{summary.evaluated_on} loss {summary.test_loss:.4g}"
+        return f"{evaluated_on} loss {summary.test_loss:.4g}"
     return f"loss {summary.loss:.4g}" if summary.loss is not None else ""
 
 

@@ -58,7 +58,7 @@ class RunDetails(Static):
 
 
 def _lines(info: RunInfo) -> list[Content]:
-    summary, steps, on = info.summary, format_count(info.summary.steps), info.summary.evaluated_on
+    summary, steps, on = info.summary, format_count(info.summary.steps), sanitize(info.summary.evaluated_on, 20)
     came_to = join_words(
         [
             state(info),
