@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,10 +34,20 @@ def panel_text(screen: RunScreen) -> str:
     return "\n".join(str(one.render()) for one in screen.query_one(DevicePanel).query(Lines))
 
 
+LABEL_CELLS = 16
+
+
 def cells(screen: RunScreen) -> dict[str, list[str]]:
-    """The table's rows: name → what each GPU has there."""
-    rows = [line for line in panel_text(screen).splitlines() if line[:1].strip()]
-    return {row[:14].strip(): [cell.strip() for cell in row[14:].split("  ") if cell.strip()] for row in rows}
+    """The rows of the GPUs, without their bars: name → what each GPU has there. A row may have two names."""
+    found = {}
+    for row in panel_text(screen).splitlines():
+        if row[:1].strip():
+            rest = [cell.strip(" █▉▊▋▌▍▎▏") for cell in re.split(r"\s{2,}", row[LABEL_CELLS:])]
+            rest = [cell for cell in rest if cell]
+            found[row[:LABEL_CELLS].strip()] = rest
+            if len(rest) == 6:
+                found[row[:LABEL_CELLS].strip()], found[rest[1]] = rest[::3], rest[2::3]
+    return found
 
 
 @needs_compiler
@@ -68,7 +79,7 @@ async def test_widgets_show_what_the_library_says(
             assert told["fan"] == ["30 %", "n/a"]
             assert told["perf. state"] == ["P0"] * 2
             assert told["throttled by"] == ["nothing"] * 2
-            assert "rank 0 CPU" in panel_text(screen)
+            await until(pilot, lambda: "rank 0 " in panel_text(screen), screen)
             assert "host memory" in panel_text(screen)
 
             hot = gpu("GPU-bbbb", "NVIDIA H200", temperature=93, reasons="0x40", memory_used=79 * GIB)
