@@ -11,12 +11,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.backends.recorder import Recorder
 from tests.frameworks.weights import from_torch
 from tests.slow import mostly_slow
 from trainers.backends.jax_sharding import make_step
 from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.frameworks.jax.mesh import DeviceMesh
 from trainers.frameworks.jax.state import create
 from trainers.frameworks.torch import models as torch_models
 from trainers.frameworks.torch.ranks import build_optimizer
@@ -40,7 +42,8 @@ def test_twenty_steps(model: str, flattened: tuple[int, int, int], optimizer: st
     state = state.replace(params=start["params"], batch_stats=start.get("batch_stats", {}))
     torch_optimizer = build_optimizer(config, module)
     one = msgspec.structs.replace(config, devices=1)
-    step_fn = jax.jit(partial(make_step, config=one))
+    mesh = DeviceMesh(make_plan(one), Recorder())  # type: ignore[arg-type]
+    step_fn = jax.jit(partial(make_step, config=one, mesh=mesh))
     arrays = datasets.load(find_dataset("digits"))
     plan = make_plan(config)
     curves: tuple[list[float], list[float]] = [], []

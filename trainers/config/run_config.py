@@ -167,7 +167,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option(
             "Trainer",
-            "Initial weights",
+            "Init from",
             "a run's, or a .safetensors file's; empty: new",
             text="weights",
             similar=("pretrained", "checkpoint", "ckpt_path", "load_from", "weights", "finetune", "fine_tune"),
@@ -395,7 +395,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Option(
             "Optimization",
-            "Label smoothing",
+            "Smooth labels",
             "share of a label that all classes get",
             minimum=0,
             below=1,
