@@ -32,7 +32,9 @@ class Place:
 
 def pick_gpus(config: RunConfig, machine: Machine, node: int) -> tuple[str, ...]:
     """The UUIDs of the node's GPUs, which is this machine; raises NotHereError if there are too few."""
-    wanted = devices_of_nodes(config)[node]
+    # A job whose ranks somebody else has started may have more nodes than the configuration knows.
+    each = devices_of_nodes(config)
+    wanted = each[min(node, len(each) - 1)]
     if config.platform != "cuda":
         return ()
     if config.device_ids:
