@@ -160,8 +160,9 @@ def _models(directory: Path) -> Iterator[dict[str, Any]]:
         yield load(checkpoint).model
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("backend", mostly_slow(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
+@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
 def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: str, tmp_path: Path) -> None:
     small: dict[str, Any] = {"backend": backend, "model": "mlp", "optimizer": "sgd", "dataset": data(tmp_path, 3)}
     with launched(msgspec.structs.replace(CONFIG, **small), tmp_path / "runs") as first:

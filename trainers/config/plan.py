@@ -75,8 +75,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.processes if self.processes and not BACKENDS[self.config.backend].builtin else self.config.devices
 
     def devices_of(self, node: int) -> int:
-        """How many a node has."""
-        return devices_of_nodes(self.config)[node]
+        """How many a node has; a job whose ranks somebody else has started may have more nodes than are known."""
+        each = devices_of_nodes(self.config)
+        return each[min(node, len(each) - 1)]
 
     @property
     def ranks(self) -> list[int]:
