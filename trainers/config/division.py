@@ -33,6 +33,12 @@ def devices_of_nodes(config: RunConfig) -> tuple[int, ...]:
     return devices_per_node(config.devices_per_node) or (config.devices // config.nodes,) * config.nodes
 
 
+def devices_of(config: RunConfig, node: int) -> int:
+    """Those of one node; a job whose ranks somebody else has started may have more nodes than are known."""
+    each = devices_of_nodes(config)
+    return each[min(node, len(each) - 1)]
+
+
 def node_of(rank: int, ranks: tuple[int, ...]) -> int:
     """The node of a rank, where each has so many; the last one's for a rank beyond."""
     return next((node for node, end in enumerate(accumulate(ranks)) if rank < end), len(ranks) - 1)

@@ -10,7 +10,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import Dataset, find_dataset
-from trainers.config.division import devices_of_nodes, examples_of_ranks
+from trainers.config.division import devices_of, devices_of_nodes, examples_of_ranks
 from trainers.config.files import read_limited, write_atomically
 from trainers.config.machine import Machine
 from trainers.config.memory import jax_memory_fraction, split_weights
@@ -75,9 +75,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.processes if self.processes and not BACKENDS[self.config.backend].builtin else self.config.devices
 
     def devices_of(self, node: int) -> int:
-        """How many a node has; a job whose ranks somebody else has started may have more nodes than are known."""
-        each = devices_of_nodes(self.config)
-        return each[min(node, len(each) - 1)]
+        """How many a node has."""
+        return devices_of(self.config, node)
 
     @property
     def ranks(self) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from trainers.config.division import devices_of_nodes
+from trainers.config.division import devices_of
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Machine, NotHereError
 from trainers.config.run_config import RunConfig
@@ -32,9 +32,7 @@ class Place:
 
 def pick_gpus(config: RunConfig, machine: Machine, node: int) -> tuple[str, ...]:
     """The UUIDs of the node's GPUs, which is this machine; raises NotHereError if there are too few."""
-    # A job whose ranks somebody else has started may have more nodes than the configuration knows.
-    each = devices_of_nodes(config)
-    wanted = each[min(node, len(each) - 1)]
+    wanted = devices_of(config, node)
     if config.platform != "cuda":
         return ()
     if config.device_ids:
