@@ -47,6 +47,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     options = _parse(sys.argv[1:] if arguments is None else arguments)
     module, _, function = options.does.partition(":")
     try:
+        if hasattr(options, "settings"):
+            from tuiapp.verbs.sources import place_weights
+
+            place_weights(options)
         code: int = getattr(importlib.import_module(f"tuiapp.verbs.{module}"), function)(options)
         sys.stdout.flush()
     except BrokenPipeError:

@@ -16,7 +16,7 @@ from tuiapp.library.presets import (
     rename_preset,
     save_preset,
 )
-from tuiapp.verbs.sources import place_weights, read_source
+from tuiapp.verbs.sources import read_source
 
 
 def list_all(options: Namespace) -> int:
@@ -51,7 +51,6 @@ def show(options: Namespace) -> int:
 
 def save(options: Namespace) -> int:
     """Saves a preset."""
-    place_weights(options)
     config = read_source(options.source, options.settings, arguments=options.arguments)
     path = save_preset(options.name, config, options.description, overwrite=options.force)
     print(f"saved {sanitize(str(path))}", file=sys.stderr)

@@ -32,7 +32,7 @@ from trainers.state.text import MISSING, plural, sanitize
 from tuiapp.library.find import find_run
 from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.output import tell
-from tuiapp.verbs.sources import add_launcher, place_weights, read_source, runs_dir
+from tuiapp.verbs.sources import add_launcher, read_source, runs_dir
 from tuiapp.view.run_list import devices, model, title
 from tuiapp.view.table import Column, plain_table
 
@@ -42,7 +42,6 @@ PLACES = {"first": 0, "last": sys.maxsize}
 def add_runs(options: Namespace) -> int:
     """Queues a run of each source, in their order; nothing unless all can run. Prints their ids."""
     add_launcher(options)
-    place_weights(options)
     directory, machine = runs_dir(options), inspect_machine()
     about = Change(name=options.name, note=options.note, group=options.group, tags=tuple(options.tags)).of(About())
     if options.name and len(options.sources) > 1:

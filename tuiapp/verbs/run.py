@@ -39,7 +39,7 @@ from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
-from tuiapp.verbs.sources import add_launcher, place_weights, read_like, read_source, runs_dir
+from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
 from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning
 from tuiapp.view.notification import ending, notification
 
@@ -87,7 +87,6 @@ def _ring(settings: Settings, run: RunDir) -> None:
 
 def _begin(options: Namespace) -> tuple[RunDir, int]:
     add_launcher(options)
-    place_weights(options)
     machine = inspect_machine()
     change = Change(name=options.name, note=options.note, group=options.group, tags=tuple(options.tags))
     about = change.of(About())

@@ -19,7 +19,7 @@ from trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.measured_studies import carry_out, check_show, drawn, print_study, targets, write_files
 from tuiapp.verbs.queue import queue_checks
-from tuiapp.verbs.sources import place_weights, read_source, runs_dir
+from tuiapp.verbs.sources import read_source, runs_dir
 
 VERB = "scale"
 
@@ -30,7 +30,6 @@ def study_scaling(options: Namespace) -> int:
     if options.show:
         check_show(options, VERB)
         return _print(options, options.show, files)
-    place_weights(options)
     machine = inspect_machine()
     counts = options.devices or _usual_counts(machine)
     if len(counts) < 2:

@@ -19,7 +19,7 @@ from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.measured_studies import carry_out, check_show, drawn, print_study, targets, write_files
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
-from tuiapp.verbs.sources import place_weights, read_source, runs_dir
+from tuiapp.verbs.sources import read_source, runs_dir
 
 VERB = "shootout"
 
@@ -30,7 +30,6 @@ def study_backends(options: Namespace) -> int:
     if options.show:
         check_show(options, VERB)
         return _print(options, options.show, files)
-    place_weights(options)
     machine = inspect_machine()
     plans, left_out = _plans(options, machine)
     for backend, why in left_out.items():

@@ -19,7 +19,7 @@ from trainers.state.text import plural
 from tuiapp.library.find import find_run
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
-from tuiapp.verbs.sources import add_launcher, place_weights, read_like, read_source, runs_dir
+from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
 
 OF_A_SEARCH = ("trials", "sampler", "prune", "storage")
 
@@ -27,7 +27,6 @@ OF_A_SEARCH = ("trials", "sampler", "prune", "storage")
 def begin_sweep(options: Namespace) -> int:
     """Queues the runs of a grid, or starts a search; prints the study's name."""
     add_launcher(options)
-    place_weights(options)
     _check_usage(options)
     # Values that are swept need not fit what the preset has: each combination is checked as a whole.
     base = _read_base(options)
