@@ -10,6 +10,7 @@ import psutil
 
 from tests.leftovers import MARK, end_marked
 from tests.leftovers import mark as mark
+from tests.waiting import wait_until
 
 PARENT = """
 import subprocess, sys
@@ -23,6 +24,8 @@ def test_a_process_in_a_session_of_its_own_whose_parent_has_ended(mark: str) -> 
     started = subprocess.run([sys.executable, "-S", "-c", PARENT], stdout=subprocess.PIPE, text=True, check=True)
     left = psutil.Process(int(started.stdout))
     assert left.is_running()
+    # The system sets it up a moment after the start of the new program has ended the wait of the one that starts it.
+    wait_until(lambda: left.environ().get(MARK) == mark)
     assert os.environ[MARK] == mark
     end_marked(mark)
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
