@@ -19,7 +19,7 @@ from tuiapp.widgets.plot import Plot
 MOST_SHARE = 0.03
 """Of a core, for drawing the charts: with hundreds of ranks they are drawn less often."""
 
-TICK_S = 0.5
+TICK_S = 1.0
 """Interval at which charts are drawn that had news but were not due yet."""
 
 DRAW_BUDGET_S = 0.01
@@ -96,11 +96,9 @@ class ChartBoard(Container):
         for place, panel in enumerate(due, start=1):
             panel.draw()
             if time.monotonic() > until and place < len(due):
-                # In between, what is drawn is painted, and keys are served. What was asked for comes right then; what
-                # has news with the next ones, for which the screen is painted anyway.
-                if any(one.is_asked_for for one in due[place:]):
-                    self._waits = True
-                    self.call_after_refresh(self._draw_others)
+                # In between, what is drawn is painted, and keys are served.
+                self._waits = True
+                self.call_after_refresh(self._draw_others)
                 return
 
     def _draw_others(self) -> None:

@@ -175,16 +175,11 @@ class ChartPanel(Vertical, can_focus=True):
         self.post_message(Plot.Resized())
 
     @property
-    def is_asked_for(self) -> bool:
-        """Whether it shows other options than those chosen, or does not fill its room."""
-        return self.is_stale or self._room != self._fitted
-
-    @property
     def is_due(self) -> bool:
         """Whether it is to be drawn now: asked for, or visibly longer, or with news for a second."""
         if not (self.is_mounted and self.display and self.region.area):
             return False
-        if self.is_asked_for:
+        if self.is_stale or self._room != self._fitted:
             return True
         since = time.monotonic() - self._drawn_at
         if not self.has_news or self.cursor is not None or since < self._took_s / self.most_share:
@@ -208,6 +203,7 @@ class ChartPanel(Vertical, can_focus=True):
         rows = plot.rows if plot.display else max(2, self.content_size.height - 1 - BOTTOM_CELLS)
         began = time.thread_time()
         chart = source.build(self.options, columns=2 * columns, rows=rows)
+        self._took_s = time.thread_time() - began
         if chart.is_empty:
             self._explain(source.why_empty(self.options))
         elif plot.display:
@@ -220,7 +216,6 @@ class ChartPanel(Vertical, can_focus=True):
         self._fitted = self._room
         self.drawn = chart
         self._show_legend()
-        self._took_s = time.thread_time() - began
 
     def _explain(self, why: str) -> None:
         """Shows a text in place of the curves, or with "" the curves."""
