@@ -61,6 +61,7 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
         **(_nccl_environment() if backend.engine == "torch" else {}),
+        **(_cpu_environment() if backend.engine == "torch" and config.platform == "cpu" else {}),
         **(_jax_environment(plan, place.node) if backend.engine == "jax" else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
@@ -100,6 +101,11 @@ def _allocator_environment(config: RunConfig) -> dict[str, str]:
     ):
         return {}
     return {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+
+
+def _cpu_environment() -> dict[str, str]:
+    """Silences what DDP says of being asked for unused parameters: see `trainers.frameworks.torch.ranks.distribute`."""
+    return {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
 
 
 def _nccl_environment() -> dict[str, str]:

@@ -472,8 +472,12 @@ def distribute(model: nn.Module) -> DistributedDataParallel:
     """Wraps the model in DDP, which leaves BatchNorm's running statistics to each rank."""
     # PyTorch 2.13 renamed the option.
     new, old = "forward_sync_buffers", "broadcast_buffers"
-    no_sync: dict[str, Any] = {new if new in signature(DistributedDataParallel).parameters else old: False}
-    return DistributedDataParallel(model, gradient_as_bucket_view=True, **no_sync)
+    how: dict[str, Any] = {new if new in signature(DistributedDataParallel).parameters else old: False}
+    if next(model.parameters()).device.type == "cpu" and dist.get_world_size() > 2:
+        # After its first backward pass DDP divides the gradients into buckets anew, in which gloo adds up those of
+        # three ranks or more in another order: a resumed run would differ in its first step. This keeps the buckets.
+        how["find_unused_parameters"] = True
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **how)
 
 
 def average_statistics(model: nn.Module, world_size: int, weight: float = 1.0) -> None:
