@@ -178,6 +178,8 @@ def watching(run: RunDir, offset: int = 0) -> Iterator[Watched]:
             except psutil.NoSuchProcess:
                 continue
         watched.wait_gone()
+        # A process that exits has no command line any more before it lets go of its files.
+        run.wait_until_over(GONE_S)
 
 
 @contextmanager
