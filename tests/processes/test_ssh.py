@@ -17,7 +17,8 @@ from tests.processes.harness import Watched, watching
 from tests.processes.sshd import Sshd, sshd
 from tests.waiting import wait_until
 from trainers.contract import mailbox
-from trainers.contract.events import Node
+from trainers.contract.events import Node, RankStarted
+from trainers.contract.metrics import EXAMPLES
 from trainers.contract.rundir import RunDir
 from trainers.run.node_wire import VERSION
 
@@ -59,6 +60,18 @@ def test_two_nodes_complete(server: Sshd, runs_dir: Path) -> None:
         assert run.end().status == "completed"
         assert [event.state for event in run.of(Node)] == ["joined"]
         assert run.steps_of(1) == list(range(1, 13))
+        run.wait_gone()
+        wait_until(lambda: not server.process.children())
+
+
+def test_nodes_have_unequal_numbers_of_devices(server: Sshd, runs_dir: Path) -> None:
+    uneven = "devices=3", "devices_per_node=2+1", "shares=5:1", "max_steps=12"
+    with by_ssh(server, runs_dir, *uneven) as run:
+        assert run.end(300).status == "completed"
+        assert sorted((event.rank, event.node) for event in run.of(RankStarted)) == [(0, 0), (1, 0), (2, 1)]
+        taken = {(event.rank, size) for event in run.reports() for size in event.values[EXAMPLES]}
+        assert taken == {(0, 20), (1, 20), (2, 8)}
+        assert run.steps_of(2) == list(range(1, 13))
         run.wait_gone()
         wait_until(lambda: not server.process.children())
 
