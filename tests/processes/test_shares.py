@@ -127,6 +127,63 @@ def test_a_slow_rank_takes_fewer_examples_measured_once(runs_dir: Path, tmp_path
     assert found == [by_hand.losses(rank) for rank in range(2)]
 
 
+def measured_with(net: str, runs_dir: Path, tmp_path: Path) -> tuple[tuple[int, int], str]:
+    """What two ranks of a model take of 48 examples, as measured, and what the log says."""
+    file = tmp_path / "net.py"
+    file.write_text(net)
+    run = run_of(msgspec.structs.replace(EQUAL, model=f"py:{file}:net", shares="measured", max_steps=2), runs_dir)
+    [said] = [alert.text for alert in run.of(Alert) if alert.kind == "shares"]
+    first, second = (int(run.reports(rank)[0].values[EXAMPLES][0] or 0) for rank in range(2))
+    return (first, second), said
+
+
+SLOW_AT_FIRST = SLOW_RANK.replace("import time\n", "import time\nend = 0\n").replace(
+    "time.sleep(SECONDS * len(x))",
+    "global end\n"
+    "            end = end or time.perf_counter() + 0.4\n"
+    "            if time.perf_counter() < end:\n"
+    "                time.sleep(0.0005 * len(x))",
+)
+"""Rank 1 is slow for 0.4 s, as another program would make it."""
+
+
+def test_what_slows_a_rank_down_for_a_moment_changes_nothing(runs_dir: Path, tmp_path: Path) -> None:
+    found, said = measured_with(SLOW_AT_FIRST, runs_dir, tmp_path)
+    assert found == (24, 24)
+    assert said.startswith("of each batch the ranks take 24:24 examples, as measured: one takes them ")
+    assert said.endswith(" ms; none was over 10% off their mean speed in 9 of 11 rounds")
+
+
+EXTRA_WORK = """
+import os
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+
+    def forward(self, x):
+        if self.training and os.environ["RANK"] == "0":
+            with torch.no_grad():
+                for _ in range(20):
+                    self.layers(x)
+        return self.layers(x)
+
+def net(shape, classes):
+    return Net()
+"""
+"""A model with which rank 0 computes several times as much."""
+
+
+def test_a_rank_that_computes_more_takes_fewer(runs_dir: Path, tmp_path: Path) -> None:
+    (slow, fast), said = measured_with(EXTRA_WORK, runs_dir, tmp_path)
+    assert slow + fast == 48
+    assert 3 <= slow <= 16
+    assert "mean speed" not in said
+
+
 @pytest.mark.parametrize(
     ("units", "speeds", "parts"),
     [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import accumulate
-from math import gcd
+from math import fsum, gcd
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from trainers.config.mesh import mesh_of
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 EQUAL, MEASURED = "equal", "measured"
 """Values of `shares` that are no list."""
+BAND = 0.1
+"""A rank's speed counts as another one if it differs by more than this part of the ranks' mean, …"""
+CLEAR = 0.8
+"""… in this part of the rounds in which it was measured: other programs slow a rank down for some of them."""
+SMALLEST = 1 / 8
+"""Of an equal share, what a rank takes at least, however slow it was measured to be."""
 
 _COUNT = r"[1-9][0-9]{0,6}"
 
@@ -95,16 +102,39 @@ def local_batches(config: RunConfig) -> set[int]:
     return {*examples_of_ranks(config)} or {equal}
 
 
-def apportion(units: int, speeds: Sequence[float]) -> tuple[int, ...]:
-    """Divides so many in proportion to speeds, of which there are no more; each gets at least one, or two if it can be.
+def relative_speeds(rounds: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The ranks' speeds beside their mean, from each one's seconds for an example in each round of measuring.
 
-    BatchNorm cannot normalize a single value.
+    All 1 unless one clearly differs: what slows a rank down for some rounds is another program.
     """
-    least = min(2, units // len(speeds))
-    exact = [units * speed / sum(speeds) for speed in speeds]
+    means = [fmean(1 / one for one in seconds) for seconds in rounds]
+    of_ranks = [
+        [1 / one / mean for one, mean in zip(seconds, means, strict=True)] for seconds in zip(*rounds, strict=True)
+    ]
+
+    def is_clear(found: list[float]) -> bool:
+        sides = sum(one < 1 - BAND for one in found), sum(one > 1 + BAND for one in found)
+        return max(sides) >= CLEAR * len(found)
+
+    return tuple(map(median, of_ranks)) if any(map(is_clear, of_ranks)) else (1.0,) * len(of_ranks)
+
+
+def shares_by_speed(units: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """Divides so many in proportion to measured speeds, with a smallest share for each rank."""
+    return apportion(units, speeds, int(SMALLEST * units / len(speeds)))
+
+
+def apportion(units: int, speeds: Sequence[float], least: int = 0) -> tuple[int, ...]:
+    """Divides so many in proportion to speeds, of which there are no more; the faster never gets less.
+
+    Each gets at least `least`, and at least one, or two if it can be: BatchNorm cannot normalize a single value.
+    """
+    least = max(least, min(2, units // len(speeds)))
+    whole = fsum(speeds)
+    exact = [units * speed / whole for speed in speeds]
     parts = [max(least, int(one)) for one in exact]
     while sum(parts) != units:
         step = 1 if sum(parts) < units else -1
         able = [place for place, part in enumerate(parts) if part + step >= least]
-        parts[max(able, key=lambda place: step * (exact[place] - parts[place]))] += step
+        parts[max(able, key=lambda place: (step * (exact[place] - parts[place]), step * speeds[place]))] += step
     return tuple(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from statistics import median
 from time import perf_counter
 
@@ -11,14 +12,16 @@ import torch.distributed as dist
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from trainers.config.division import MEASURED, apportion
+from trainers.config.division import BAND, CLEAR, MEASURED, relative_speeds, shares_by_speed
 from trainers.config.plan import Plan
 from trainers.contract.events import Alert
 from trainers.frameworks.torch.ranks import TrainingSet
 from trainers.rank.checkpoints import Checkpoints
 from trainers.rank.reporter import Reporter
 
-WARM_UP, PASSES = 3, 10
+WARM_UP, ROUNDS = 3, 11
+ROUND_S = 0.1
+"""A round has as many passes as this takes, at least one: short ones are spread over a second, too."""
 
 
 def with_measured_shares(
@@ -38,18 +41,18 @@ def with_measured_shares(
     if plan.config.shares != MEASURED:
         return plan
     if not checkpoints.measured:
-        own = torch.tensor([_seconds(plan, model, loss_of, training_set, device)], dtype=torch.float64, device=device)
-        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, own)
-        seconds = [float(one) for one in gathered]
-        parts = plan.config.accumulate
-        units = apportion(plan.config.global_batch_size // parts, [1 / one for one in seconds])
+        rounds = _seconds(plan, model, loss_of, training_set, device)
+        speeds, parts = relative_speeds(rounds), plan.config.accumulate
+        units = shares_by_speed(plan.config.global_batch_size // parts, speeds)
         checkpoints.measured = tuple(unit * parts for unit in units)
-        times = ", ".join(f"{1000 * one:.3g}" for one in seconds)
+        times = ", ".join(f"{1000 * median(one):.3g}" for one in zip(*rounds, strict=True))
         shares = ":".join(map(str, checkpoints.measured))
         text = f"of each batch the ranks take {shares} examples, as measured: one takes them {times} ms"
+        if len(set(speeds)) == 1:
+            text += f"; none was over {BAND:.0%} off their mean speed in {ceil(CLEAR * ROUNDS)} of {ROUNDS} rounds"
         report.once(Alert(kind="shares", severity="info", text=text))
-    return replace(plan, examples=checkpoints.measured)
+    # Where all have the same, as without shares.
+    return replace(plan, examples=checkpoints.measured if len(set(checkpoints.measured)) > 1 else ())
 
 
 def _seconds(
@@ -58,23 +61,33 @@ def _seconds(
     loss_of: Callable[[Tensor, Tensor], Tensor],
     training_set: TrainingSet,
     device: torch.device,
-) -> float:
-    """Seconds for each example, the median of some passes."""
+) -> list[list[float]]:
+    """Each round's seconds of each rank for an example."""
     config = plan.config
     x, y = training_set.first(max(1, config.global_batch_size // (config.devices * config.accumulate)))
     kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    took = []
-    # As in training, where ranks that share a machine compute at the same time.
-    dist.barrier()
-    for number in range(WARM_UP + PASSES):
-        began = perf_counter()
+
+    def run() -> None:
         loss_of(x, y).backward()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        if number >= WARM_UP:
-            took.append(perf_counter() - began)
+
+    for _ in range(WARM_UP):
+        run()
+    rounds = []
+    dist.barrier()
+    for _ in range(ROUNDS):
+        # They begin together: as in training, ranks that share a machine compute at the same time.
+        began, passes, took = perf_counter(), 0, 0.0
+        while took < ROUND_S:
+            run()
+            passes, took = passes + 1, perf_counter() - began
+        own = torch.tensor([took / passes / len(x)], dtype=torch.float64, device=device)
+        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(gathered, own)
+        rounds.append([float(one) for one in gathered])
     model.zero_grad()
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             buffer.copy_(kept[name])
-    return median(took) / len(x)
+    return rounds
