@@ -102,9 +102,11 @@ def test_every_backend_trains_and_resumes_on_uneven_nodes(runs_dir: Path, backen
     with launched(config, runs_dir) as two, joined(two):
         assert two.end(END_S).status == "completed"
         assert places(two) == [(0, 0), (1, 0), (2, 1)]
+        # Rounding alone, as above: with OMP_NUM_THREADS=1 PyTorch's are the same bit for bit. A wrong weight of a
+        # node's part would show from the second step on. Not with Adam, which divides what is near zero by itself.
         for rank in range(3):
-            assert two.losses(rank) == pytest.approx(wanted[rank], rel=1e-3)
-        assert two.evaluations()[0].loss == pytest.approx(evaluated[0].loss, rel=1e-3)
+            assert two.losses(rank) == pytest.approx(wanted[rank], rel=1e-5)
+        assert two.evaluations()[0].loss == pytest.approx(evaluated[0].loss, rel=1e-5)
         two.wait_gone()
         further = msgspec.structs.replace(config, max_steps=16)
         with resumed(two.run, further) as again, joined(again):
