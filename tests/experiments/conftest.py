@@ -85,8 +85,9 @@ class Queue:
                 continue
 
     def is_over(self) -> bool:
-        """Whether nothing waits or runs."""
-        return not self.waiting and not any(run.is_live() for run in self.runs) and not self.processes("keeper")
+        """Whether nothing waits or runs, or is to be tried again: a keeper that has only just started has no name yet."""
+        waits = self.waiting or queue.has_work(self.runs_dir)
+        return not waits and not any(run.is_live() for run in self.runs) and not self.processes("keeper")
 
     def end(self) -> None:
         """Ends all that belongs to it."""

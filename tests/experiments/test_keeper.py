@@ -73,7 +73,8 @@ def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, no
 
 def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     run = add(script(tmp_path, UNTIL), waiting.runs_dir, retry=1)
-    wait_until(lambda: notes.read_text())
+    # The script may be faster than who has started it.
+    wait_until(lambda: notes.read_text() and not run.waits.exists())
     kept = read_waiting(run.kept)
     assert kept is not None
     assert (kept.retry, kept.environment["NOTES"]) == (1, str(notes))
@@ -86,6 +87,32 @@ def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path:
     assert notes.read_text().split() == [run.run_id] * 2
     assert summarise(run).status == "completed"
     assert not run.kept.exists()
+
+
+SLOW_ONCE = """
+import os, sys, time
+if "trainers.run.supervisor" in sys.orig_argv and not os.path.exists(os.environ["NOTES"] + ".slow"):
+    open(os.environ["NOTES"] + ".slow", "w").close()
+    time.sleep(120)
+"""
+"""Makes the first supervisor start too late, as a machine without a moment for it does."""
+
+
+@pytest.mark.slow
+def test_a_run_whose_supervisor_started_too_late_is_tried_again(
+    waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SLOW_ONCE)
+    before = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), before])))
+    run = add(script(tmp_path, BRIEF), waiting.runs_dir, retry=1)
+    wait_until(waiting.is_over)
+    assert notes.with_name("notes.slow").exists()
+    assert notes.read_text().split() == [run.run_id]
+    assert summarise(run).status == "completed"
+    assert "did not start within 30 s" in run.journal.read_text()
 
 
 def test_what_the_session_had_is_what_the_run_gets(

@@ -43,7 +43,7 @@ def begin(run: RunDir, gpus: Sequence[str]) -> str:
         if waiting is None:
             return ""
         problem = "" if has_started(run) else _start(run, waiting, gpus, lock)
-        if not problem:
+        if not problem or waiting.retry:
             note_started(run, waiting)
         return problem
     finally:
@@ -55,7 +55,11 @@ def note_started(run: RunDir, waiting: Waiting) -> None:
     kept = msgspec.structs.replace(waiting, tried=waiting.tried + 1)
     if not kept.retry:
         kept = msgspec.structs.replace(kept, environment={})
-    write_waiting(run.kept, kept)
+    if kept.retry or kept.exclusive:
+        write_waiting(run.kept, kept)
+    else:
+        # The keeper need not live until the run ends, and nobody else removes it.
+        run.kept.unlink(missing_ok=True)
     run.waits.unlink(missing_ok=True)
 
 

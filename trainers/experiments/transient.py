@@ -7,6 +7,7 @@ import re
 from trainers.contract.events import RankFailed, RunEnded
 from trainers.contract.journal_ends import peek_journal
 from trainers.contract.rundir import RunDir
+from trainers.launch.processes import TOO_SLOW
 from trainers.state.summary import since_start, summarise
 
 KILLED_FOR_MEMORY = "by the kernel's out-of-memory killer"
@@ -24,12 +25,17 @@ Source: https://docs.nvidia.com/cuda/cuda-runtime-api/, "cudaError_t".
 
 
 def is_transient(run: RunDir) -> bool:
-    """Whether an ended run failed for want of a device, of the host's memory, of a node, or of its supervisor."""
+    """Whether an ended run failed for want of a device, of the host's memory, of a node, or of its supervisor.
+
+    Also if that did not start in time.
+    """
     info = summarise(run)
     if info.status == "lost":
         return True
     if info.status != "failed":
         return False
+    if info.reason.startswith(TOO_SLOW):
+        return True
     events = since_start(peek_journal(run.journal).tail())
     end = events[-1] if events else None
     failed = [event for event in events if isinstance(event, RankFailed)]
