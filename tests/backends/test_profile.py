@@ -9,6 +9,7 @@ import pytest
 
 from tests.backends import recorder
 from tests.backends.test_accumulate import CONFIG
+from tests.slow import mostly_slow
 from trainers.config.memory import estimate_memory
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import StepMemory
@@ -50,3 +51,15 @@ def test_a_compiled_step_tells_what_it_takes_of_each_device(backend: str) -> Non
     # What is computed of a batch follows the examples of a device, not those of all.
     assert one.temporary < 0.9 * double.temporary
     assert split.temporary == pytest.approx(one.temporary, rel=0.1)
+
+
+@pytest.mark.parametrize("backend", mostly_slow(recorder.JAX_BACKENDS, "jax-sharding"))
+def test_of_frozen_weights_a_step_has_no_optimizer_state(backend: str) -> None:
+    config = msgspec.structs.replace(CONFIG, backend=backend, optimizer="adam", global_batch_size=32)
+    config = msgspec.structs.replace(
+        config, freeze="fc1/*, out/kernel" if backend == "keras-jax" else "fc1.*, out.kernel"
+    )
+    estimate = estimate_memory(config)
+    assert estimate.optimizer < estimate.parameters
+    kept = estimate.parameters + estimate.optimizer
+    assert kept <= step_memory(config).outputs < kept + 4096
