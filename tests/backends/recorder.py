@@ -19,7 +19,7 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.evaluations import Evaluated
-from trainers.contract.events import Alert, Held, InitialWeights, Predictions, Profile, Replicas, Sharding
+from trainers.contract.events import Alert, Held, InitialWeights, Predictions, Profile, Replicas, Sharding, StepMemory
 from trainers.rank.checkpoints import Checkpoints, Saved
 from trainers.rank.evaluation import WORST
 from trainers.rank.patience import Patience
@@ -60,6 +60,7 @@ class Recorder:
         self.held: list[Held] = []
         self.profiler: Profiler | None = None
         self.profiled: list[Profile] = []
+        self.step_memory: StepMemory | None = None
         self.stop_at = 0
         self.save_at: int | None = None
 

@@ -9,6 +9,10 @@ import pytest
 
 from tests.backends import recorder
 from tests.backends.test_accumulate import CONFIG
+from tests.slow import mostly_slow
+from trainers.config.memory import estimate_memory
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import StepMemory
 
 
 @pytest.mark.parametrize(("backend", "devices"), [("jax-sharding", 2), ("torch-dp", 1)])
@@ -20,3 +24,42 @@ def test_the_losses_are_the_same(backend: str, devices: int, tmp_path: Path, mon
     profiled = recorder.train(config)
     assert [(one.rank, one.step, one.steps) for one in profiled.profiled] == [(rank, 5, 4) for rank in range(devices)]
     assert profiled.losses() == plain.losses()
+
+
+def step_memory(config: RunConfig, **changes: object) -> StepMemory:
+    told = recorder.train(msgspec.structs.replace(config, **changes), stop_at=2).step_memory
+    assert told is not None
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", recorder.JAX_BACKENDS)
+def test_a_compiled_step_tells_what_it_takes_of_each_device(backend: str) -> None:
+    config = msgspec.structs.replace(CONFIG, backend=backend, model="net", gradient_clip=0.0)
+    one, double, split = (
+        step_memory(config, global_batch_size=examples, devices=devices)
+        for examples, devices in ((64, 2), (128, 2), (128, 4))
+    )
+    estimate = estimate_memory(config)
+    kept = estimate.parameters + estimate.optimizer
+    for found in (one, double, split):
+        # Counters and losses beside the state. On the CPU none of it is updated in place.
+        assert kept <= found.outputs < kept + 4096
+        assert found.aliased == 0
+        assert found.arguments > kept
+        assert found.total == found.arguments + found.outputs + found.temporary
+    # What is computed of a batch follows the examples of a device, not those of all.
+    assert one.temporary < 0.9 * double.temporary
+    assert split.temporary == pytest.approx(one.temporary, rel=0.1)
+
+
+@pytest.mark.parametrize("backend", mostly_slow(recorder.JAX_BACKENDS, "jax-sharding"))
+def test_of_frozen_weights_a_step_has_no_optimizer_state(backend: str) -> None:
+    config = msgspec.structs.replace(CONFIG, backend=backend, optimizer="adam", global_batch_size=32)
+    config = msgspec.structs.replace(
+        config, freeze="fc1/*, out/kernel" if backend == "keras-jax" else "fc1.*, out.kernel"
+    )
+    estimate = estimate_memory(config)
+    assert estimate.optimizer < estimate.parameters
+    kept = estimate.parameters + estimate.optimizer
+    assert kept <= step_memory(config).outputs < kept + 4096

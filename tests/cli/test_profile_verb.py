@@ -12,7 +12,7 @@ from tests import histories as h
 from tests.cli.terminal import Command
 from tests.cli.test_checkpoint_verb import Run
 from tests.contract.recorded import CONFIG, record
-from trainers.contract.events import Alert
+from trainers.contract.events import Alert, StepMemory
 
 
 def test_the_profile_of_all_ranks(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +32,26 @@ def test_the_profile_of_all_ranks(tuiapp: Command, runs_dir: Path, monkeypatch: 
     assert [(one["rank"], one["step"], one["spent"]["copies"]) for one in json.loads(done.out)] == [
         (0, 120, 0.05),
         (1, 120, 0.05),
+    ]
+
+
+def test_what_a_compiled_step_takes(tuiapp: Command, runs_dir: Path) -> None:
+    memory = StepMemory(arguments=300 << 20, outputs=101 << 20, aliased=100 << 20, temporary=200 << 20)
+    found = [
+        msgspec.structs.replace(one, peak_bytes=None, process_peak_bytes=peak << 20, step_memory=memory)
+        for one, peak in zip(h.profiles(), (600, 700), strict=True)
+    ]
+    record(runs_dir, h.RUN_ID, [*h.running(), *found, h.ended("completed", 11)])
+    lines = tuiapp("profile").out.splitlines()
+    place = next(number for number, line in enumerate(lines) if "compiled step" in line)
+    assert lines[place : place + 2] == [
+        "501 MiB of each device for the compiled step · arguments 300 MiB · new outputs 1.00 MiB · temporary 200 MiB",
+        "700 MiB at most since the run's start, on rank 1",
+    ]
+    facts = json.loads(tuiapp("profile", "--json").out)
+    assert [(one["step_memory"]["total"] >> 20, one["process_peak_bytes"] >> 20) for one in facts] == [
+        (501, 600),
+        (501, 700),
     ]
 
 

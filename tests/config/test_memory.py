@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from trainers.config.memory import (
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.torch.models import build
 from trainers.frameworks.torch.ranks import build_optimizer
+from trainers.rank.initial import frozen_names
 from trainers.state.text import format_bytes
 from tuiapp.view.launch_warnings import memory_warning
 
@@ -66,6 +68,27 @@ def test_parameters_gradients_and_optimizer_are_those_of_torch(model: str, optim
     state = [tensor for kept in trained.state.values() for tensor in kept.values() if torch.is_tensor(tensor)]
     # Some count their steps, in a number each.
     assert estimate.optimizer == held([tensor for tensor in state if tensor.dim()])
+
+
+@pytest.mark.parametrize("freeze", ["*bias", "*1.weight, fc*", "norm?.scale, *bn1*, block1*, out.*"])
+@pytest.mark.parametrize("model", MODELS)
+def test_of_frozen_parameters_torch_keeps_no_gradient_and_no_state(model: str, freeze: str) -> None:
+    config = of_model(model, optimizer="adam")
+    module, batch = built(config, 2)
+    parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
+    named = [pattern for pattern in freeze.split(", ") if any(fnmatchcase(name, pattern) for name in parameters)]
+    config = msgspec.structs.replace(config, freeze=", ".join(named))
+    for name in frozen_names(config.freeze, parameters):
+        parameters[name].requires_grad_(False)
+    trained = build_optimizer(config, module)
+    module(batch).sum().backward()
+    trained.step()
+    estimate = estimate_memory(config)
+    assert estimate.parameters == held(list(parameters.values()))
+    assert estimate.gradients == held([one.grad for one in parameters.values() if one.grad is not None])
+    state = [tensor for kept in trained.state.values() for tensor in kept.values() if torch.is_tensor(tensor)]
+    assert estimate.optimizer == held([tensor for tensor in state if tensor.dim()])
+    assert estimate.gradients < estimate.parameters
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -32,6 +32,13 @@ def profiles(box: Box) -> None:
             box.find.holds(f"{backend}: the trace has the largest", names and names[0] in trace, found.trace)
             if not box.on_cpu and backend == "torch-ddp":
                 box.find.at_least(f"{backend}: MiB that arrays took", (found.peak_bytes or 0) / MIB, 1, ".0f")
+            if backend == "jax-sharding":
+                memory = found.step_memory
+                box.find.at_least(f"{backend}: MiB of the compiled step", memory.total / MIB if memory else 0, 1, ".0f")
+                if memory and not box.on_cpu:
+                    box.find.at_least(f"{backend}: bytes of the state updated in place", memory.aliased, 1, ".0f")
+                    peak = (found.process_peak_bytes or 0) / MIB
+                    box.find.at_least(f"{backend}: MiB that arrays took", peak, memory.total / MIB / 2, ".0f")
             run.at_step(found.step + 3 * STEPS)
 
 

@@ -36,6 +36,10 @@ def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, r
             assert one.spent[HOST] < one.seconds
             assert (one.spent[COMMUNICATION] > 0) == (devices > 1)
             assert len(one.largest) == 10
+            # A compiled step's memory; torch compiles none, and tells no peak on the CPU.
+            assert (one.step_memory is not None) == (backend in JAX_BACKENDS)
+            assert one.peak_bytes is None
+            assert one.process_peak_bytes is None
             trace = json.loads(gzip.decompress((run.run.path / one.trace).read_bytes()))
             names = {event.get("name") for event in trace["traceEvents"]}
             assert names & {operation.name for operation in one.largest}

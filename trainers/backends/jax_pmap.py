@@ -55,6 +55,7 @@ from trainers.frameworks.jax.devices import (
     sum_up,
 )
 from trainers.frameworks.jax.loss_scale import read, unscaled
+from trainers.frameworks.jax.profile import step_memory
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints, Saved
@@ -88,6 +89,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     report.phase("compiling")
     example = training_set.example()
     train_step = mapped_step.lower(state, *example).compile()
+    report.step_memory = step_memory(train_step)
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     last_batch = partial(take_last_batch, plan.data.classes)
     mapped_batch = jax.pmap(last_batch, "batch", devices=devices).lower(state, *example[:3]).compile()

@@ -47,6 +47,7 @@ from trainers.frameworks.jax.devices import (
 )
 from trainers.frameworks.jax.loss_scale import read, unscaled
 from trainers.frameworks.jax.mesh import DeviceMesh
+from trainers.frameworks.jax.profile import step_memory
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, model_of, restore, snapshot
 from trainers.rank.checkpoints import Checkpoints
@@ -89,6 +90,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     report.phase("compiling")
     example = training_set.example()
     train_step = jitted_step.lower(state, *example).compile()
+    report.step_memory = step_memory(train_step)
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_last_batch).lower(state, *example[:3]).compile()
     del example

@@ -57,6 +57,7 @@ from trainers.frameworks.jax.loss_scale import (
 )
 from trainers.frameworks.jax.losses import losses_of
 from trainers.frameworks.jax.mesh import DeviceMesh
+from trainers.frameworks.jax.profile import step_memory
 from trainers.frameworks.jax.replicas import replica_checksums
 from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.keras.optimizers import build_optimizer
@@ -124,6 +125,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     report.phase("compiling")
     example = training_set.example()
     train_step = jitted_step.lower(state, *example).compile()
+    report.step_memory = step_memory(train_step)
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_last_batch).lower(state, *example[:3]).compile()
     del example

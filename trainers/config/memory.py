@@ -16,6 +16,7 @@ from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Sha
 from trainers.config.data_files import DatasetError
 from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
 from trainers.config.division import devices_of_nodes, local_batches
+from trainers.config.frozen import frozen_weights
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Gpu, Machine
 from trainers.config.mesh import mesh_of, split_of
@@ -87,20 +88,22 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
     """
     data = find_dataset(config.dataset, config.context)
     size = MODELS[config.model].size(data.input_shape, data.classes)
-    weights = FLOAT32_BYTES * size.parameters
+    each = {name: FLOAT32_BYTES * prod(shape) for name, shape in size.weights.items()}
+    if mesh_of(config.mesh, config.devices).model > 1:
+        each = {name: each[name] // parts for name, _, parts, _ in split_weights(config, data)}
+    frozen = frozen_weights(config.backend, config.freeze, each)
+    # No framework keeps a gradient or optimizer state of what is frozen.
+    weights, trained = sum(each.values()), sum(size for name, size in each.items() if name not in frozen)
     if BACKENDS[config.backend].splits_state:
         # What is gathered for as long as a block computes is not counted.
-        weights = -(-weights // max(1, config.devices))
-    mesh = mesh_of(config.mesh, config.devices)
-    if mesh.model > 1:
-        weights = sum(FLOAT32_BYTES * prod(shape) // parts for _, shape, parts, _ in split_weights(config, data))
+        weights, trained = (-(-size // max(1, config.devices)) for size in (weights, trained))
     # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision in HALF else FLOAT32_BYTES
     examples = -(-max(local_batches(config)) // config.accumulate)
     return MemoryEstimate(
         parameters=weights,
-        gradients=weights,
-        optimizer=weights * slots(config),
+        gradients=trained,
+        optimizer=trained * slots(config),
         activations=2 * number * size.activations * examples,
         data=data.decoded_bytes,
         average=weights if config.ema else 0,
@@ -116,7 +119,7 @@ def split_weights(config: RunConfig, data: Dataset) -> list[tuple[str, Shape, in
 
 
 def slots(config: RunConfig) -> int:
-    """Arrays of the parameters' size that the optimizer keeps."""
+    """Arrays of the trained parameters' size that the optimizer keeps."""
     return 0 if config.optimizer == "sgd" and not config.momentum else OPTIMIZER_SLOTS[config.optimizer]
 
 

@@ -348,6 +348,22 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
     calls: int
 
 
+class StepMemory(msgspec.Struct, frozen=True):
+    """What a compiled step takes of each device, in bytes, by its compiler's plan."""
+
+    arguments: int
+    """The model, the optimizer's state, and the data that lies on the device."""
+    outputs: int
+    aliased: int
+    """Of the outputs: those that take an argument's place."""
+    temporary: int
+    """Held while it computes: activations, gradients."""
+
+    @property
+    def total(self) -> int:
+        return self.arguments + self.outputs - self.aliased + self.temporary
+
+
 class Profile(Event, frozen=True, kw_only=True, tag="profile"):
     """Where the time of some steps went, on one rank."""
 
@@ -363,6 +379,10 @@ class Profile(Event, frozen=True, kw_only=True, tag="profile"):
     """That with the most seconds first."""
     peak_bytes: int | None = None
     """The most that the device's live arrays took in them; null where the framework does not tell."""
+    process_peak_bytes: int | None = None
+    """The most that they took since the process began; null where the framework does not tell."""
+    step_memory: StepMemory | None = None
+    """Of a compiled step; null where the framework compiles none."""
     trace: str = ""
     """Path in the run's directory, on the rank's node, of a file for Perfetto; "" if the rank wrote none."""
 

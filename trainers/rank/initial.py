@@ -6,16 +6,14 @@ has them, such as a head for another number of classes. The model is described b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
-from fnmatch import fnmatchcase
-from itertools import repeat
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
+from trainers.config.frozen import matching, patterns_of
 from trainers.config.options import ConfigError, Problem, shown
 from trainers.config.plan import Plan
 from trainers.contract.events import Alert, InitialWeights
@@ -69,16 +67,14 @@ def frozen_names(freeze: str, parameters: Iterable[str], prefix: str = "") -> fr
 
     Raises ConfigError for a pattern that names none, or if no parameter is left to be trained.
     """
-
-    def matches(pattern: str, name: str) -> bool:
-        return fnmatchcase(name, pattern) or fnmatchcase(prefix + name, pattern)
-
-    names, patterns = list(parameters), [pattern for pattern in re.split(r"[,\s]+", freeze) if pattern]
-    for pattern in patterns:
-        if not any(map(matches, repeat(pattern), names)):
+    names, named = list(parameters), set[str]()
+    for pattern in patterns_of(freeze):
+        found = matching(pattern, names, prefix)
+        named |= found
+        if not found:
             message = f"{shown(pattern)} names no parameter; there are: {_listed(names, most=40)}."
             raise ConfigError([Problem("freeze", message)])
-    frozen = frozenset(name for name in names if any(map(matches, patterns, repeat(name))))
+    frozen = frozenset(named)
     if names and len(frozen) == len(names):
         message = f"{shown(freeze)} names all {len(names)} parameters, which leaves nothing to train: omit some."
         raise ConfigError([Problem("freeze", message)])

@@ -47,6 +47,7 @@ class Traced(NamedTuple):
     rank: int
     spans: Sequence[Span]
     peak_bytes: int | None = None
+    process_peak_bytes: int | None = None
 
 
 class Profiler(Protocol):
@@ -134,6 +135,8 @@ class Tracing:
                     spent=spent(one.spans, seconds, self._waited_s),
                     largest=largest(one.spans),
                     peak_bytes=one.peak_bytes,
+                    process_peak_bytes=one.process_peak_bytes,
+                    step_memory=report.step_memory,
                     trace=str(path.relative_to(report.profiles.parent)) if path else "",
                 )
             )

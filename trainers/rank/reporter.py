@@ -33,6 +33,7 @@ from trainers.contract.events import (
     RankStarted,
     Replicas,
     Sharding,
+    StepMemory,
     StopRequested,
 )
 from trainers.contract.metrics import (
@@ -109,6 +110,8 @@ class Reporter:
         """The framework's, if it has one."""
         self.profiles: Path | None = None
         """Where traces go."""
+        self.step_memory: StepMemory | None = None
+        """Of the compiled step, if the framework compiles it."""
         self.at_close: Callable[[], None] = lambda: None
         """Reports the steps that a backend which has failed had in flight."""
         self._memory_due = 0.0

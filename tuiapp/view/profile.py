@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+import msgspec
+
 from trainers.config.catalog import BACKENDS
-from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Operation, Profile
+from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Operation, Profile, StepMemory
 from trainers.state.text import format_bytes, format_percent, format_seconds, join_words, sanitize
 from tuiapp.view.table import Column, plain_table
 
@@ -68,6 +70,24 @@ def _bar(one: Profile, cells: int) -> str:
     return "".join(glyph * (end - start) for glyph, (start, end) in zip(GLYPHS.values(), pairwise(ends), strict=True))
 
 
+def memory_lines(profiles: Sequence[Profile]) -> Iterator[str]:
+    """Yields what a compiled step takes of each device, and the most that its arrays have taken on one."""
+    # Devices of one program: each has the same part of the step.
+    if memory := profiles[0].step_memory:
+        yield join_words([f"{format_bytes(memory.total)} of each device for the compiled step", *_parts(memory)])
+    peaks = [(one.process_peak_bytes, one.rank) for one in profiles if one.process_peak_bytes]
+    if peaks:
+        most, rank = max(peaks, key=lambda peak: (peak[0], -peak[1]))
+        yield f"{format_bytes(most)} at most since the run's start, on rank {rank}"
+
+
+def _parts(memory: StepMemory) -> Iterator[str]:
+    new = memory.outputs - memory.aliased
+    yield f"arguments {format_bytes(memory.arguments)}"
+    yield f"new outputs {format_bytes(new)}"
+    yield f"temporary {format_bytes(memory.temporary)}"
+
+
 def legend() -> str:
     """Returns which sign of a bar is what."""
     return "  ".join(f"{glyph} {kind}" for kind, glyph in GLYPHS.items())
@@ -97,6 +117,8 @@ def lines(profiles: Sequence[Profile], width: int, rank: int | None = None) -> I
     """Yields all of it: of the operations those of one rank, by default the first."""
     chosen = next((one for one in profiles if one.rank == rank), profiles[0])
     yield from (heading(profiles), "", *rank_lines(profiles, width), "", legend(), "")
+    if told := list(memory_lines(profiles)):
+        yield from (*told, "")
     yield f"Largest operations of rank {chosen.rank}, per step"
     yield from (*operation_lines(chosen, width), "")
     yield from trace_lines(chosen)
@@ -113,6 +135,8 @@ def facts(profiles: Sequence[Profile]) -> list[dict[str, object]]:
             "spent": one.spent,
             "largest": [{"name": found.name, "seconds": found.seconds, "calls": found.calls} for found in one.largest],
             "peak_bytes": one.peak_bytes,
+            "process_peak_bytes": one.process_peak_bytes,
+            "step_memory": (memory := one.step_memory) and {**msgspec.structs.asdict(memory), "total": memory.total},
             "trace": one.trace,
         }
         for one in profiles

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
-from trainers.contract.events import COMMUNICATION, COPIES, KERNELS
+from trainers.contract.events import COMMUNICATION, COPIES, KERNELS, StepMemory
 from trainers.rank.profile import Span, Traced
 
 COLLECTIVE = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "nccl")
@@ -43,7 +43,12 @@ class JaxProfiler:
         traces = sorted(self._directory.glob("plugins/profile/*/*.trace.json.gz"))
         if not self._is_kept:
             shutil.rmtree(self._directory, ignore_errors=True)
-        traced = [Traced(self._first + number, one) for number, one in enumerate(spans)]
+        # JAX has no way to begin this peak anew. The CPU tells none.
+        peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in self._devices]
+        traced = [
+            Traced(self._first + number, one, process_peak_bytes=peak)
+            for number, (one, peak) in enumerate(zip(spans, peaks, strict=True))
+        ]
         return traced, traces[-1] if traces and self._is_kept else None
 
     def _spans(self, profile: ProfileData) -> list[list[Span]]:
@@ -63,6 +68,24 @@ class JaxProfiler:
                         if operation and device is not None and not operation.startswith(ENCLOSING):
                             spans[numbers[int(device)]].append(_span(event, operation))
         return spans
+
+
+def step_memory(compiled: jax.stages.Compiled) -> StepMemory | None:
+    """What a compiled step takes of each device; None if the platform's compiler does not tell.
+
+    The peak that XLA gives beside these figures is left out: on the CPU it lacks what is temporary.
+    """
+    try:
+        found = compiled.memory_analysis()
+    except Exception:
+        # Which platform has it is not documented, and no run shall fail for it.
+        return None
+    return found and StepMemory(
+        arguments=found.argument_size_in_bytes,
+        outputs=found.output_size_in_bytes,
+        aliased=found.alias_size_in_bytes,
+        temporary=found.temp_size_in_bytes,
+    )
 
 
 def _span(event: Any, name: str) -> Span:
