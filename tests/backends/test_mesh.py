@@ -109,6 +109,18 @@ def test_averaged_weights_and_the_loss_scale_lie_on_it_too(backend: str, precisi
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_device_holds_counts_the_averaged_weights(backend: str) -> None:
+    config = _config(backend, "model=2", ema=0.9, freeze="*bias", max_steps=1)
+    held = train(config).held
+    assert len(held) == 2
+    size = MODELS["mlp"].size((28, 28, 1), 10).weights
+    averaged = [name for name in size if not (backend == "keras-jax" and name.endswith("bias"))]
+    whole = sum(4 * int(np.prod(size[name])) for name in averaged)
+    for one in held:
+        assert (one.held["average"], one.whole["average"]) == (whole // 2, whole)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_goes_on_bit_for_bit_and_on_other_meshes(backend: str) -> None:
     config = _config(backend, "batch=2,model=2")
     whole, shelf = _trained(config)
