@@ -105,7 +105,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norm)
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *taken_batch(state, *work.rows[:3]))
-                    mesh.report_parts(report, by_name(state.params), by_name(state.opt_state), train_step.as_text())
+                    weights, others, average = by_name(state.params), state.opt_state, state.average
+                    mesh.report_parts(report, weights, others, average, train_step.as_text())
             case Compare():
                 work.done(checksums_of(model_of(state)), mesh.parts_of(model_of(layout)))
             case Evaluate():

@@ -139,9 +139,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norm)
                 if work.is_first:
                     report_sharding(report, *pure.trees(state), *taken_batch(state, *work.rows[:3]))
-                    named, others = pure.named(state), dict(enumerate(state.optimizer))
+                    named = pure.named(state)
                     weights = {path: named[path] for path in (*pure.trees(state)[0], *sorted(pure.frozen))}
-                    mesh.report_parts(report, weights, others, train_step.as_text())
+                    mesh.report_parts(report, weights, state.optimizer, state.average, train_step.as_text())
             case Compare():
                 work.done(checksums_of(pure.named(state)), mesh.parts_of(pure.named(layout)))
             case Evaluate():

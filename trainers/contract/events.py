@@ -635,7 +635,7 @@ class Held(Event, frozen=True, kw_only=True, tag="held"):
     rank: int
     device: str
     held: dict[str, int]
-    """Kind, "parameters" or "optimizer" → bytes."""
+    """Kind, "parameters", "optimizer" or, where one is kept, "average" → bytes."""
     whole: dict[str, int]
     """The same of a replica: bytes of the whole arrays."""
     exchanged: dict[str, dict[str, int]] = {}

@@ -111,23 +111,26 @@ class DeviceMesh:
         return jnp.repeat(losses.reshape(self.batch, -1).mean(axis=1), self.model)
 
     def report_parts(
-        self, report: Reporter, weights: Mapping[str, Array], others: Mapping[Any, Array], program: str | None
+        self, report: Reporter, weights: Mapping[str, Array], others: Any, average: Any, program: str | None
     ) -> None:
         """Reports each weight's layout, what each device holds, and what a step exchanges, if weights are split.
 
-        `others` is the optimizer's state, `program` the compiled step's text.
+        `others` is the optimizer's state, `average` that of the weights, if one is kept, and `program` the compiled
+        step's text.
         """
         if self.model == 1:
             return
         for name, array in weights.items():
             report_array(report, f"parameter {name}", array, self.why_not.get(name, ""))
-        kinds: dict[str, Mapping[Any, Array]] = {"parameters": weights, "optimizer": others}
+        kinds: dict[str, list[Array]] = {"parameters": [*weights.values()], "optimizer": jax.tree.leaves(others)}
+        if kept := jax.tree.leaves(average):
+            kinds["average"] = kept
         held = {device: dict.fromkeys(kinds, 0) for device in self.mesh.devices.flat}
         for kind, arrays in kinds.items():
-            for array in arrays.values():
+            for array in arrays:
                 for shard in array.addressable_shards:
                     held[shard.device][kind] += shard.data.nbytes
-        whole = {kind: sum(array.nbytes for array in arrays.values()) for kind, arrays in kinds.items()}
+        whole = {kind: sum(array.nbytes for array in arrays) for kind, arrays in kinds.items()}
         found = exchanged(program or "")
         for rank, (device, own) in enumerate(held.items()):
             told = found if not rank else {}
