@@ -106,6 +106,10 @@ def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
             "3:1 gives a rank 36 examples, which make no 8",
         ),
         (
+            {"devices": 2, "shares": "1:1", "accumulate": 16},
+            "1:1 gives a rank 24 examples, which make no 16 equal parts.",
+        ),
+        (
             {"devices": 2, "shares": "3:1", "backend": "jax-sharding"},
             "shares: jax-sharding splits one array into equal parts; use torch-ddp or torch-fsdp or keras-torch.",
         ),

@@ -219,3 +219,24 @@ def test_features_that_have_no_left_and_right(tmp_path: Path, augment: str) -> N
 def test_channels_in_front(tmp_path: Path) -> None:
     name = write_npz(tmp_path / "mine.npz", make_arrays((3, 32, 32)))
     assert "channels come last, [N, H, W, C]" in refusal(RunConfig(dataset=name), 0)
+
+
+@pytest.mark.parametrize(("key", "value", "off"), [("label_smoothing", 0.1, "0"), ("augment", "mixup", "off")])
+def test_what_changes_cross_entropy_is_refused_beside_a_loss_of_ones_own(
+    key: str, value: object, off: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text("def net(shape, classes): ...\ndef loss(outputs, targets): ...\n")
+    config = RunConfig(model=f"py:{tmp_path}/own.py:net")
+    place(config, machine(0))
+    words = refusal_on_files(msgspec.structs.replace(config, **{key: value}))
+    assert words.startswith(f"{key}: changes what cross entropy is taken of, but the file of py:")
+    assert words.endswith(f"own.py:net has a loss of its own: use {off}, or rename the loss.")
+    (tmp_path / "own.py").write_text("import ast as loss\ndef net(shape, classes): ...\n")
+    place(msgspec.structs.replace(config, **{key: value}), machine(0))
+
+
+def refusal_on_files(config: RunConfig) -> str:
+    with pytest.raises(ConfigError) as caught:
+        place(config, machine(0))
+    (problem,) = caught.value.problems
+    return str(problem)

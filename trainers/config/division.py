@@ -88,12 +88,10 @@ def examples_of_ranks(config: RunConfig) -> tuple[int, ...]:
                 message = f"{config.shares} gives node {number} {part} examples"
                 raise ValueError(f"{message}, which its {ranks} ranks cannot share equally.")
         parts = [part // ranks for part, ranks in zip(parts, nodes, strict=True) for _ in range(ranks)]
-    if len(set(parts)) == 1:
-        return ()
     if uneven := [part for part in parts if part % config.accumulate]:
         message = f"{config.shares} gives a rank {uneven[0]} examples, which make no {config.accumulate} equal parts."
         raise ValueError(f"{message} That is what accumulate asks for.")
-    return tuple(parts)
+    return tuple(parts) if len(set(parts)) > 1 else ()
 
 
 def local_batches(config: RunConfig) -> set[int]:

@@ -22,7 +22,7 @@ from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import OPTIONS, RunConfig, check_batch, cross_check
 from trainers.config.script import check_script, place_script
-from trainers.config.user_code import PY, UserCodeError
+from trainers.config.user_code import PY, UserCodeError, has_function
 from trainers.config.user_code import check as check_code
 from trainers.config.user_code import parse as parse_code
 from trainers.tasks.catalog import IMAGES
@@ -86,7 +86,7 @@ def check_data(config: RunConfig) -> list[Problem]:
     """Problems of the data set, of the model, or of training it on the data: reads the user's files. Or of a script."""
     if not BACKENDS[config.backend].builtin:
         return check_script(config)
-    problems = _check_code("model", config.model)
+    problems = _check_code("model", config.model) or _check_own_loss(config)
     try:
         return problems + check_facts(config, find_dataset(config.dataset, config.context))
     except NotExaminedError:
@@ -130,6 +130,25 @@ def _check_code(key: str, value: str) -> list[Problem]:
     except UserCodeError as error:
         return [Problem(key, str(error))]
     return []
+
+
+def _check_own_loss(config: RunConfig) -> list[Problem]:
+    """Problems of a loss of the user's own that can be seen in its file; ranks find the others."""
+    given = [("label_smoothing", config.label_smoothing, "0"), ("augment", config.augment == "mixup", "off")]
+    if not any(is_set for _, is_set, _ in given) or not (
+        config.model.startswith(PY) and has_function(config.model, "loss")
+    ):
+        return []
+    return [
+        Problem(
+            key,
+            f"changes what cross entropy is taken of, but the file of {config.model} has a loss of its own: use {off}, "
+            "or rename the loss.",
+            also=("model",),
+        )
+        for key, is_set, off in given
+        if is_set
+    ]
 
 
 def _with_absolute_paths(config: RunConfig) -> RunConfig:

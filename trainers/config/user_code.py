@@ -60,6 +60,12 @@ def read_names(file: Path) -> tuple[str, ...]:
     return _read_names(file, found.st_mtime_ns, found.st_size)
 
 
+def has_function(value: str, name: str) -> bool:
+    """Whether the file of a value that `check` has passed says `def NAME` at its top level."""
+    tree = ast.parse(read_text(parse(value).file))
+    return any(isinstance(one, ast.FunctionDef) and one.name == name for one in tree.body)
+
+
 def read_text(file: Path) -> str:
     """The text of a file of the user's; raises UserCodeError if it cannot be read."""
     try:

@@ -118,8 +118,9 @@ def fitting(config: RunConfig) -> Own:
         known = ", ".join(own.figures) or "none"
         raise UserCodeError(f"best is {config.best}, but {own.file} has no metric {name}; it has {known}.")
     if own.loss and (config.label_smoothing or config.augment == "mixup"):
-        what = "label_smoothing" if config.label_smoothing else "augment = mixup"
-        raise UserCodeError(f"{what} changes what cross entropy is taken of, but {own.file} has a loss of its own.")
+        what, off = ("label_smoothing", "0") if config.label_smoothing else ("augment = mixup", "off")
+        message = f"{what} changes what cross entropy is taken of, but {own.file} has a loss of its own"
+        raise UserCodeError(f"{message}: use {what.partition(' ')[0]} = {off}, or rename the loss.")
     return own
 
 
