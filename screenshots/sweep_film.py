@@ -106,6 +106,8 @@ def _tell(terminal: Terminal, film: Film, into: Path) -> None:
 
 
 def _fill(terminal: Terminal, film: Film, label: str, value: str) -> None:
+    # A click while the form is laid out anew would miss.
+    terminal.wait_for_silence(0.5, 5)
     terminal.click(rf"(?<={label:16})\S")
     terminal.wait_for_cursor(label)
     terminal.press("end", "ctrl+u")
