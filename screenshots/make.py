@@ -95,7 +95,7 @@ class Camera:
         for columns, lines in sizes:
             if (columns, lines) != (terminal.screen.columns, terminal.screen.lines):
                 terminal.resize(columns, lines)
-            terminal.wait_for_silence(0.6, 1)
+            terminal.wait_for_silence(0.6, 4)
             of = f"{columns}x{lines}" if self.sizes or (columns, lines) != USUAL else ""
             path = self.into / f"{'-'.join(filter(None, (name, of, self.theme)))}.png"
             picture.save(picture.cells_of(terminal.screen), path)

@@ -88,10 +88,14 @@ def _tell(terminal: Terminal, film: Film, into: Path) -> None:
     film.show()
     terminal.press("ctrl+r")
     terminal.wait(r"(learning_rate=[\d.e-]+ +[\d.e-]+ [\s\S]*){3}", PATIENCE_S)
-    # All three in the charts.
+    # All three in the charts; their order by accuracy changes meanwhile.
+    terminal.press("0")
+    terminal.wait("sorted by name")
     for place, keys in enumerate((("home", "x"), ("down", "x"), ("down", "x")), start=1):
         terminal.press(*keys)
         terminal.wait(f"{place} marked")
+    terminal.press("6")
+    terminal.wait("sorted by best acc")
     film.follow(r"3 runs.*3 completed|(completed[\s\S]*){3}")
     film.show()
     # The best is on top.
@@ -102,6 +106,8 @@ def _tell(terminal: Terminal, film: Film, into: Path) -> None:
 
 
 def _fill(terminal: Terminal, film: Film, label: str, value: str) -> None:
+    # A click while the form is laid out anew would miss.
+    terminal.wait_for_silence(0.5, 5)
     terminal.click(rf"(?<={label:16})\S")
     terminal.wait_for_cursor(label)
     terminal.press("end", "ctrl+u")

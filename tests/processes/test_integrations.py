@@ -10,7 +10,9 @@ import pytest
 from tests.processes.harness import Watched
 from tests.processes.own_scripts import TORCHRUN, Start, curve, ends_well, saved_then_stopped, the_run
 from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Facts
+from trainers.contract.events import Checkpoint, Facts, Metrics
+from trainers.state.fold import apply
+from trainers.state.run_state import RunState
 
 pytestmark = pytest.mark.slow
 
@@ -28,16 +30,17 @@ HUGGINGFACE = """
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
     from tuiapp.integrations.huggingface import TuiappCallback
 
-    def main(out, steps):
+    def main(out, steps, **more):
         torch.manual_seed(0)
         tokens = torch.randint(0, 50, (64, 8))
         data = [{"input_ids": row, "labels": int(row[0] > 25)} for row in tokens]
         sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
         model = BertForSequenceClassification(BertConfig(vocab_size=50, **sizes))
-        args = TrainingArguments(
-            out, run_name="tiny", max_steps=steps, per_device_train_batch_size=4, logging_steps=1, use_cpu=True,
+        given = dict(
+            run_name="tiny", max_steps=steps, per_device_train_batch_size=4, logging_steps=1, use_cpu=True,
             save_strategy="no", report_to="none", disable_tqdm=True,
         )
+        args = TrainingArguments(out, **{**given, **more})
         trainer = Trainer(model, args, train_dataset=data, eval_dataset=data[:8], callbacks=[TuiappCallback()])
         trainer.train()
         trainer.evaluate()
@@ -73,6 +76,34 @@ def test_huggingface_saves_and_stops_on_all_ranks(start: Start, runs_dir: Path, 
     assert watched.started.world_size == 2
     for rank in (0, 1):
         assert max(curve(watched, rank, "loss")) == last
+    watched.wait_gone()
+
+
+def test_huggingface_stops_without_an_evaluation_that_a_stop_would_not_wait_for(
+    start: Start, runs_dir: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    # Of 16 steps each.
+    more = 'logging_steps=5, eval_strategy="epoch", save_strategy="epoch", save_total_limit=1'
+    process = start(f"{HUGGINGFACE}\n    main({str(tmp_path / 'out')!r}, 10**6, {more})")
+    watched = the_run(runs_dir)
+    watched.wait(Metrics, lambda event: event.last_step >= 32)
+    mailbox.send(watched.run.commands, "stop")
+    end = watched.end()
+    assert end.status == "stopped"
+    ends_well(process)
+    last = max(curve(watched, 0, "epoch"))
+    assert end.reason == f"on request, after step {last:,}"
+    saves = [save.step for save in watched.of(Checkpoint)]
+    assert saves == [*range(16, last, 16), last]
+    # That of the end is the script's own.
+    assert [step for step in curve(watched, 0, "eval/loss") if step < last] == saves[:-1]
+    state = RunState()
+    for event in watched.events:
+        apply(state, event)
+    rows = state.curves.last_epochs()
+    assert [(row.number, row.steps) for row in rows if row.is_whole] == [(n, 16) for n in range(1, last // 16 + 1)]
+    assert (state.epoch, state.epochs) == (-(-last // 16), 10**6 // 16)
     watched.wait_gone()
 
 

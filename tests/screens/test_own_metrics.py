@@ -14,7 +14,7 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_run_charts import drawn, listed
 from tests.screens.test_run_screen import text_of
 from tests.state.test_replay import Clock, Source, journal
-from trainers.contract.events import AnyEvent, Facts, RunEnded
+from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded
 from trainers.state.known_metrics import first_choice, of_interest, second_choice
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
@@ -22,6 +22,7 @@ from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
+from tuiapp.widgets.epochs_panel import EpochsPanel
 from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.run_header import RunHeader
@@ -177,3 +178,32 @@ async def test_a_replay_shows_the_same(tmp_path: Path) -> None:
         await until(pilot, lambda: feed.duration > 0)
         clock.now += 1e6
         await shows_what_is_known(pilot, app)
+
+
+@pytest.mark.parametrize("size", [LARGE, SMALL])
+async def test_a_script_that_reports_its_epoch_has_epochs(size: tuple[int, int]) -> None:
+    def reported(event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, Metrics):
+            return event
+        return msgspec.structs.replace(event, values={**event.values, "epoch": [event.last_step / 40]})
+
+    events = [reported(event) for event in own.running()]
+    app = RunApp([*events, Facts(total_steps=160, **h.at(62.0))], now=62.5)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        await until(pilot, lambda: "epoch 3/4 · step 120/160" in header(app))
+        await pilot.press("8")
+        epochs = app.run_screen.query_one(EpochsPanel)
+        shown = epochs.query_one(Lines)
+        await until(pilot, lambda: "test loss" in str(shown.render()))
+        heading, *rows = str(shown.render()).splitlines()
+        assert heading.split() == ["epoch", "steps", "loss", "seconds", "test", "loss"]
+        assert [row.split()[:2] for row in rows] == [["3", "40"], ["2", "40"], ["1", "40"]]
+
+
+async def test_a_script_that_reports_no_epoch_has_no_epochs() -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("8")
+        await until(pilot, lambda: any("no metric `epoch`" in note.message for note in app._notifications))

@@ -14,13 +14,16 @@ from tests import histories as h
 from tests import interrupted
 from tests import node_histories as nodes
 from tests import own_metrics as own
+from tests.contract.recorded import CONFIG
 from tests.screens.runs_app import info
 from tests.screens.test_trouble import hanging
 from tests.snapshots.conftest import ComparePicture
-from tests.snapshots.stage import RUNS_DIR, Stage, folded, matrix, press, run_screen
+from tests.snapshots.stage import RUNS_DIR, Stage, folded, matrix, press, run_screen, until
 from tests.state.sharded import two_axes
+from trainers.config.run_config import to_toml
 from trainers.contract.events import AnyEvent, Metrics
 from tuiapp.feeds import end_watch
+from tuiapp.screens.resume_dialog import ResumeDialog
 
 
 class Scene(NamedTuple):
@@ -34,6 +37,8 @@ class Scene(NamedTuple):
     """Its directory is gone too."""
     unicode: str = "on"
     no_color: bool = False
+    resumes: bool = False
+    """Its directory has what a resume asks for, and the keys ask."""
 
 
 def many_metrics() -> list[AnyEvent]:
@@ -87,7 +92,7 @@ SCENES: dict[str, Scene] = {
     "zoom": Scene(h.running, keys=("plus", "plus")),
     "help": Scene(h.running, keys=("question_mark",)),
     "stop-question": Scene(h.running, keys=("s",)),
-    "resume-question": Scene(interrupted.stopped, keys=("u",)),
+    "resume-question": Scene(interrupted.stopped, keys=("u",), resumes=True),
     "unicode-off": Scene(lambda: h.running(4, gpus=True), unicode="off"),
     "no-color": Scene(lambda: h.running(4, gpus=True), no_color=True),
     "no-color-failed": Scene(interrupted.failed, no_color=True),
@@ -198,14 +203,17 @@ async def test_run(
     if scene.no_color:
         monkeypatch.setenv("NO_COLOR", "1")
     runs_dir = RUNS_DIR
-    if scene.lost and not scene.removed:
+    if scene.resumes or (scene.lost and not scene.removed):
         (tmp_path / h.RUN_ID).mkdir()
         runs_dir = tmp_path
+    if scene.resumes:
+        (tmp_path / h.RUN_ID / "run.toml").write_text(to_toml(CONFIG))
     screen = run_screen(scene.events(), now=scene.now, lost=scene.lost, runs_dir=runs_dir)
 
     async def play(pilot: Pilot[Any]) -> None:
         await folded(pilot, screen)
         await press(pilot, scene.keys)
+        await until(pilot, lambda: not scene.resumes or isinstance(pilot.app.screen, ResumeDialog))
 
     app = Stage(screen, theme=theme, unicode=scene.unicode)
     await compare_picture(app, size, play)

@@ -231,3 +231,17 @@ def test_evaluations_are_called_as_the_scripts_call_them() -> None:
     of_val = [replace(one, summary=Summary(evaluated_on="val", test_loss=0.5)) for one in ALL[:2]]
     assert "val loss" in [line.name for line in results(of_val)]
     assert "test loss" in [line.name for line in results([*of_val, ALL[2]])]
+
+
+def test_a_run_that_has_not_begun_has_done_nothing_yet() -> None:
+    """Else a group's mean would be lower for each run that waits."""
+    waits = replace(info(1, "queued"), summary=Summary(steps=0, seconds=0.0))
+    by_name = {column.name: column for column in COLUMNS}
+    for name, shown in (("took", "–"), ("steps", "–")):
+        figure = by_name[name].figure
+        assert figure is not None
+        assert (figure.value(waits), by_name[name].cell(waits).strip()) == (None, shown)
+        assert figure.value(replace(waits, status="failed")) == 0
+    # As one that was preempted.
+    again = replace(waits, summary=Summary(steps=149, seconds=20.0))
+    assert [by_name[name].cell(again).strip() for name in ("took", "steps")] == ["20s", "149"]

@@ -6,7 +6,7 @@ NumPy is imported with the first curve that is read, or is full: the supervisor 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -16,6 +16,7 @@ from trainers.config.division import EQUAL
 from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
 from trainers.contract.metrics import (
+    EPOCH,
     EXAMPLES,
     LOSS,
     MAX_RANKS,
@@ -26,12 +27,13 @@ from trainers.contract.metrics import (
     TEST_LOSS,
 )
 from trainers.state.digest import Digest
-from trainers.state.epochs import Epochs
+from trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
 from trainers.state.history import Attempts, Gaps
 from trainers.state.timeline import Earlier, Timeline, timed, warm_after
 from trainers.state.waiting import NAN, Queue
 
 if TYPE_CHECKING:
+    from trainers.state.reported_epochs import ReportedEpochs
     from trainers.state.series import Floats, Series
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]
@@ -298,8 +300,23 @@ class Curves:
         if axis == "time":
             return self.timeline.seconds(steps)
         if axis == "epoch":
-            return steps / (self.steps_per_epoch or NAN)
+            reported = self.reported_epochs
+            return reported.places(steps) if reported else steps / (self.steps_per_epoch or NAN)
         return steps
+
+    @property
+    def reported_epochs(self) -> ReportedEpochs | None:
+        """Those of a script that reports its epoch; None of other runs."""
+        if self.steps_per_epoch or EPOCH not in self.names:
+            return None
+        from trainers.state.reported_epochs import ReportedEpochs  # needs NumPy
+
+        return ReportedEpochs(self.first(EPOCH))
+
+    def last_epochs(self, most: int = MAX_EPOCHS) -> Sequence[Epoch]:
+        """Returns what the last epochs came to, ascending; none if it is not known how long one is."""
+        reported = self.reported_epochs
+        return reported.rows(self, most) if reported else self.epochs.rows[-most:]
 
     def _of(self, rank: int) -> RankCurves:
         rank = rank if self._by_rank else ALL

@@ -289,11 +289,20 @@ class RunState:
         return self.epoch_of(self.step)
 
     def epoch_of(self, step: int) -> int:
+        if reported := self.curves.reported_epochs:
+            return reported.number_of(step)
         return (step - 1) // self.steps_per_epoch + 1 if step and self.steps_per_epoch else 0
+
+    def ends_epoch(self, step: int) -> bool:
+        if reported := self.curves.reported_epochs:
+            return reported.ends_with(step)
+        return bool(self.steps_per_epoch) and step % self.steps_per_epoch == 0
 
     @property
     def epochs(self) -> int:
         """0 when not known."""
+        if reported := self.curves.reported_epochs:
+            return reported.of(self.total_steps)
         return -(-self.total_steps // self.steps_per_epoch) if self.steps_per_epoch else 0
 
     @property

@@ -191,6 +191,10 @@ class Series:
     def means(self) -> Floats:
         return _divide(self._table[TOTAL], self._table[COUNT])
 
+    def extremes(self) -> tuple[Floats, Floats]:
+        """Returns the least and the greatest value of each bucket; inf and -inf where none is finite."""
+        return self._table[LOW], self._table[HIGH]
+
     def reduce(self, columns: int, start: float, stop: float, places: Floats | None = None) -> Reduced:
         """Reduces the curve from `start` to `stop`, the middles of the first and the last column, to `columns`.
 

@@ -4,10 +4,12 @@ tuiapp run huggingface_tiny.py --set devices=2 -- --epochs 1
 """
 
 import argparse
+import os
 
 import torch
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
 
 from tuiapp.integrations.huggingface import TuiappCallback
 
@@ -42,7 +44,9 @@ def main(output_dir: str, epochs: int) -> None:
         BertForSequenceClassification(config), args, train_dataset=Sentences(2000, 0), eval_dataset=Sentences(200, 1),
         callbacks=[TuiappCallback()],
     )  # fmt: skip
-    trainer.train()
+    # `tuiapp run --resume` and the key u set it.
+    resumed = "TUIAPP_RESUME" in os.environ
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(output_dir) if resumed else None)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ def _is_unset(args: TrainingArguments, key: str) -> bool:
 
 
 class TuiappCallback(TrainerCallback):
+    def __init__(self) -> None:
+        self._stopping = False
+
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         config = args.to_sanitized_dict()
         current(args.run_name or "", config, state.max_steps, [key for key in config if _is_unset(args, key)])
@@ -39,7 +42,15 @@ class TuiappCallback(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         run = current()
         control.should_save |= run.should_checkpoint()
-        control.should_training_stop |= run.should_stop()
+        if run.should_stop():
+            self._stopping = control.should_training_stop = True
+            # It may take longer than a stop waits.
+            control.should_evaluate = False
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        # Called wherever training stops.
+        if self._stopping:
+            control.should_evaluate = control.should_save = False
 
     def on_log(
         self,
@@ -54,6 +65,9 @@ class TuiappCallback(TrainerCallback):
         if "train_runtime" in values:
             run.summary.update({name: values.pop(name) for name in list(values) if name.startswith("train_")})
             values.pop("total_flos", None)
+        if not state.global_step:
+            # An evaluation before the first epoch.
+            values.pop("epoch", None)
         grouped = {name.replace("_", "/", 1) if name.startswith("eval_") else name: values[name] for name in values}
         run.log(grouped, step=state.global_step)
 

@@ -31,7 +31,7 @@ class TuiappCallback(keras.callbacks.Callback):
         self._batches_per_call = 1
         self._step = 0
         """The last step reported, over all calls of `fit`."""
-        self._epoch_start = 0
+        self._epoch = self._epoch_start = 0
         self._save_last = False
         self._lock = Lock()
         self._arrived: dict[int, tuple[int, Mapping[str, float]]] = {}
@@ -50,7 +50,7 @@ class TuiappCallback(keras.callbacks.Callback):
             current(total_steps=self._step + epochs * steps)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        self._epoch_start, self._next = self._step, 0
+        self._epoch, self._epoch_start, self._next = epoch + 1, self._step, 0
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         save, stop = self._run.should_checkpoint(), self._run.should_stop()
@@ -71,7 +71,7 @@ class TuiappCallback(keras.callbacks.Callback):
                 self._next += 1
                 self._step = self._epoch_start + done
                 self._batch_names |= values.keys()
-                self._run.log(values, step=self._step)
+                self._run.log({"epoch": self._epoch} | dict(values), step=self._step)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         news = {name: value for name, value in (logs or {}).items() if name not in self._batch_names}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from textual.screen import Screen
 from textual.widget import Widget
 
-from trainers.contract.metrics import STEP_TIME
+from trainers.contract.metrics import EPOCH, STEP_TIME
 from trainers.state.run_state import Fault, RunState
 from tuiapp.widgets.panel_tabs import PanelTabs
 
@@ -44,7 +44,9 @@ PANELS = {
     "failure": Panel(lambda state: bool(state.fault), "No failure or hang.", "Failure or hang"),
     "predictions": Panel(lambda state: state.predictions is not None, "No predictions were reported.", only_alone=True),
     "epochs": Panel(
-        lambda state: bool(state.steps_per_epoch), "It is not known how long an epoch is.", only_alone=True
+        lambda state: bool(state.steps_per_epoch) or EPOCH in state.curves.names,
+        "It is not known how long an epoch is: no metric `epoch` was reported.",
+        only_alone=True,
     ),
 }
 """By name, which is the id of the widget and its title, in the order of their keys; `compose` places them."""

@@ -51,7 +51,7 @@ class EnvironmentDialog(Dialog[bool]):
         except CreateError as error:
             self._fail(str(error))
             return
-        self._explain(f"{self._why}\n\nOr create a virtual environment for its ranks,\n{made}")
+        self._explain(f"{self._why}\n\nCreate makes a virtual environment for its ranks,\n{made}")
         self.query_one("#create").focus()
 
     def on_unmount(self) -> None:

@@ -197,7 +197,7 @@ def show_run(options: Namespace) -> int:
             "checkpoints": checkpoint_facts(checkpoints, best) or reported_facts(state),
             "missing_steps": gaps.spans,
             "predictions": predictions_facts(state.predictions),
-            "by_epoch": [epoch_facts(row) for row in state.curves.epochs.rows],
+            "by_epoch": [epoch_facts(row) for row in state.curves.last_epochs()],
             "initial_weights": _initial(state),
             "replicas": _replicas(state),
             "script_config": shown(state.facts.config),
@@ -251,7 +251,7 @@ def show_run(options: Namespace) -> int:
         print(f"  and {plural(left_out, 'key')} at the library's defaults: --all prints them")
     _print_facts("the script's summary", state.facts.summary)
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
-    _print_epochs(state.curves.epochs.rows, everything=options.all)
+    _print_epochs(state.curves.last_epochs(), everything=options.all)
     hint = resume_hint(run)
     _print_checkpoints(checkpoints, best, damaged, resume_point(run) if hint else None)
     if state.is_script and state.checkpoints:
@@ -299,7 +299,7 @@ def _print_facts(title: str, facts: Mapping[str, object]) -> None:
         print(f"  {sanitize(key):{width}}  {format_fact(value)}")
 
 
-def _print_epochs(rows: list[Epoch], *, everything: bool) -> None:
+def _print_epochs(rows: Sequence[Epoch], *, everything: bool) -> None:
     shown = rows if everything else rows[-MAX_EPOCHS:]
     if not shown:
         return

@@ -10,7 +10,7 @@ from tuiapp.view.table import Column
 
 
 def _steps(row: Epoch) -> str:
-    return f"{row.steps:,}" if row.is_whole else f"{row.steps:,}/{row.of:,}"
+    return f"{row.steps:,}" if row.is_whole or not row.of else f"{row.steps:,}/{row.of:,}"
 
 
 def _loss(row: Epoch) -> str:
@@ -35,7 +35,7 @@ def epoch_facts(row: Epoch) -> dict[str, int | float | None]:
     return {
         "epoch": row.number,
         "steps": row.steps,
-        "of_steps": row.of,
+        "of_steps": row.of or None,
         "loss": row.loss,
         "seconds": row.seconds or None,
         "examples_per_second": row.examples_per_second,

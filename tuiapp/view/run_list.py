@@ -141,6 +141,11 @@ def _figure(
     return Column(title, width, lambda info: words(value(info)), rank, name=name, key=key, falls=falls, figure=figure)
 
 
+def _so_far(info: RunInfo, value: float) -> float | None:
+    """Returns a figure of what was done; None of a run that waits for its first attempt, which would lower a mean."""
+    return value if value or info.status != "queued" else None
+
+
 _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
@@ -154,11 +159,11 @@ COLUMNS = (
     _figure("loss", _LOSS.label, 7, 5, lambda info: info.summary.loss, _LOSS.format, falls=False),
     _figure("speed", "ex/s", 8, 6, lambda info: info.summary.examples_per_second, _RATE.format, is_relative=True),
     Column(NEWEST, 12, started, 4, left=True, name=NEWEST, key=lambda info: _finite(info.started), falls=True),
-    _figure("took", "took", 7, 9, lambda info: info.summary.seconds, format_duration, is_relative=True),
+    _figure("took", "took", 7, 9, lambda info: _so_far(info, info.summary.seconds), format_duration, is_relative=True),
     _figure(
         "epoch_time", "s/epoch", 8, 13, lambda info: info.epoch_seconds, format_seconds, falls=False, is_relative=True
     ),
-    _figure("steps", "steps", 9, 10, lambda info: info.summary.steps, format_count),
+    _figure("steps", "steps", 9, 10, lambda info: _so_far(info, info.summary.steps), format_count),
     _figure("best_loss", "best loss", 9, 12, lambda info: info.summary.best_loss, KNOWN[TEST_LOSS].format, falls=False),
     _words("run", 44, 11, lambda info: sanitize(_run_id(info)), _run_id),
 )

@@ -180,12 +180,13 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS) -> lis
     grid = [[" "] * room for _ in range(rows)]
     for x, (_, value, pruned) in zip(xs, known, strict=True):
         column = round((x - left) / ((right - left) or 1) * (room - 1))
-        row = round((top - _at(value, log=tall)) / ((top - bottom) or 1) * (rows - 1))
+        row = round((top - _at(value, log=tall)) / (top - bottom) * (rows - 1)) if low < high else rows // 2
         best = value == (high if objective.rises else low)
         sign = "★" if best else "·" if pruned else "●"
         if grid[row][column] != "★":
             grid[row][column] = sign
     labels = {0: shown.format(high).strip(), rows - 1: shown.format(low).strip()}
+    labels = labels if low < high else {rows // 2: shown.format(low).strip()}
     lines = [fit(f"{sanitize(objective.name, 40)}{LOG * tall} by {sanitize(key)}{LOG * log}", width).rstrip()]
     lines += [f"{labels.get(number, '').rjust(margin)}┤{''.join(row)}".rstrip() for number, row in enumerate(grid)]
     ends = _word_axis(words, room) if words else _number_axis(min(numbers), max(numbers), room)

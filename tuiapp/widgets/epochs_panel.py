@@ -18,7 +18,7 @@ class EpochsPanel(TextPanel):
     WAITING = "no step has been reported yet"
 
     def lines(self, state: RunState, width: int) -> list[Content]:
-        rows = state.curves.epochs.rows[: -MOST_ROWS - 1 : -1] if self.display else []
+        rows = state.curves.last_epochs(MOST_ROWS)[::-1] if self.display else []
         if not rows:
             return []
         heading, *lines = plain_table(told(EPOCH_COLUMNS, rows), rows, width)

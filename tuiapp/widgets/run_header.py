@@ -105,8 +105,9 @@ class RunHeader(Lines):
         total = f"{state.total_steps:,}"
         done = f"step {state.step:,}" if state.is_live else plural(state.steps_done, "step")
         step = f"step {state.steps_done:>{len(total)},}/{total}" if state.total_steps else done
-        epochs = str(state.epochs)
-        return join_words([f"epoch {state.epoch:>{len(epochs)}}/{epochs}" if state.epochs else "", step])
+        number, epochs = state.epoch, state.epochs
+        epoch = f"epoch {number:>{len(str(epochs))}}/{epochs}" if epochs else f"epoch {number}" if number else ""
+        return join_words([epoch, step])
 
     def _speeds(self) -> Iterator[str]:
         """Yields speed and what it has come to, the longest words first."""
@@ -119,7 +120,7 @@ class RunHeader(Lines):
         if rate is not None:
             full = describe_rate(rate, state.config)
             long, short = (f"{format_rate(rate)} {unit}" for unit in ("examples/s", "ex/s"))
-        epoch = state.curves.epochs.last_whole
+        epoch = next((row for row in reversed(state.curves.last_epochs(2)) if row.is_whole), None)
         per_epoch = f"{format_seconds(epoch.seconds)}/epoch" if epoch and epoch.seconds else ""
         ways = [(full, per_epoch, 3), (long, per_epoch, 3), (long, "", 3)]
         ways += [(short, per_epoch, detail) for detail in (3, 2, 1, 0)]
@@ -134,8 +135,7 @@ class RunHeader(Lines):
         if objective is None or series is None or (best := series.best(rises=objective.rises)) is None:
             return ""
         value, step = best
-        at_end = state.steps_per_epoch and step % state.steps_per_epoch == 0
-        where = f"epoch {state.epoch_of(step)}" if at_end else f"step {step:,}"
+        where = f"epoch {state.epoch_of(step)}" if state.ends_epoch(step) else f"step {step:,}"
         words = f"best {f'{objective.label} ' if detail else ''}{objective.format(value)}"
         now = f" (now {objective.format(series.last)})" if series.last != value else ""
         return words + (f" at {where}" if detail > 1 else "") + (now if detail > 2 else "")

@@ -64,7 +64,7 @@ def rows_of(run: RunDir, what: What) -> Iterator[Row]:
     if what == "epochs":
         curves = Curves(by_rank=False)
         curves.fold(read_run(run))
-        yield from map(epoch_facts, curves.epochs.rows)
+        yield from map(epoch_facts, curves.last_epochs())
         return
     columns = _Columns()
     for event, attempt in _events(run):
