@@ -320,7 +320,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         f"step metrics (default), evaluation metrics, both (default of {directories}), device samples, predictions by "
         "class, or epochs"
     )
-    export.add_argument("--what", choices=TABLES, help=what)
+    export.add_argument("--what", choices=TABLES, metavar="TABLE", help=what)
     stdout = ", ".join(row.name for row in EXPORTERS.values() if row.is_text)
     target = f"file, for {directories} directory; written atomically; default for {stdout}: stdout"
     export.add_argument("-o", "--output", metavar="PATH", help=target)

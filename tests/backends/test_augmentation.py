@@ -200,7 +200,8 @@ def test_any_number_of_devices_makes_the_same_curve(augment: str, tmp_path: Path
     one, *others = (curve(train(replace(config, devices=devices))) for devices in (1, 2, 4))
     for other in others:
         assert other == pytest.approx(one, abs=2e-6)
-    assert curve(train(replace(config, backend="jax-pmap", devices=3))) == pytest.approx(one, abs=2e-6)
+    # Thirds of a batch are summed in another order.
+    assert curve(train(replace(config, backend="jax-pmap", devices=3))) == pytest.approx(one, abs=5e-6)
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])

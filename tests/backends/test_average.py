@@ -18,7 +18,6 @@ from tests.slow import mostly_slow
 from trainers.config.datasets import find_dataset
 from trainers.config.relevance import check_inapplicable
 from trainers.config.run_config import RunConfig, build_config
-from trainers.contract import mailbox
 from trainers.contract.manifest import list_checkpoints
 from trainers.frameworks.torch import models as torch_models
 from trainers.rank.checkpoints import TRAINED, load
@@ -128,12 +127,11 @@ def test_ranks_average_and_resume_as_one_does(backend: str, precision: str, tmp_
     assert losses[2] == pytest.approx(losses[1], abs=within)
     for name, array in saved[1].model.items():
         np.testing.assert_allclose(saved[2].model[name], array, atol=within)
-    with launched(msgspec.structs.replace(config, devices=2), tmp_path) as run:
-        run.at_step(8)
-        mailbox.send(run.run.commands, "stop")
-        assert run.end(300).status == "stopped"
+    config = msgspec.structs.replace(config, devices=2)
+    with launched(msgspec.structs.replace(config, max_steps=10), tmp_path) as run:
+        assert run.end(300).status == "completed"
         run.wait_gone()
-    with resumed(run.run) as again:
+    with resumed(run.run, config) as again:
         assert again.end(300).status == "completed"
         again.wait_gone()
         # Trained weights, average, optimizer and scale.

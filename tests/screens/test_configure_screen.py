@@ -51,6 +51,8 @@ async def test_command_is_copied(start: Start) -> None:
         ("global_batch_size", "100000", "more than the 1,437 training examples"),
         ("devices", "7", "cannot be split evenly"),
         ("devices", "96", "more than this machine has"),
+        ("normalize", "0", "'0' is neither 'data' nor means / deviations"),
+        ("shares", "abc", "'abc' is not allowed; it must be equal, measured, or whole numbers"),
         ("platform", "cuda", "cuda cannot be used here: no NVIDIA driver here."),
     ],
 )

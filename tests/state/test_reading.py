@@ -104,6 +104,29 @@ def test_a_program_that_was_suspended_reads_again(live: RunDir) -> None:
     looks.close()
 
 
+def test_a_journal_that_grows_during_each_read_is_read_to_its_end(
+    live: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a slow directory a live run writes something while its journal is read."""
+    feed, steps = JournalFeed(live, whole=True), count(LAST + 1)
+    read = feed._reader.read
+
+    def read_slowly() -> list[AnyEvent]:
+        found = read()
+        with live.journal.open("ab") as file:
+            file.write(encode(h.steps(0, step := next(steps), step, 500)))
+        return found
+
+    monkeypatch.setattr(feed._reader, "read", read_slowly)
+    looks = feed._poll()
+    for _ in islice(looks, 2 * live.journal.stat().st_size // feeds.CHUNK_BYTES):
+        feed.take(10_000)
+        if feed.reading is None:
+            break
+    assert feed.reading is None
+    looks.close()
+
+
 def test_a_feed_that_keeps_up_reads_together_what_is_written_meanwhile(
     live: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

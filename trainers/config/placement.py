@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from math import prod
 
 import msgspec
@@ -49,16 +48,9 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
             own_address(config.network)
         except NotHereError as error:
             problems.append(Problem("network", str(error)))
-    if config.mesh and not (config.devices or config.device_ids):
-        with contextlib.suppress(ValueError):
-            # One that cannot be read is a problem of its own.
-            config = msgspec.structs.replace(config, devices=prod(mesh_of(config.mesh, 0)))
-    if uneven := devices_per_node(config.devices_per_node):
-        config = msgspec.structs.replace(config, nodes=len(uneven), devices=sum(uneven))
-    elif (given := weights(config.shares)) and not config.devices and len(given) != config.nodes:
-        config = msgspec.structs.replace(config, devices=len(given))
     wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
     try:
+        config = _with_devices_said(config)
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
         problems += cross_check(placed)
         problems += check_data_fits(placed, machine) + check_gpus_have_room(placed, machine)
@@ -70,6 +62,20 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     if problems := _check_utf8(placed):
         raise ConfigError(problems)
     return placed
+
+
+def _with_devices_said(config: RunConfig) -> RunConfig:
+    """The configuration with the nodes and devices that its other keys say; raises ConfigError if one is unreadable."""
+    try:
+        if config.mesh and not (config.devices or config.device_ids):
+            config = msgspec.structs.replace(config, devices=prod(mesh_of(config.mesh, 0)))
+        if uneven := devices_per_node(config.devices_per_node):
+            return msgspec.structs.replace(config, nodes=len(uneven), devices=sum(uneven))
+        if (given := weights(config.shares)) and not config.devices and len(given) != config.nodes:
+            return msgspec.structs.replace(config, devices=len(given))
+    except ValueError:
+        raise ConfigError(cross_check(config)) from None
+    return config
 
 
 def _check_utf8(config: RunConfig) -> list[Problem]:
@@ -106,7 +112,12 @@ def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
             f"{config.dataset} has rows of {height * width} features, which have no left and right: use mixup or off."
         )
         problems.append(Problem("augment", message, also=("dataset",)))
-    if (given := parse_normalization(config.normalize)) and not given.over(channels).fits(channels):
+    try:
+        given = parse_normalization(config.normalize)
+    except ValueError:
+        # cross_check says so.
+        given = None
+    if given and not given.over(channels).fits(channels):
         message = f"{config.normalize!r} has not a number for each of the {channels} channels of {config.dataset}."
         problems.append(Problem("normalize", message, also=("dataset",)))
     if config.model not in MODELS or MODELS[config.model].task != IMAGES.name:

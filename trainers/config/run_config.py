@@ -689,7 +689,7 @@ def cross_check(config: RunConfig) -> list[Problem]:
     if config.optimizer == "sgd" and config.nesterov and not config.momentum:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":
-        problems.append(Problem("precision", "tf32 is a GPU format; on the CPU use float32 or bfloat16."))
+        problems.append(Problem("precision", "tf32 is a GPU format; on the CPU use float32."))
     elif config.precision not in (precisions := BACKENDS[config.backend].precisions):
         message = f"{config.backend} cannot train in {config.precision}; it takes {' or '.join(precisions)}."
         problems.append(Problem("precision", message, also=("backend",)))

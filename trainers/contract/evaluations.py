@@ -22,11 +22,13 @@ class Evaluated(NamedTuple):
     loss: float | None = None
     accuracy: float | None = None
     own: float | None = None
-    """The metric of the user's own that the key `best` names."""
+    """The metric of the user's own that the key `best` names, …"""
+    by: str = ""
+    """… and that key's value: another metric's figures cannot be compared with it."""
 
     def figure(self, by: str) -> float | None:
         """The figure that evaluations are the best by; `by` is the key's value."""
-        return {"accuracy": self.accuracy, "loss": self.loss}.get(by, self.own)
+        return {"accuracy": self.accuracy, "loss": self.loss, self.by: self.own}.get(by)
 
     def merit(self, by: str) -> tuple[float, float] | None:
         """Returns what evaluations are compared by, the higher the better; `by` is the key's value.
@@ -45,7 +47,7 @@ NEVER = Evaluated()
 
 def extremes(evaluated: Iterable[Evaluated]) -> Evaluated:
     """Returns the least loss and the greatest accuracy of evaluations, which may be of two of them."""
-    losses, accuracies, _ = zip(NEVER, *evaluated, strict=True)
+    losses, accuracies, *_ = zip(NEVER, *evaluated, strict=True)
     return Evaluated(
         min((loss for loss in losses if loss is not None), default=None),
         max((accuracy for accuracy in accuracies if accuracy is not None), default=None),

@@ -67,6 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """As the loss."""
     own: float | None = None
     """As the loss: see `Evaluated`."""
+    own_by: str = ""
     best: Evaluated = NEVER
     """The best evaluation so far, by the key `best`."""
     measured: tuple[int, ...] = ()
@@ -87,7 +88,7 @@ class CheckpointDir:
 
     @property
     def evaluated(self) -> Evaluated:
-        return Evaluated(self.manifest.loss, self.manifest.accuracy, self.manifest.own)
+        return Evaluated(self.manifest.loss, self.manifest.accuracy, self.manifest.own, self.manifest.own_by)
 
     def verify(self) -> None:
         """Compares all files with the manifest; raises CheckpointError if one is missing, unreadable, or differs."""

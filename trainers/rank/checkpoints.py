@@ -85,9 +85,10 @@ class Checkpoints:
         found = read_checkpoint(resume_from) if resume_from else None
         self.resumed = load(found) if found else None
         """What this attempt resumes from; None in a new run."""
-        same = found is not None and plan.config.shares == MEASURED and found.manifest.devices == plan.config.devices
-        self.measured = found.manifest.measured if found and same else ()
-        """Each rank's share of the batch, once it is measured: that of the checkpoint, with as many ranks."""
+        measured = found.manifest.measured if found and plan.config.shares == MEASURED else ()
+        fits = len(measured) == plan.config.devices and not any(one % plan.config.accumulate for one in measured)
+        self.measured = measured if fits else ()
+        """Each rank's share of the batch, once it is measured: that of the checkpoint, with as many ranks and parts."""
         best, spent = (found.manifest.best, found.manifest.since_best) if found else (NEVER, 0)
         self.patience = Patience(best_by(plan.config), plan.config.early_stop, best, spent)
         if rank == 0:
@@ -240,6 +241,7 @@ class Checkpoints:
             loss=result.loss,
             accuracy=result.accuracy,
             own=result.own,
+            own_by=result.by,
             best=best,
             measured=self.measured,
             since_best=spent,

@@ -32,7 +32,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from trainers.config.plan import Plan
-from trainers.config.run_config import best_by, figure_of
+from trainers.config.run_config import best_by
 from trainers.contract.events import Alert, Predictions
 from trainers.contract.metrics import SCALE, SKIPPED
 from trainers.rank.checkpoints import Checkpoints
@@ -93,7 +93,7 @@ class Evaluate:
             if not isfinite(value):
                 text = f"{name} of {config.model} is {value} on the test set: it is left out"
                 self.report.once(Alert(kind="metric", step=self.step, text=text))
-        self.report.evaluation(self.step, found.examples // data.labels, figures, figure_of(best_by(config))[0])
+        self.report.evaluation(self.step, found.examples // data.labels, figures, best_by(config))
         samples = task.samples(predictor(), data.labels, config.seed) if predictor and task.samples else []
         self.report.once(
             Predictions(
@@ -212,6 +212,7 @@ def training(
         for number, (batch, (rows, waited_s)) in enumerate(batches, start=first):
             if report.save_before(number):
                 in_flight.wait()
+                tracing.finish(number - 1)
                 report.phase("checkpointing")
                 yield Save(number - 1, checkpoints)
                 report.phase("training")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from trainers.config.run_config import BEST_OWN, figure_of
 from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import (
     Alert,
@@ -195,15 +196,16 @@ class Reporter:
         else:
             self._lost += 1
 
-    def evaluation(self, step: int, examples: int, figures: Mapping[str, float], own: str = "") -> None:
+    def evaluation(self, step: int, examples: int, figures: Mapping[str, float], by: str = "") -> None:
         """Reports the result on the whole test set, "loss" and others; every rank may call this, rank 0's counts.
 
-        `own` is the figure that runs are the best by, if it is neither loss nor accuracy.
+        `by` is the key that says by which figure runs are the best.
         """
         seconds = round(perf_counter() - self._since, 6)
         found = {f"{TEST}/{name}": value for name, value in figures.items()}
-        known = (found.get(name) for name in (TEST_LOSS, TEST_ACCURACY, f"{TEST}/{own}"))
-        self.evaluated = step, Evaluated(*(value if value is not None and isfinite(value) else None for value in known))
+        known = {name: value for name, value in found.items() if isfinite(value)}
+        own = (known.get(f"{TEST}/{figure_of(by)[0]}"), by) if by.startswith(BEST_OWN) else ()
+        self.evaluated = step, Evaluated(known.get(TEST_LOSS), known.get(TEST_ACCURACY), *own)
         if self.rank == 0:
             self.metrics(step, {**found, TEST_EXAMPLES: examples, TEST_SECONDS: seconds})
 

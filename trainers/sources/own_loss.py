@@ -126,7 +126,7 @@ def fitting(config: RunConfig) -> Own:
 
 def refuse(config: RunConfig) -> None:
     """Raises UserCodeError if the model's file brings any; for a backend that takes none."""
-    own = own_of(config.model)
+    own = fitting(config)
     if own.figures:
         what = LOSS if own.loss else METRICS
         raise UserCodeError(f"{config.backend} takes no {what} of your own: use another backend, or rename it.")

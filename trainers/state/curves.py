@@ -216,7 +216,8 @@ class Curves:
         timeline = self.timeline
         if self.attempts.present is not None and self.attempts.present.attempt > 1:
             bounds = [self.first(name).bounds for name in (TEST_LOSS, TEST_ACCURACY)]
-            best = Evaluated(*(each and each[which] for which, each in enumerate(bounds)))
+            least, greatest = (each and each[which] for which, each in enumerate(bounds))
+            best = Evaluated(least, greatest)
             self.earlier = Earlier(timeline.base, round(timeline.timed[-1]), timeline.busy[-1], best)
 
     def add(self, event: Metrics) -> int | None:

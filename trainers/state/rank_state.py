@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract.events import FrameworkMemory, HostSample, Metrics, PhaseName, RankFailed, RankSample
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, loss_of, total
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, last_examples, loss_of, total
 from trainers.state.readings import HISTORY, HostHistory
 
 PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
@@ -105,6 +105,7 @@ class RankState:
     step: int = 0  # last reported; before the first, that of the checkpoint it resumes from, or 0
     loss: float | None = None  # of that step; None where it was not finite, or before the first step
     loss_name: str = ""  # the metric; "" before the first
+    examples: float = 0.0  # of that step; 0 if it does not say
     last_time: float = 0.0  # of its last report, in seconds since the epoch; 0 before that
     process: RankSample | None = None  # latest sample of its process
     cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))  # of its process; 100 is one core
@@ -132,6 +133,7 @@ class RankState:
             self.step = last_step
             if (name := loss_of(values)) and (name == LOSS or self.loss_name in ("", name)):
                 self.loss, self.loss_name = values[name][-1], name
+                self.examples = last_examples(values, event.counts)
 
     def restart(self, step: int) -> None:
         self.pid, self.phase, self.failure = None, None, None

@@ -18,6 +18,8 @@ Predict: TypeAlias = "Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
 
 PROMPT = b"\n"
 SAMPLES = 2
+WRITTEN = 128
+"""Bytes that a sample has at most: each costs a pass over a whole window, for which all ranks wait."""
 TEMPERATURE = 0.8
 
 
@@ -30,7 +32,7 @@ def perplexity(loss: float) -> float:
 
 
 def samples(predict: Predict, context: int, seed: int) -> list[str]:
-    """Texts that a model writes from a line's beginning, a window long.
+    """Texts that a model writes from a line's beginning, at most a window long.
 
     The draws depend on the seed alone (by Gumbel noise on the logits), so that evaluations, and backends, differ by
     their models. Bytes that are no UTF-8 are replaced.
@@ -38,11 +40,12 @@ def samples(predict: Predict, context: int, seed: int) -> list[str]:
     # Imported here: whoever lists the tasks needs no arrays.
     import numpy as np
 
-    noise = np.random.Generator(np.random.PCG64([seed])).gumbel(size=(context, SAMPLES, VOCABULARY))
+    length = min(context, WRITTEN)
+    noise = np.random.Generator(np.random.PCG64([seed])).gumbel(size=(length, SAMPLES, VOCABULARY))
     tokens = np.zeros((SAMPLES, context), np.uint8)
     tokens[:, : len(PROMPT)] = np.frombuffer(PROMPT, np.uint8)
-    for place in range(len(PROMPT), context):
+    for place in range(len(PROMPT), length):
         # What comes later in the window does not count: attention is causal.
         logits = predict(tokens)[:, place - 1].astype(np.float64)
         tokens[:, place] = (logits / TEMPERATURE + noise[place]).argmax(axis=1)
-    return [row[len(PROMPT) :].tobytes().decode(errors="replace") for row in tokens]
+    return [row[len(PROMPT) : length].tobytes().decode(errors="replace") for row in tokens]

@@ -116,19 +116,28 @@ class JournalFeed(PollingThread):
             self._reader = JournalReader(self._run.journal, digest.offset, CHUNK_BYTES)
             self._note_ends(digest.events)
             self._waiting.append(digest)
+        is_new = False
         while True:
             if len(self._waiting) > MAX_WAITING:
                 yield 0.005
                 continue
-            # Check liveness before the read: what a supervisor wrote before it released the lock is then seen.
-            alive = pulse.is_alive() if self._polls % self._checks_every == 0 else None
+            # Check liveness before the read: what a supervisor wrote before it released the lock is then seen. A
+            # journal that grows needs no check, which takes seconds in a slow directory.
+            alive = pulse.is_alive() if not is_new and self._polls % self._checks_every == 0 else None
+            keeps_up = self._share is None
+            # What is written during the first reading is not waited for.
+            size = 0 if keeps_up else self._size()
             events = self._reader.read()
+            is_new = bool(events)
             if events:
                 self._waiting.extend(events)
                 self._note_ends(events)
                 self._dead = False
-            keeps_up = self._share is None
-            left = self._note_share(more=bool(events))
+            if not events:
+                size = 0
+            elif keeps_up:
+                size = self._size()
+            left = self._note_share(size)
             if events:
                 # What is written meanwhile is read together: many small reads cost more.
                 yield self._poll_s if keeps_up and left <= CHUNK_BYTES else 0.0
@@ -153,11 +162,13 @@ class JournalFeed(PollingThread):
                 self._waiting.append(Queued(job="", reason=words))
             self._place = words
 
-    def _note_share(self, *, more: bool) -> int:
-        """Notes how far the journal is read, `more` if the last read found something; returns the bytes left."""
-        size = 0
+    def _size(self) -> int:
         with suppress(OSError):
-            size = os.stat(self._run.journal).st_size if more else 0
+            return os.stat(self._run.journal).st_size
+        return 0
+
+    def _note_share(self, size: int) -> int:
+        """Notes how much of a journal of that size is read, 0 if nothing is left; returns the bytes left."""
         left = size - self._reader.offset
         # Once the end was reached, more is left only if this program was suspended.
         if left > (SLACK_BYTES if self._share is None else 0):

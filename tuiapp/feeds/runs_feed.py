@@ -37,8 +37,6 @@ class RunsFeed(PollingThread):
         return fresh
 
     def _poll(self) -> Generator[float, None, None]:
-        start_keeper(self._runs_dir)
-        keep_searched(self._runs_dir)
         shown_at, whole = time.monotonic(), False
         while True:
             for _ in self._index.scan():
@@ -46,8 +44,12 @@ class RunsFeed(PollingThread):
                     self._show(whole=whole)
                     yield 0.0
                     shown_at = time.monotonic()
-            whole = True
             self._show(whole=True)
+            if not whole:
+                # These look into each run, which takes minutes in a slow directory.
+                start_keeper(self._runs_dir)
+                keep_searched(self._runs_dir)
+            whole = True
             yield self._poll_s
 
     def _show(self, *, whole: bool) -> None:

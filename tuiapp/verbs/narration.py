@@ -27,7 +27,7 @@ from trainers.contract.events import (
     RunStarted,
     StopRequested,
 )
-from trainers.contract.metrics import evaluation_of
+from trainers.contract.metrics import evaluation_of, mean
 from trainers.contract.rundir import RunDir
 from trainers.state.condition import run_words
 from trainers.state.digest import is_logged
@@ -304,9 +304,10 @@ def _where(state: RunState) -> list[str]:
 
 
 def _learning(state: RunState) -> list[str]:
-    losses = [rank.loss for rank in state.ranks.values() if rank.loss is not None]
+    told = [rank for rank in state.ranks.values() if rank.loss is not None]
+    loss = mean([rank.loss for rank in told], [rank.examples for rank in told])
     return [
-        f"loss {format_metric(sum(losses) / len(losses))}" if losses else "",
+        "" if loss is None else f"loss {format_metric(loss)}",
         f"accuracy {format_accuracy(accuracy)}" if (accuracy := state.test_accuracy) is not None else "",
         describe_rate(rate, state.config) if (rate := state.examples_per_second) is not None else "",
     ]

@@ -47,6 +47,8 @@ Figure = TypeVar("Figure")
 
 CHECKED_RUNS = 64
 """Of a sweep that is edited: all are checked when it is launched."""
+TEXTS = {"mesh", "devices_per_node", "shares", "normalize"}
+"""Keys whose texts a plan reads: there is none while one of them is unreadable."""
 LISTED = 6
 """Values of a key at most, in words."""
 
@@ -143,7 +145,7 @@ class Draft:
 
     def _unless(self, keys: Set[str], figure: Callable[[], Figure]) -> Figure | None:
         """Returns a figure, or None when one of the keys it depends on is wrong or the data set's file is missing."""
-        if self.problems.keys() & keys:
+        if self.problems.keys() & (keys | TEXTS):
             return None
         try:
             return figure()

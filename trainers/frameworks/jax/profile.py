@@ -30,7 +30,11 @@ class JaxProfiler:
 
     def start(self, directory: Path | None) -> None:
         self._is_kept = directory is not None
-        self._directory = directory or Path(tempfile.mkdtemp(prefix="tuiapp-profile-"))
+        if directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="tuiapp-profile-"))
+        else:
+            # JAX names a trace by second and host: processes that share a directory would mix theirs.
+            self._directory = directory / f"rank-{self._first}"
         options = jax.profiler.ProfileOptions()
         # Each call of a Python function would cost as much as a small step.
         options.python_tracer_level = 0
