@@ -152,7 +152,7 @@ def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDis
             run.end()
             terminal.wait("stopped", 120)
             keys = [
-                Key("u", "answers slowly", "Resume this run"),
+                Key("u", "answers slowly", "Resume 20"),
                 Key("e", "Export "),
                 Key("i", "answers slowly", "Tags"),
                 Key("p", "PAUSED|REPLAY|[Rr]eplay"),
@@ -188,7 +188,7 @@ def test_a_list_of_many_runs_fills_and_answers_while_the_directory_is_slow(disk:
             Key("o", gone("sorted by started")),
             Key("r", "reversed"),
             Key("c", "Mark two or more"),
-            Key("/", "match all words"),
+            Key("/", "all of: "),
             Key("zzz", "No run matches"),
             Key("escape", gone("No run matches")),
         ]
