@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import histories as h
 from tests import interrupted
 from trainers.contract.events import AnyEvent, CheckpointRequested
+from trainers.contract.metrics import EXAMPLES
 from trainers.contract.rundir import RunDir
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
@@ -140,3 +142,14 @@ def test_a_terminal_that_is_gone_is_written_to_no_more(monkeypatch: pytest.Monke
             narrator.tick(state)
         narrator.end(state)
         assert os.readlink(f"/proc/self/fd/{its}") == os.devnull
+
+
+def test_the_loss_is_that_of_all_examples() -> None:
+    state = RunState()
+    for event in h.running(2):
+        apply(state, event)
+    last = max(rank.step for rank in state.ranks.values())
+    for rank, loss, examples in ((0, 1.0, 36), (1, 2.0, 12)):
+        event = h.steps(rank, last + 1, last + 1, 60.0, losses=[loss])
+        apply(state, msgspec.structs.replace(event, values={**event.values, EXAMPLES: [examples]}))
+    assert "loss 1.250 " in progress_words(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import stat
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -55,6 +55,28 @@ def test_what_is_saved_is_read_again(run: RunDir) -> None:
     assert event.bytes == checkpoint.bytes == sum((checkpoint.path / name).stat().st_size for name in manifest.files)
     assert stat.S_IMODE(checkpoint.path.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in checkpoint.path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({}, (39, 9)),
+        ({"accumulate": 3}, (39, 9)),
+        ({"accumulate": 4}, ()),
+        ({"devices": 1}, ()),
+        ({"shares": "equal"}, ()),
+    ],
+)
+def test_measured_shares_are_kept_where_they_still_divide(
+    run: RunDir, changes: dict[str, Any], kept: tuple[int, ...]
+) -> None:
+    config = msgspec.structs.replace(CONFIG, shares="measured", devices=2, global_batch_size=48)
+    with Checkpoints(run, make_plan(config), 0, cast(Reporter, Told()), set()) as checkpoints:
+        checkpoints.measured = 39, 9
+        checkpoints.save(58, {"b": np.array(7, np.int64)}, {})
+    plan = make_plan(msgspec.structs.replace(config, **changes))
+    with Checkpoints(run, plan, 0, cast(Reporter, Told()), set(), run.checkpoints / checkpoint_name(58)) as resumed:
+        assert resumed.measured == kept
 
 
 def test_only_rank_0_writes(run: RunDir) -> None:

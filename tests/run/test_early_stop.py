@@ -43,6 +43,16 @@ def test_so_many_in_a_row_that_are_no_better(by: str, figures: list[float], ends
     assert not never.is_over
 
 
+def test_a_metric_of_ones_own_is_compared_with_itself_alone() -> None:
+    """A run may be resumed with another metric in the key `best`."""
+    earlier = Evaluated(0.5, 0.9, 0.8, "highest:f1")
+    assert earlier.figure("highest:f1") == 0.8
+    assert earlier.figure("highest:margin") is Evaluated(0.5, 0.9).figure("highest:f1") is None
+    patience = Patience("highest:margin", 2, best=earlier, spent=1)
+    patience.add(Evaluated(0.5, 0.9, 0.1, "highest:margin"))
+    assert patience.spent == 0
+
+
 def test_the_best_is_exported_and_a_resumed_run_goes_on_counting(tmp_path: Path) -> None:
     run, told = RunDir(tmp_path), Told()
     plan = make_plan(msgspec.structs.replace(CONFIG, early_stop=3))

@@ -14,7 +14,7 @@ from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig, best_by, build_config
 from trainers.sources.datasets import SHAKESPEARE_FILE, load
 from trainers.tasks.catalog import TASKS
-from trainers.tasks.text import SAMPLES, perplexity, samples
+from trainers.tasks.text import SAMPLES, WRITTEN, perplexity, samples
 
 
 def test_windows_follow_each_other_and_are_labelled_with_the_next_byte(tmp_path: Path) -> None:
@@ -110,3 +110,16 @@ def test_a_model_writes_by_what_it_has_written_with_the_same_draws() -> None:
     assert first[0] != first[1]
     # Bytes that are no UTF-8.
     assert "\ufffd" in first[0]
+
+
+def test_a_sample_of_a_long_window_is_short() -> None:
+    """All ranks wait while it is written."""
+    asked: list[int] = []
+
+    def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        asked.append(tokens.shape[1])
+        return np.zeros((*tokens.shape, 256), np.float32)
+
+    short, long = (samples(predict, context, 0) for context in (16, 1000))
+    assert asked == [16] * 15 + [1000] * (WRITTEN - 1)
+    assert [one[:8] for one in long] == [one[:8] for one in short]
