@@ -165,7 +165,8 @@ def _held_words(state: RunState) -> list[str]:
         return []
     sums = sorted(sum(one.held.values()) for one in state.held.values())
     of_all = next(iter(state.held.values()))
-    kinds = " and ".join(sanitize(kind, 20) for kind in of_all.held)
+    names = [sanitize(kind, 20) for kind in of_all.held]
+    kinds = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
     return [
         f"{kinds} {format_bytes(sums[-1])} a device",
         f"replicated it would be {format_bytes(sum(of_all.whole.values()))}",
