@@ -23,7 +23,7 @@ from trainers.launch.directory import working_directory
 from trainers.launch.errors import LaunchError
 
 START_TIMEOUT_S = 30.0
-TOO_SLOW = f"The run's supervisor did not start within {START_TIMEOUT_S:.0f} s"
+TOO_SLOW = "The run's supervisor did not start within"
 """As the error begins where the machine was too busy, or its disks were."""
 
 
@@ -63,7 +63,11 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
         if process.poll() is not None or time.monotonic() > deadline:
             said = read_end(run.supervisor_log, said_before, 8000).strip()[-2000:]
             code = process.returncode
-            what = TOO_SLOW if code is None else f"The run's supervisor did not start (exit code {code})"
+            what = (
+                f"{TOO_SLOW} {START_TIMEOUT_S:.0f} s"
+                if code is None
+                else f"The run's supervisor did not start (exit code {code})"
+            )
             raise LaunchError(f"{what}.\n{said}")
         time.sleep(0.005)
     return begun[0]
