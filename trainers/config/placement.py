@@ -19,7 +19,7 @@ from trainers.config.mesh import mesh_of
 from trainers.config.mirror import mirror_fault, place_mirror
 from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Problem, suggest
-from trainers.config.run_config import OPTIONS, RunConfig, check_batch, cross_check
+from trainers.config.run_config import OPTIONS, RunConfig, beside_own_loss, check_batch, cross_check
 from trainers.config.script import check_script, place_script
 from trainers.config.user_code import PY, UserCodeError, has_function
 from trainers.config.user_code import check as check_code
@@ -145,21 +145,10 @@ def _check_code(key: str, value: str) -> list[Problem]:
 
 def _check_own_loss(config: RunConfig) -> list[Problem]:
     """Problems of a loss of the user's own that can be seen in its file; ranks find the others."""
-    given = [("label_smoothing", config.label_smoothing, "0"), ("augment", config.augment == "mixup", "off")]
-    if not any(is_set for _, is_set, _ in given) or not (
-        config.model.startswith(PY) and has_function(config.model, "loss")
-    ):
+    wrong = beside_own_loss(config, f"the file of {config.model}")
+    if not wrong or not (config.model.startswith(PY) and has_function(config.model, "loss")):
         return []
-    return [
-        Problem(
-            key,
-            f"changes what cross entropy is taken of, but the file of {config.model} has a loss of its own: use {off}, "
-            "or rename the loss.",
-            also=("model",),
-        )
-        for key, is_set, off in given
-        if is_set
-    ]
+    return [Problem(key, words, also=("model",)) for key, words in wrong.items()]
 
 
 def _with_absolute_paths(config: RunConfig) -> RunConfig:

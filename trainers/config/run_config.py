@@ -890,6 +890,13 @@ def figure_of(best: str) -> tuple[str, bool]:
     return best.removeprefix(own), own == HIGHEST or best == "accuracy"
 
 
+def beside_own_loss(config: RunConfig, file: str) -> dict[str, str]:
+    """The keys that mean nothing beside a loss of the user's own, which `file` has, and what to do."""
+    given = {"label_smoothing": (bool(config.label_smoothing), "0"), "augment": (config.augment == "mixup", "off")}
+    words = f"changes what cross entropy is taken of, but {file} has a loss of its own: use"
+    return {key: f"{words} {off}, or rename the loss." for key, (is_set, off) in given.items() if is_set}
+
+
 def _multiples(size: int, devices: int) -> str:
     low = size // devices * devices
     return f"{low} or {low + devices} can" if low else f"{devices} can"

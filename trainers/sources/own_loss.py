@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.run_config import RunConfig, best_by, figure_of
+from trainers.config.run_config import RunConfig, beside_own_loss, best_by, figure_of
 from trainers.config.user_code import PY, UserCodeError, parse
 from trainers.sources.user_code import load
 
@@ -117,10 +117,9 @@ def fitting(config: RunConfig) -> Own:
     if name not in (LOSS, "accuracy", *own.figures):
         known = ", ".join(own.figures) or "none"
         raise UserCodeError(f"best is {config.best}, but {own.file} has no metric {name}; it has {known}.")
-    if own.loss and (config.label_smoothing or config.augment == "mixup"):
-        what, off = ("label_smoothing", "0") if config.label_smoothing else ("augment = mixup", "off")
-        message = f"{what} changes what cross entropy is taken of, but {own.file} has a loss of its own"
-        raise UserCodeError(f"{message}: use {what.partition(' ')[0]} = {off}, or rename the loss.")
+    if own.loss:
+        for key, words in beside_own_loss(config, own.file).items():
+            raise UserCodeError(f"{key} {words}")
     return own
 
 
