@@ -75,6 +75,17 @@ def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path,
         run.wait_gone()
 
 
+def test_native_code_that_holds_the_interpreter_is_named(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake("hold:1:400")
+    with launched(MLP, runs_dir) as run:
+        alert = _hang_of(run)
+        assert alert.rank == 1
+        assert "in _misbehave" in next(one.text for one in run.of(Stacks) if one.rank == 1)
+        mailbox.send(run.run.commands, "stop-now")
+        assert run.end().status == "stopped"
+        run.wait_gone()
+
+
 def test_of_torch_the_collective_is_named_that_a_rank_has_not_begun(
     runs_dir: Path, fault: Callable[[str], None]
 ) -> None:

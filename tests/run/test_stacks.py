@@ -37,6 +37,27 @@ def waits_here():
     time.sleep(600)
 waits_here()
 """
+BUSY = """
+import sys, threading
+from pathlib import Path
+from trainers.run.stacks import answer_the_signal, tell
+directory = Path(sys.argv[1])
+answer_the_signal(directory)
+sys.setrecursionlimit(100_000)
+def deep(left):
+    scope = {"deep": deep}
+    exec("def once(left): return left and deep(left - 1)", scope)
+    return scope["once"](left - 1) if left else 0
+def work():
+    while True:
+        deep(150)
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+print("up", flush=True)
+for _ in sys.stdin:
+    tell(directory)
+    print("told", flush=True)
+"""
 DEAF = "import time; print('up', flush=True); time.sleep(600)"
 
 
@@ -45,7 +66,8 @@ DEADLINE_S = 60.0
 
 @contextmanager
 def process(code: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE) as started:
+    command = [sys.executable, "-c", code, str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
         assert started.stdout is not None
         try:
             assert started.stdout.readline() == b"up\n"
@@ -78,6 +100,32 @@ def test_a_process_tells_where_it_stands_as_often_as_it_is_asked(
             assert stacks.text.count("waits_here") == 1
             assert stacks.pid == started.pid
         assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+        assert started.poll() is None
+
+
+def test_asking_does_no_harm_to_threads_that_run_on(tmp_path: Path) -> None:
+    with process(BUSY, tmp_path) as started:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        for _ in range(100):
+            assert stacks_module.ask(started.pid)
+            started.stdin.write(b"\n")
+            started.stdin.flush()
+            assert started.stdout.readline() == b"told\n"
+        text = (tmp_path / FILE).read_text()
+        assert text.count("in work") >= 100
+
+
+def test_one_that_does_not_answer_over_its_pipe_gets_the_signal(tmp_path: Path) -> None:
+    with process(ANSWERS, tmp_path) as started:
+        dump = StackDump({0: Asked(started.pid, tmp_path, hears=False)}, 0.0)
+        assert not dump.is_complete(1.0)
+        assert dump.read() == []
+        deadline = time.monotonic() + DEADLINE_S
+        assert not dump.is_complete(2.0)
+        while not any("in <module>" in stacks.text for stacks in dump.read()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         assert started.poll() is None
 
 

@@ -61,13 +61,14 @@ def main() -> int:
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
     report.profiles = run.profiles
     control = int(os.environ[wire.CONTROL_FD])
-    asked = threading.Event()
-    # Started before it is wanted: stacks are written while it tells, and a thread that begins then may crash that.
+    asked, listening = threading.Event(), threading.Event()
     for name, target, arguments in (
-        ("control", _serve_control_pipe, (control, gate, report, recorded, asked)),
-        ("collectives", _tell_collectives, (asked, report, run.rank(rank))),
+        ("control", _serve_control_pipe, (control, gate, report, recorded, asked, listening)),
+        ("stacks", _tell_stacks, (asked, report, run.rank(rank))),
     ):
         threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
+    # A stop that was asked for before is heard before the first step.
+    listening.wait()
     report.phase("preparing")
     try:
         plan = normalized(plan)
@@ -89,7 +90,14 @@ def main() -> int:
         report.close()
 
 
-def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set[int], asked: threading.Event) -> None:
+def _serve_control_pipe(
+    fd: int,
+    gate: StopGate,
+    report: Reporter,
+    recorded: set[int],
+    asked: threading.Event,
+    listening: threading.Event,
+) -> None:
     """Answers the supervisor, and sends heartbeats, until it is gone."""
     messages = wire.control_messages(fd)
     poll = select.poll()
@@ -100,7 +108,8 @@ def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set
             report.beat()
             due = time.monotonic() + wire.HEARTBEAT_S
             continue
-        if not poll.poll(1000 * left):
+        if not poll.poll(1000 * left if listening.is_set() else 0):
+            listening.set()
             continue
         for message in messages.read():
             match message:
@@ -110,9 +119,10 @@ def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set
                     gate.decide(step, stop=stop, save=save, profile=profile)
                 case wire.Recorded(step):
                     recorded.add(step)
-                case wire.TellCollectives():
-                    # In a hang a driver may block whoever asks it; this thread must go on.
+                case wire.TellStacks():
+                    # In a hang the disk may block whoever writes, a driver whoever asks it; this thread must go on.
                     asked.set()
+    listening.set()
     gate.release()
     # The supervisor is gone, and its reaper ends this process within a moment, native code or not. If the reaper is
     # gone too, nobody else would.
@@ -120,9 +130,10 @@ def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def _tell_collectives(asked: threading.Event, report: Reporter, directory: Path) -> None:
+def _tell_stacks(asked: threading.Event, report: Reporter, directory: Path) -> None:
     while asked.wait():
         asked.clear()
+        stacks.tell(directory)
         try:
             if report.collectives is not None and (found := report.collectives()) is not None:
                 found.tell(directory)

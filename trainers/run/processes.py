@@ -253,11 +253,12 @@ class RankProcess:
                 except ProcessLookupError:
                     return
 
-    def ask_stacks(self) -> bool:
+    def ask_stacks(self, *, by_signal: bool = False) -> bool:
         """Has it write its Python stacks, and its collectives if it knows them; False if it would not."""
-        asked = stacks.ask(self.connection.pid if self.connection else self.pid)
-        self.send(wire.TellCollectives())
-        return asked
+        if by_signal or self._script is not None:
+            return stacks.ask(self.connection.pid if self.connection else self.pid)
+        self.send(wire.TellStacks())
+        return stacks.answers(self.pid)
 
     def is_stopped(self) -> bool:
         return is_stopped(self.pid)

@@ -1,8 +1,10 @@
-"""The Python stacks of ranks that make no progress: ranks write them on a signal, the supervisor reads them.
+"""The Python stacks of ranks that make no progress: ranks write them to `ranks/<n>/stacks.txt`, the supervisor reads.
 
-`faulthandler` writes from a C signal handler, so a rank answers whatever holds its interpreter: a collective that waits
-forever, a driver call, a lock. It writes to `ranks/<n>/stacks.txt`. A rank whose framework knows them also tells, by a
-thread of its own and in `ranks/<n>/collectives.txt`, how many collectives it was given and which one it waits for.
+A rank is asked over its pipe, and a thread of its own writes the stacks of all threads. It holds the interpreter
+meanwhile: `faulthandler` follows the frames of threads that run on only at the risk of a crash. A rank that does not
+answer, as native code does not let go of its interpreter, gets a signal, as scripts do: from a C signal handler it
+writes the stack of its main thread alone. A rank whose framework knows them also tells, in `ranks/<n>/collectives.txt`,
+how many collectives it was given and which one it waits for.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ COLLECTIVES_FILE = "collectives.txt"
 MAX_BYTES = 64 * 1024
 ANSWER_S = 3.0
 """Time for a rank on a busy machine to write."""
+SIGNAL_AFTER_S = 1.5
+"""A rank that was asked over its pipe, and has written nothing for this long, gets the signal."""
 SETTLED_S = 0.2
 """A rank that has written nothing more for this long is done."""
 
@@ -40,15 +44,24 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function
 
 
 def answer_the_signal(directory: Path) -> None:
-    """Makes this process write the stacks of all its threads on the signal; called once, at its start."""
+    """Makes this process write the stack of its main thread on the signal; called once, at its start."""
     with contextlib.suppress(OSError):
-        fd = os.open(directory / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        faulthandler.register(SIGNAL, file=fd, all_threads=True)
+        faulthandler.register(SIGNAL, file=_opened(directory / FILE), all_threads=False)
+
+
+def tell(directory: Path) -> None:
+    """Writes the stacks of all threads of this process."""
+    with contextlib.suppress(OSError):
+        fd = _opened(directory / FILE)
+        try:
+            faulthandler.dump_traceback(fd, all_threads=True)
+        finally:
+            os.close(fd)
 
 
 def answer_unless_handled(directory: Path) -> None:
     """As `answer_the_signal`, for a user's script: leaves a handler of its own, or none on purpose, as it is."""
-    if signal.getsignal(SIGNAL) == signal.SIG_DFL and not _answers(os.getpid()):
+    if signal.getsignal(SIGNAL) == signal.SIG_DFL and not answers(os.getpid()):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         answer_the_signal(directory)
 
@@ -65,7 +78,7 @@ class Collectives(NamedTuple):
         """Writes them where `StackDump` finds them."""
         waits = f"; waits for {self.waits_for}" if self.waits_for else ""
         line = f"Collectives: {self.begun} begun, {self.done} done{waits}\n"
-        fd = os.open(directory / COLLECTIVES_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = _opened(directory / COLLECTIVES_FILE)
         try:
             os.write(fd, line.encode())
         finally:
@@ -79,13 +92,13 @@ class Asked(Protocol):
     def directory(self) -> Path | None:
         """Where it writes its stacks; None if its node's agent reads them."""
 
-    def ask_stacks(self) -> bool:
+    def ask_stacks(self, *, by_signal: bool = False) -> bool:
         """Has it write its stacks; False if it would not."""
 
 
 def ask(pid: int) -> bool:
-    """Has a process of this machine write its stacks; False if it has no handler, or is stopped."""
-    if not _answers(pid):
+    """Has a process of this machine write its main stack; False if it has no handler, or is stopped."""
+    if not answers(pid):
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, SIGNAL)
@@ -104,7 +117,12 @@ class StackDump:
         self._sizes = dict(self._before)
         self._began = self._grown = now
         # Without the file, the handler is the script's own.
-        self.asked = [number for number, path in self._paths.items() if path.exists() and ranks[number].ask_stacks()]
+        self._asked = {
+            number: ranks[number]
+            for number, path in self._paths.items()
+            if path.exists() and ranks[number].ask_stacks()
+        }
+        self._signalled = False
         self._awaited = {number for number, rank in ranks.items() if rank.directory is None and rank.ask_stacks()}
         self._heard: list[Stacks] = []
 
@@ -117,7 +135,12 @@ class StackDump:
         sizes = {rank: _size(path) for rank, path in self._paths.items()}
         if sizes != self._sizes:
             self._sizes, self._grown = sizes, now
-        answered = not self._awaited and all(sizes[rank] > self._before[rank] for rank in self.asked)
+        mute = [rank for rank in self._asked if sizes[rank] == self._before[rank]]
+        if now - self._began >= SIGNAL_AFTER_S and not self._signalled:
+            self._signalled = True
+            for rank in mute:
+                self._asked[rank].ask_stacks(by_signal=True)
+        answered = not self._awaited and not mute
         return (answered and now - self._grown >= SETTLED_S) or now - self._began >= ANSWER_S
 
     def read(self) -> list[Stacks]:
@@ -182,7 +205,7 @@ def _main_thread(text: str) -> list[str]:
     return [f"{Path(one['file']).name}, line {one['line']}, in {one['function']}" for one in _FRAME.finditer(last)]
 
 
-def _answers(pid: int) -> bool:
+def answers(pid: int) -> bool:
     """Whether a process has a handler for the signal, whose default would end it; and is not stopped.
 
     A stopped one would get the signal when it continues, and write stacks that are no longer wanted.
@@ -193,6 +216,10 @@ def _answers(pid: int) -> bool:
         return False
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (SIGNAL - 1) & 1) and "\nState:\tT" not in status
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def _size(path: Path) -> int:

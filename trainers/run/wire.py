@@ -66,8 +66,8 @@ class Say(msgspec.Struct, frozen=True, tag="say"):
     text: str
 
 
-class TellCollectives(msgspec.Struct, frozen=True, tag="tell_collectives"):
-    """Supervisor to rank: the run hangs; write which collectives this rank has begun, see `stacks.Collectives`."""
+class TellStacks(msgspec.Struct, frozen=True, tag="tell_stacks"):
+    """Supervisor to rank: the run hangs; write where this rank stands, and which collectives it has begun."""
 
 
 class Vote(msgspec.Struct, frozen=True, tag="vote"):
@@ -114,7 +114,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     error: RankError | None = None
 
 
-ToRank: TypeAlias = Propose | Agreed | Recorded | Say | TellCollectives
+ToRank: TypeAlias = Propose | Agreed | Recorded | Say | TellStacks
 FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees | Leaves | Failed
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)

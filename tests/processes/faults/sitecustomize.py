@@ -46,6 +46,9 @@ def _misbehave(kind: str) -> None:
             time.sleep(3600)
         case "hang" | "skip":
             time.sleep(3600)
+        case "hold":
+            # As native code that waits and does not let go of the interpreter.
+            importlib.import_module("ctypes").PyDLL(None).sleep(3600)
         case "gate":
             # Bounded: a test that was killed opens no gate.
             deadline = time.monotonic() + 600
