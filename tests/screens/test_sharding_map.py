@@ -8,7 +8,8 @@ from tests import histories as h
 from tests.state.folding import fold
 from tests.state.sharded import jax_run, named, two_axes
 from trainers.contract.events import Held, Shard, Sharding
-from tuiapp.widgets.sharding_map import ShardingMap, _split_words, weight_lines
+from tuiapp.view.sharding import split_words
+from tuiapp.widgets.sharding_map import ShardingMap, weight_lines
 
 
 def drawn(devices: int, *arrays: Sharding, width: int = 46) -> list[str]:
@@ -42,7 +43,7 @@ def test_unequal_parts_are_as_wide_as_they_are_large() -> None:
     assert [len(cell) for cell in cells] == [35, 14, 7]
     assert [cell.split()[0] for cell in cells] == ["a", "b", "c"]
     state = fold(jax_run(3, batch))
-    assert _split_words(state.arrays["batch"]) == "batch 48 = 30 + 12 + 6"
+    assert split_words(state.arrays["batch"]) == "batch 48 = 30 + 12 + 6"
 
 
 def test_pmaps_leading_device_axis() -> None:

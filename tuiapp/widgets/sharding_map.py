@@ -9,25 +9,32 @@ from textwrap import wrap
 from rich.cells import cell_len
 from textual.content import Content
 
-from trainers.config.division import apportion
-from trainers.config.mesh import AXES
-from trainers.state.array_state import ArrayState, Block, Device, letter
+from trainers.state.array_state import ArrayState, Device, letter
 from trainers.state.messages import describe_replicas
 from trainers.state.run_state import RunState
-from trainers.state.text import fit, format_bytes, join_words, plural, sanitize
+from trainers.state.text import fit, format_bytes, join_words, sanitize
 from tuiapp.view.devices.drawing import Line, Span, bar_span, line, pad
 from tuiapp.view.devices.view import letter_span
-from tuiapp.view.palette import series_color
-from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, styled, text_on
+from tuiapp.view.sharding import (
+    WEIGHT,
+    bytes_words,
+    fit_first,
+    held_of_each_kind,
+    held_words,
+    layout_words,
+    only_listed,
+    part_words,
+    short_dtype,
+    split_weights,
+    split_words,
+    with_spec,
+)
+from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, styled
+from tuiapp.widgets.sharding_picture import Picture
 from tuiapp.widgets.text_panel import TextPanel
 
 HELD = {"parameter": "parameters", "optimizer": "optimizer"}
 """Kinds of what devices hold, by the first word of an array's name."""
-
-WEIGHT = "parameter "
-"""What a weight's name begins with."""
-
-MODEL_AXIS = AXES[1]
 
 INPUTS = ("batch", "labels")
 """Arrays that each step has anew, split as the first one."""
@@ -35,11 +42,6 @@ INPUTS = ("batch", "labels")
 MOST_LETTERS = 16
 """That anyone can tell apart; the parts of more devices are shown by node."""
 
-MOST_SIZES = 6
-"""Of unequal parts of a batch that are named one by one."""
-
-MAX_PICTURE_LINES = 8
-LEAST_UNEVEN_CELLS = 4
 LEAST_TOLD_CELLS = 24  # of what is exchanged, beside the names of the parts
 LEAST_BAR_CELLS = 4  # with what a device holds of each kind beside it
 DEVICE_CELLS = 12  # beside the bar of what a device holds
@@ -71,7 +73,7 @@ class ShardingMap(TextPanel):
         if not state.held:
             return []
         each = [styled(one, dark=dark) for one in _held_by_each(state, width)]
-        words = map(Content, wrap(join_words(_held_words(state)), width, break_on_hyphens=False))
+        words = map(Content, wrap(join_words(held_words(state)), width, break_on_hyphens=False))
         lines = [*words, *each, *_exchanges(state, width), Content("")]
         return [one.truncate(width, ellipsis=True) for one in lines]
 
@@ -79,23 +81,23 @@ class ShardingMap(TextPanel):
     def brief_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
         """Returns what is split and what is replicated in a line each, and the pictures of what is sharded."""
         arrays = list(state.arrays.values())
-        lines = [Content(fit(_split_words(array), width)) for array in arrays if array.name in INPUTS[:1]]
-        lines += [Content(fit(words, width)) for words in _held_words(state)]
+        lines = [Content(fit(split_words(array), width)) for array in arrays if array.name in INPUTS[:1]]
+        lines += [Content(fit(words, width)) for words in held_words(state)]
         sharded: set[str] = set()
         held: dict[str, dict[str, ArrayState]] = {}
-        listed = _only_listed(state)
+        listed = only_listed(state)
         for array in arrays:
             if array.name in INPUTS or array.name in listed:
                 continue
             if array.layout in ("single", "replicated"):
                 kind = array.name.split()[0]
-                held.setdefault(_how(array), {}).setdefault(HELD.get(kind, array.name), array)
+                held.setdefault(layout_words(array), {}).setdefault(HELD.get(kind, array.name), array)
             else:
                 sharded.add(array.name)
         for how, kinds in held.items():
             one = next(iter(kinds.values()))
             lines.append(Content(fit(f"{' and '.join(kinds)} {how}", width)))
-            lines.append(Content.styled(fit(f"{one.name.split()[-1]}: {_size(one)}", width), MUTED))
+            lines.append(Content.styled(fit(f"{one.name.split()[-1]}: {bytes_words(one)}", width), MUTED))
         lines += _replica_lines(state, width)
         if listed:
             lines.append(Content.styled("4 shows each weight", MUTED))
@@ -115,13 +117,13 @@ class ShardingMap(TextPanel):
         `among` are the names of the arrays; by default all but those that are listed in a line each.
         """
         devices = state.devices()
-        picture = _Picture(_lettered(devices), width, dark=dark, height=height)
+        picture = Picture(_lettered(devices), width, dark=dark, height=height)
         of_nodes = None
         if state.nodes and len(devices) > MOST_LETTERS:
             names = {(number, f"n{number}"): f"n{number}" for number in state.nodes}
-            of_nodes = _Picture(names, width, dark=dark, height=height)
+            of_nodes = Picture(names, width, dark=dark, height=height)
         # Sharded arrays first: they show the parallelism; replicated arrays all look alike.
-        listed = _only_listed(state)
+        listed = only_listed(state)
         shown = [array for array in state.arrays.values() if array.name not in (listed if among is None else ())]
         shown = [array for array in shown if among is None or array.name in among]
         arrays = sorted(shown, key=lambda array: array.layout == "replicated")
@@ -142,83 +144,21 @@ def _replica_lines(state: RunState, width: int) -> list[Content]:
     return [Content.styled(fit(f"weights: {describe_replicas(state.replicas)}", width), style)]
 
 
-def _split_words(array: ArrayState) -> str:
-    """Returns how an input is split: "batch 48 = 2 × 24"."""
-    blocks = list(array.blocks())
-    if len(blocks) < 2 or len(array.split_dimensions()) != 1:
-        return f"{array.name} {_how(array)}"
-    (dimension,) = array.split_dimensions()
-    sizes = [block[dimension][1] - block[dimension][0] for block in blocks]
-    if set(sizes) == {1} and len(array.shape) > dimension + 1:
-        # A leading axis of devices.
-        sizes = [array.shape[dimension + 1]] * len(blocks)
-    each = str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
-    copies = f", each on {_copies(array)} devices" if array.layout == "split and replicated" else ""
-    if len(set(sizes)) > 1 and len(sizes) <= MOST_SIZES:
-        return f"{array.name} {sum(sizes)} = {' + '.join(map(str, sizes))}{copies}"
-    return f"{array.name} {sum(sizes)} = {len(sizes)} × {each}{copies}"
-
-
-def _held_words(state: RunState) -> list[str]:
-    """Returns what a device holds of the training state that is split, and what a replica would take."""
-    if not state.held:
-        return []
-    sums = sorted(sum(one.held.values()) for one in state.held.values())
-    of_all = next(iter(state.held.values()))
-    names = [sanitize(kind, 20) for kind in of_all.held]
-    kinds = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-    return [
-        f"{kinds} {format_bytes(sums[-1])} a device",
-        f"replicated it would be {format_bytes(sum(of_all.whole.values()))}",
-    ]
-
-
-def _on_two_axes(state: RunState) -> list[ArrayState]:
-    """Returns the weights of a mesh that splits them: each is told in a line."""
-    return [one for one in state.arrays.values() if one.name.startswith(WEIGHT) and MODEL_AXIS in one.mesh]
-
-
-def _only_listed(state: RunState) -> set[str]:
-    """Returns the names of those without a picture: all but the first."""
-    return {one.name for one in _on_two_axes(state)[1:]}
-
-
 def weight_lines(state: RunState, width: int) -> list[Content]:
     """Returns a line for each weight: its shape, and which device holds which part; with a gap."""
-    listed = _on_two_axes(state)
+    listed = split_weights(state)
     if not listed:
         return []
     names = [sanitize(one.name.removeprefix(WEIGHT), 40) for one in listed]
-    shapes = [f"{_short(one.dtype)}[{','.join(map(str, one.shape))}]" for one in listed]
+    shapes = [f"{short_dtype(one.dtype)}[{','.join(map(str, one.shape))}]" for one in listed]
     widest, longest = max(map(cell_len, names)), max(map(len, shapes))
     letters = _lettered(state.devices())
     lines = [Content.styled("each weight, and its part of the optimizer state", "bold")]
     for one, name, shape in zip(listed, names, shapes, strict=True):
         start = f" {name:{widest}}  {shape:{longest}}  "
-        told = _fit_first(_part_words(one, letters), width - cell_len(start))
+        told = fit_first(part_words(one, letters), width - cell_len(start))
         lines.append(Content.assemble(start, (told, MUTED)).truncate(width, ellipsis=True))
     return [*lines, Content("")]
-
-
-def _part_words(array: ArrayState, letters: dict[Device, str]) -> list[str]:
-    """Returns where an array's parts are, the longest words first."""
-    split = array.split_dimensions()
-    if len(split) != 1:
-        how = "whole on each" if len(array.blocks()) == 1 else _how(array)
-        because = sanitize(array.why_whole, 80)
-        return [f"{how}: {because}", because, how] if because else [how]
-    (dimension,) = split
-    blocks = array.blocks()
-    each = [
-        f"{' '.join(letters[device] for device in devices)} {_span(block[dimension])}"
-        for block, devices in blocks.items()
-    ]
-    return [f"axis {dimension}: {', '.join(each)}", ", ".join(each), f"axis {dimension} in {len(blocks)}"]
-
-
-def _fit_first(texts: list[str], width: int) -> str:
-    """Returns the first that fits, or the last."""
-    return next((text for text in texts if cell_len(text) <= width), texts[-1])
 
 
 def _exchanges(state: RunState, width: int) -> list[Content]:
@@ -267,7 +207,7 @@ def _held_by_each(state: RunState, width: int) -> list[Line]:
 def _bars(state: RunState, devices: list[Device], sums: list[dict[str, int]], most: int, width: int) -> list[Line]:
     """Returns a line per device: the bytes that it holds by kind, in a bar up to `most`."""
     lines: list[Line] = []
-    notes = [_held(held) for held in sums]
+    notes = [held_of_each_kind(held) for held in sums]
     if max(map(len, notes), default=0) > width - DEVICE_CELLS - LEAST_BAR_CELLS - 2:
         notes = [format_bytes(sum(held.values())) for held in sums]
     room = max(1, width - DEVICE_CELLS - max(map(len, notes), default=0) - 2)
@@ -279,210 +219,15 @@ def _bars(state: RunState, devices: list[Device], sums: list[dict[str, int]], mo
     return lines
 
 
-def _held(held: dict[str, int]) -> str:
-    """Lists bytes by kind of array, the most first, after their sum."""
-    kinds = sorted(((count, kind) for kind, count in held.items() if count), reverse=True)
-    return join_words([format_bytes(sum(held.values())), *(f"{kind} {format_bytes(count)}" for count, kind in kinds)])
-
-
 def _describe(array: ArrayState, width: int) -> list[Content]:
     shape = ",".join(str(size) for size in array.shape)
-    title = Content.assemble((array.name, "bold"), f"  {_short(array.dtype)}[{shape}]")
-    size = _size(array)
+    title = Content.assemble((array.name, "bold"), f"  {short_dtype(array.dtype)}[{shape}]")
+    size = bytes_words(array)
     gap = width - title.cell_length - len(size)
     first = Content.assemble(title, " " * gap, size) if gap > 0 else title.truncate(width, ellipsis=True)
-    second = _fitting([_how(array), "" if gap > 0 else size], array, width)
+    second = with_spec([layout_words(array), "" if gap > 0 else size], array, width)
     return [first, Content.styled(second, MUTED).truncate(width, ellipsis=True)]
-
-
-def _how(array: ArrayState) -> str:
-    return {
-        "single": "on one device",
-        "replicated": f"replicated ×{len(array.devices)}",
-        "split": f"split in {len(array.blocks())}",
-        "split and replicated": f"split in {len(array.blocks())}, each part on {_copies(array)} devices",
-    }[array.layout]
-
-
-def _fitting(words: list[str], array: ArrayState, width: int) -> str:
-    """Adds the array's spec and mesh to the words, abbreviated to the width; drops the mesh first."""
-    axes = [sanitize(axis, 20) if axis else "·" for axis in array.spec]
-    wide, close = ", ".join(axes), ",".join(axes)
-    counts = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
-    mesh = f"mesh {counts}" if counts else ""
-    ways = [(f"spec ({wide})", mesh), (f"({wide})", mesh), (f"({close})", mesh), (f"({close})", "")]
-    texts = [join_words([*words, spec if axes else "", beside]) for spec, beside in ways]
-    return _fit_first(texts, width)
-
-
-def _size(array: ArrayState) -> str:
-    """Bytes of it per device, as text."""
-    sizes = sorted({sum(shard.bytes for shard in shards) for shards in array.shards.values()})
-    if len(sizes) > 1:
-        return f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
-    return f"{format_bytes(array.bytes_per_device)} each"
-
-
-def _copies(array: ArrayState) -> str:
-    """How many devices hold the same part: "2", or "1 to 3"."""
-    counts = sorted({len(devices) for devices in array.blocks().values()})
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-
-
-def _short(dtype: str) -> str:
-    """Abbreviates a dtype: "f32" for "float32" or "torch.float32"."""
-    name = sanitize(dtype, 20).removeprefix("torch.")
-    for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i")):
-        if name.startswith(long):
-            return short + name.removeprefix(long)
-    return name
-
-
-def _span(pair: tuple[int, int]) -> str:
-    """Formats a range of indices: "0–5", or "3"."""
-    start, stop = pair
-    return f"{start}–{stop - 1}" if stop - start > 1 else str(start)
-
-
-def _sizes(block: Block) -> list[int]:
-    return [stop - start for start, stop in block]
-
-
-def _bytes_of(array: ArrayState, block: Block, devices: list[Device]) -> str:
-    held = {shard.bytes for shard in array.shards[devices[0]] if tuple(shard.index) == block}
-    return format_bytes(max(held, default=None))
-
-
-def _if_they_fit(texts: list[str], widths: list[int]) -> list[str]:
-    return texts if max(map(len, texts), default=0) + 2 <= min(widths) else [""] * len(texts)
 
 
 def _lettered(devices: list[Device]) -> dict[Device, str]:
     return {device: letter(index) for index, device in enumerate(devices)}
-
-
-class _Picture:
-    def __init__(self, names: dict[Device, str], width: int, *, dark: bool, height: int = 1) -> None:
-        self._width, self._height = width, height
-        self._letters = names
-        self._colors = {device: series_color(index, dark=dark) for index, device in enumerate(names)}
-
-    def draw(self, array: ArrayState, count: int = 0) -> list[Content]:
-        """Draws an array; `count`: of the devices that hold it, if these are nodes."""
-        every = array.blocks()
-        blocks = {block: devices for block, devices in every.items() if all(stop > start for start, stop in block)}
-        # An array smaller than the mesh leaves devices without a part.
-        idle = [device for block, devices in every.items() if block not in blocks for device in devices]
-        return [*self._parts(array, blocks, count), *([self._without(idle)] if idle else [])]
-
-    def _parts(self, array: ArrayState, blocks: dict[Block, list[Device]], count: int) -> list[Content]:
-        if not blocks:
-            return []
-        if array.layout == "replicated":
-            return self._replicated(next(iter(blocks.values())), count)
-        split = [d for d in array.split_dimensions() if len({block[d] for block in blocks}) > 1]
-        if not split:
-            return self._rows(array, list(blocks.items()), None)
-        if len(split) > 2:
-            return self._listed(blocks)
-        if len(split) == 1:
-            return self._rows(array, list(blocks.items()), split[0])
-        rows: dict[tuple[int, int], list[tuple[Block, list[Device]]]] = {}
-        for block, devices in blocks.items():
-            rows.setdefault(block[split[0]], []).append((block, devices))
-        if any(self._cell_width(len(row)) < 1 for row in rows.values()):
-            return self._listed(blocks)
-        lines = [line for row in list(rows.values())[:MAX_PICTURE_LINES] for line in self._row(array, row, split[1])]
-        if len(rows) > MAX_PICTURE_LINES:
-            lines.append(Content(f"… {plural(len(rows) - MAX_PICTURE_LINES, 'more row')}"))
-        return lines
-
-    def _cell_width(self, count: int) -> int:
-        return (self._width - count - 1) // max(1, count)
-
-    def _cell_widths(self, count: int) -> list[int]:
-        """Returns the width of each cell; they fill the row unless narrow, and are then all equal."""
-        width, over = divmod(max(count, self._width - count - 1), count)
-        return [width + (place < over and width >= LEAST_UNEVEN_CELLS) for place in range(count)]
-
-    def _rows(self, array: ArrayState, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> list[Content]:
-        widest = max((len(self._names(devices)) for _, devices in cells), default=1)
-        if self._cell_width(len(cells)) >= min(widest, 3):
-            return self._row(array, cells, dimension)
-        per_line = max(1, (self._width - 1) // (max(widest, 3) + 1))
-        lines = [cells[start : start + per_line] for start in range(0, len(cells), per_line)]
-        rows = [self._row(array, line, dimension, of=per_line) for line in lines[:MAX_PICTURE_LINES]]
-        shown = [line for row in rows for line in row]
-        if len(lines) > MAX_PICTURE_LINES:
-            shown.append(Content(f"… {plural(len(cells) - MAX_PICTURE_LINES * per_line, 'more part')}"))
-        return shown
-
-    def _names(self, devices: list[Device]) -> str:
-        return " ".join(self._letters.get(device, "?") for device in devices)
-
-    def _row(
-        self, array: ArrayState, cells: list[tuple[Block, list[Device]]], dimension: int | None, of: int = 0
-    ) -> list[Content]:
-        """Draws parts along a dimension, hatched if on several devices, with room for at least `of` cells."""
-        widths = self._cell_widths(max(of, len(cells)))
-        sizes = [block[dimension][1] - block[dimension][0] for block, _ in cells] if dimension is not None else []
-        if sizes and not of and max(sizes) - min(sizes) > 1 and sum(widths) >= LEAST_UNEVEN_CELLS * len(sizes):
-            widths = list(apportion(sum(widths), sizes))
-        names = [self._names(devices) for _, devices in cells]
-        if dimension is not None:
-            spans = [_span(block[dimension]) for block, _ in cells]
-            for blank in ("  ", " "):
-                longer = [name + blank + span for name, span in zip(names, spans, strict=True)]
-                if max(map(len, longer)) + len(blank) <= min(widths):
-                    names = longer
-                    break
-        lines = self._in_the_middle(names)
-        if self._height > 1:
-            lines[self._height // 2 - 1] = names
-            lines[self._height // 2] = _if_they_fit(["×".join(map(str, _sizes(block))) for block, _ in cells], widths)
-            lines[self._height // 2 + 1] = _if_they_fit([_bytes_of(array, *cell) for cell in cells], widths)
-        drawn = []
-        for texts in lines:
-            parts: list[Content] = [Content("│")]
-            for text, width, (_, devices) in zip(texts, widths, cells, strict=False):
-                parts += [self._part(text, width, devices), Content("│")]
-            drawn.append(Content.assemble(*parts))
-        return drawn
-
-    def _in_the_middle(self, texts: list[str]) -> list[list[str]]:
-        """Returns the texts of the cells for each line of a row."""
-        return [texts if place == self._height // 2 else [""] * len(texts) for place in range(self._height)]
-
-    def _part(self, text: str, width: int, devices: list[Device]) -> Content:
-        color = self._colors.get(devices[0], "#999999")
-        if len(devices) == 1:
-            return Content.styled(text[:width].center(width), f"bold {text_on(color)} on {color}")
-        inside = f" {text} " if text and len(text) + 2 <= width else text[:width]
-        return Content.styled(inside.center(width, "░"), f"bold {color}")
-
-    def _without(self, devices: list[Device]) -> Content:
-        verb = "holds" if len(devices) == 1 else "hold"
-        return Content.styled(f"{self._names(devices)} {verb} none of it", MUTED).truncate(self._width, ellipsis=True)
-
-    def _replicated(self, devices: list[Device], count: int) -> list[Content]:
-        """Draws all letters in one hatched cell: every device holds the same."""
-        names: list[Content] = []
-        for device in devices:
-            names += [Content.styled(self._letters[device], f"bold {self._colors[device]}"), Content(" ")]
-        inner = Content.assemble(" ", *names)
-        room = self._width - 2 - inner.cell_length
-        if room < 0:
-            return [Content(f"║ the same on all {count or len(devices)} devices ║")]
-        left = room // 2
-        middle = Content.assemble("║", ("░" * left, MUTED), inner, ("░" * (room - left), MUTED), "║")
-        around = Content.assemble("║", ("░" * (self._width - 2), MUTED), "║")
-        return [middle if place == self._height // 2 else around for place in range(self._height)]
-
-    def _listed(self, blocks: dict[Block, list[Device]]) -> list[Content]:
-        lines = []
-        for block, devices in list(blocks.items())[:MAX_PICTURE_LINES]:
-            where = ", ".join(f"{start}:{stop}" for start, stop in block)
-            lines.append(Content(f"{' '.join(self._letters[device] for device in devices)}  [{where}]"))
-        if len(blocks) > MAX_PICTURE_LINES:
-            lines.append(Content(f"… {plural(len(blocks) - MAX_PICTURE_LINES, 'more part')}"))
-        return lines
