@@ -49,8 +49,8 @@ def test_what_is_no_mesh(text: str) -> None:
             "mesh: batch=2,model=2 is 4 devices, but devices says 3: batch=3,model=1 or batch=1,model=3 would be",
         ),
         (
-            {"nodes": 2, "devices": 4, "launcher": "join"},
-            "mesh: batch=2,model=2 splits weights, which is done on one machine",
+            {"nodes": 3, "devices": 4, "launcher": "join"},
+            "devices: 4 cannot be split evenly over 3 nodes",
         ),
         (
             {"global_batch_size": 49},
@@ -81,6 +81,7 @@ def test_the_batch_is_split_over_its_own_axis_alone() -> None:
 def test_it_says_how_many_devices() -> None:
     placed = place(msgspec.structs.replace(CONFIG, devices=0, mesh="batch=2,model=3"), MACHINE)
     assert placed.devices == 6
+    assert build_config({"backend": "keras-jax", "mesh": "model=4", "nodes": 2, "devices": 4, "launcher": "join"})
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def put_back(state: TrainState, saved: Saved, split: NamedSharding) -> TrainStat
     own = {name.removeprefix("ranks."): array for name, array in saved.state.items() if name.startswith("ranks.")}
     if own and len(next(iter(own.values()))) == split.mesh.size:
         filled = fill({"batch_stats": state.batch_stats}, own)["batch_stats"]
-        state = state.replace(batch_stats=put(jax.tree.map(own_part, filled), split))
+        state = state.replace(batch_stats=put(jax.tree.map(lambda leaf: own_part(leaf, split), filled), split))
     return state
 
 

@@ -2,8 +2,8 @@
 
 A Keras model and a Keras optimizer are made into pure functions of their variables' values with `stateless_call` and
 `stateless_apply`, and `jit` compiles the two into one step. Each global batch is split over the mesh's axis "batch";
-all variables are replicated on every device, or, with `mesh`, split over the mesh's axis "model" by a `ModelParallel`
-distribution. From these shardings `jit` inserts the all-reduce of the gradients, and the gathering of what a device
+all variables are replicated on every device, or, with `mesh`, split over the mesh's axis "model" by rules for their
+paths. From these shardings `jit` inserts the all-reduce of the gradients, and the gathering of what a device
 lacks. One process owns all devices: several GPUs, or virtual devices of the CPU. On several machines each has a
 process, and the mesh has the devices of all. Replaces
 
@@ -18,7 +18,6 @@ Source: https://keras.io/guides/distributed_training_with_jax/
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -26,7 +25,6 @@ import jax.numpy as jnp
 import keras
 from jax import Array
 
-from trainers.config.mesh import AXES
 from trainers.config.plan import Plan
 from trainers.frameworks.jax.accumulate import accumulate
 from trainers.frameworks.jax.augmentation import Order, take
@@ -44,6 +42,7 @@ from trainers.frameworks.jax.devices import (
     scale,
     steps_in_flight,
     sum_up,
+    to_host,
 )
 from trainers.frameworks.jax.loss_scale import (
     LossScale,
@@ -97,15 +96,18 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, whole), done)
     test_set = TestSet(arrays, mesh.batch, split)
     del arrays
-    with distribution(mesh).scope() if mesh.model > 1 else nullcontext():
-        pure = Training(plan, mesh)
+    pure = Training(plan, mesh)
     if checkpoints.resumed:
         pure.restore(checkpoints.resumed)
     else:
         keras_state.begin(pure.model, pure.frozen, plan, report)
-    # Each variable knows its own. Copies: the first step takes over the state's buffers.
-    layout = jax.tree.map(lambda value: value.sharding if len(value.sharding.device_set) > 1 else whole, pure.state())
-    state = mesh.put(broadcast_from_first(pure.state()), layout)
+    first = pure.state()
+    layout = pure.shardings(first)
+    state = mesh.put(broadcast_from_first(first), layout)
+    # The variables' own values, whole on one device, are needed no more.
+    for value in (*first.trainable, *first.non_trainable, *first.optimizer, *first.average):
+        value.delete()
+    del first
 
     def take_batch(done: Array, x: Array, y: Array, order: Order) -> Batch:
         batch: Batch = jax.lax.with_sharding_constraint(take(x, y, order, done, plan.data.classes), split)
@@ -154,21 +156,6 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                     keras_state.assign(keras_state.weights(pure.model), best)
                 checkpoints.export_file("model.keras", lambda path: keras_state.save(pure.model, plan, path))
     jax.distributed.shutdown()
-
-
-def distribution(mesh: DeviceMesh) -> keras.distribution.ModelParallel:
-    """Under which variables are made in parts, each by the rule for its path; the optimizer's as the weights are."""
-    devices = [f"{device.platform}:{device.id}" for device in mesh.mesh.devices.flat]
-    layouts = keras.distribution.LayoutMap(keras.distribution.DeviceMesh(mesh.mesh.devices.shape, list(AXES), devices))
-
-    class ByRules(keras.distribution.ModelParallel):  # type: ignore[misc]
-        def get_variable_layout(self, variable: keras.Variable) -> keras.distribution.TensorLayout:
-            if layouts[variable.path] is None:
-                spec = mesh.of_weight(variable.path, variable.shape).spec
-                layouts[variable.path] = (*spec, *[None] * (len(variable.shape) - len(spec)))
-            return super().get_variable_layout(variable)
-
-    return ByRules(layout_map=layouts, batch_dim_name="batch")
 
 
 class Training:
@@ -246,28 +233,49 @@ class Training:
         average = self.average or first_average(self.config, trainable)
         return State(trainable, non_trainable, optimizer, average, self.loss_scale)
 
+    def shardings(self, state: State) -> State:
+        """How a state lies on the devices: its optimizer's part of each weight as the weight."""
+
+        def of_weights(variables: list[keras.Variable]) -> list[Any]:
+            return [self.mesh.of_weight(variable.path, variable.shape) for variable in variables]
+
+        trainable, non_trainable = map(of_weights, (self.model.trainable_variables, self.model.non_trainable_variables))
+        optimizer: list[Any] = [self.mesh.of_weight(self.weight_of(one), one.shape) for one in self.optimizer.variables]
+        loss_scale = jax.tree.map(lambda value: self.mesh.whole, state.loss_scale)
+        return State(trainable, non_trainable, optimizer, trainable if state.average else [], loss_scale)
+
+    def weight_of(self, variable: keras.Variable) -> str:
+        """The path of the weight that an optimizer's variable is of: "fc1/kernel" of "fc1_kernel_momentum"; or ""."""
+        paths = (one.path for one in self.model.trainable_variables)
+        found = (path for path in paths if variable.name.startswith(f"{path.replace('/', '_')}_"))
+        return max(found, key=len, default="")
+
     def write_back(self, state: State) -> None:
-        """Writes a state into the variables; the next step takes its buffers over."""
-        kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
-        for variables, values in zip(kinds, state[:3], strict=True):
+        """Writes a state of the model into the variables, whole."""
+        kinds = self.model.trainable_variables, self.model.non_trainable_variables
+        for variables, values in zip(kinds, state[:2], strict=True):
             for variable, value in zip(variables, values, strict=True):
-                # If whole that of one device, as no other process takes part in what is done with it.
-                variable.assign(value.addressable_data(0) if value.is_fully_replicated else value)
+                variable.assign(to_host(value))
 
     def snapshot(self, state: State) -> tuple[dict[str, Any], dict[str, Any]]:
         """Copies all that training resumes from: the model, and the optimizer's and Dropout's state.
 
         Of weights that are averaged the model has the average, and the rest themselves.
         """
-        self.write_back(state.averaged())
-        weights, others = keras_state.weights(self.model), keras_state.others(self.model, self.optimizer)
-        model, kept = keras_state.to_arrays(weights), keras_state.to_arrays(others)
+
+        def arrays(variables: keras_state.Variables, of: State) -> dict[str, Any]:
+            kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
+            places = [id(variable) for kind in kinds for variable in kind]
+            values = dict(zip(places, [*of.trainable, *of.non_trainable, *of.optimizer], strict=True))
+            return {name: to_host(values[id(variable)]) for name, variable in variables.items()}
+
+        model = arrays(keras_state.weights(self.model), state.averaged())
+        kept = arrays(keras_state.others(self.model, self.optimizer), state)
         if state.loss_scale is not None:
             kept |= to_save(state.loss_scale)
         if state.average:
-            self.write_back(state)
-            trained = {variable.path: variable for variable in self.model.trainable_variables}
-            kept |= {f"{TRAINED}{name}": array for name, array in keras_state.to_arrays(trained).items()}
+            trained = {f"{TRAINED}{variable.path}": variable for variable in self.model.trainable_variables}
+            kept |= arrays(trained, state)
         return model, kept
 
     def restore(self, saved: Saved) -> None:
@@ -290,11 +298,9 @@ class Training:
         parameters = dict(zip(paths, state.trainable, strict=True))
         kept: dict[str, dict[str, Array]] = {}
         for variable, value in zip(self.optimizer.variables, state.optimizer, strict=True):
-            for path in paths:
-                # "fc1_kernel_momentum" is the momentum of "fc1/kernel".
-                prefix = path.replace("/", "_") + "_"
-                if variable.name.startswith(prefix):
-                    kept.setdefault(variable.name.removeprefix(prefix), {})[path] = value
+            if path := self.weight_of(variable):
+                field = variable.name.removeprefix(path.replace("/", "_") + "_")
+                kept.setdefault(field, {})[path] = value
         return parameters, kept
 
 

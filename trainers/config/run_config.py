@@ -769,9 +769,6 @@ def _check_mesh(config: RunConfig, mesh: Mesh) -> list[Problem]:
     if "mesh" not in BACKENDS[config.backend].keys:
         message = f"{config.backend} has no mesh: leave it empty, or use {' or '.join(backends_with('mesh'))}."
         return [Problem("mesh", message, also=("backend",))]
-    if mesh.model > 1 and config.nodes > 1:
-        message = f"{config.mesh} splits weights, which is done on one machine only: leave out model, or use nodes = 1."
-        return [Problem("mesh", message, also=("nodes",))]
     count = config.devices or len(config.device_ids)
     if count and mesh.batch * mesh.model != count:
         named = "devices" if config.devices else "device_ids"

@@ -76,8 +76,11 @@ def pick_devices(plan: Plan, report: Reporter) -> list[jax.Device]:
     report.profiler = JaxProfiler(own, first)
     if config.platform == "cuda":
         report.memory = lambda: framework_memory(own, first)
-    # One transfer for many steps, each a float32 [devices].
-    report.convert = lambda losses: np.stack(jax.device_get([of_this_process(loss) for loss in losses])).tolist()
+    # One transfer for many steps, each a float32 [devices], or [].
+    report.convert = lambda losses: [
+        np.hstack(parts).tolist() if len(parts) > 1 else parts[0].tolist()
+        for parts in jax.device_get([*map(of_this_process, losses)])
+    ]
     # Ids have gaps between processes.
     return own if config.nodes == 1 else by_process()
 
@@ -136,29 +139,23 @@ def by_process() -> list[jax.Device]:
     return sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
 
 
-def of_this_process(array: Array) -> Array:
-    """The part of an array that lies on this process's devices."""
-    if array.is_fully_addressable:
-        return array
-    sharding = array.sharding
-    assert isinstance(sharding, NamedSharding)
-    assert isinstance(sharding.mesh, Mesh)
-    own: Array = multihost_utils.global_array_to_host_local_array(array, sharding.mesh, sharding.spec)
-    return own
+def of_this_process(array: Array) -> list[Array]:
+    """The parts of an array [devices] that lie on this process's, in their order; one part if it has the whole."""
+    whole = array.is_fully_addressable or array.is_fully_replicated
+    return [array] if whole else [shard.data for shard in array.addressable_shards]
 
 
-def own_rows(size: int) -> slice:
-    """Those of this process's devices, of so many that are split evenly over the devices of all processes."""
+def own_rows(size: int, split: NamedSharding) -> slice:
+    """Those of this process's devices, of so many that are split; several processes may have the same."""
     if jax.process_count() == 1:
         return slice(0, size)
-    each = size // jax.device_count()
-    first = sum(device.process_index < jax.process_index() for device in jax.devices())
-    return slice(first * each, (first + jax.local_device_count()) * each)
+    parts = [index[0].indices(size) for index in split.addressable_devices_indices_map((size,)).values() if index]
+    return slice(min(start for start, _, _ in parts), max(stop for _, stop, _ in parts))
 
 
-def own_part(array: Any) -> Any:
-    """This process's part of an array that is split evenly over the devices of all processes."""
-    return array[own_rows(len(array))]
+def own_part(array: Any, split: NamedSharding) -> Any:
+    """This process's part of an array that is split."""
+    return array[own_rows(len(array), split)]
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
@@ -166,12 +163,23 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
     if sharding.is_fully_replicated or jax.process_count() == 1:
         return jax.make_array_from_process_local_data(sharding, tree)
     # The processes may have unequal parts.
+    whole = jax.device_count()
+    own = own_rows(whole, sharding)
     return jax.tree.map(
-        lambda own: jax.make_array_from_process_local_data(
-            sharding, own, (len(own) * jax.device_count() // jax.local_device_count(), *own.shape[1:])
+        lambda part: jax.make_array_from_process_local_data(
+            sharding, part, (len(part) * whole // (own.stop - own.start), *part.shape[1:])
         ),
         tree,
     )
+
+
+def to_host(array: Any) -> npt.NDArray[Any]:
+    """A copy of an array on the host, whole; all processes call it, as it may be split over them."""
+    if isinstance(array, Array) and not (array.is_fully_addressable or array.is_fully_replicated):
+        whole: npt.NDArray[Any] = multihost_utils.process_allgather(array, tiled=True)
+        return whole
+    # A view of an array whose buffer the next step takes over would change while it is read.
+    return np.array(array)
 
 
 def broadcast_from_first(tree: Any) -> Any:
@@ -282,7 +290,7 @@ class TrainingSet:
         if self._axis is None:
             numbers = self._put_whole(_numbers(epoch))
         else:
-            own = own_part(epoch.T).reshape(self._axis, -1, len(epoch))
+            own = own_part(epoch.T, self._split).reshape(self._axis, -1, len(epoch))
             numbers = put(_numbers(own.swapaxes(1, 2)), self._split)
         return repeat((*self._whole, numbers, rates), len(order))
 
@@ -297,7 +305,7 @@ class TrainingSet:
         return whole
 
     def _read(self, order: Order) -> Any:
-        order = own_part(order)
+        order = own_part(order, self._split)
         rows = examples(order)
         images = self._images[rows.ravel()].reshape(*rows.shape, *self._images.shape[1:])
         batch = images, self._labels[rows], draws(order) or None
@@ -338,7 +346,7 @@ class TestSet:
         return iter(self._put) if self._put is not None else self._batches()
 
     def _batches(self) -> Iterator[TestBatch]:
-        arrays, part = self._arrays, own_rows(self._batch_size)
+        arrays, part = self._arrays, own_rows(self._batch_size, self._split)
         for x, y, numbers in datasets.numbered_batches(arrays.x_test, arrays.y_test, self._batch_size, part):
             batch: tuple[Any, ...] = (x, y.astype(np.int32), numbers)
             if self._axis is not None:
@@ -373,7 +381,7 @@ def predictor(state: Any, whole: Callable[[Any], Any] = lambda state: state) -> 
     state = whole(state)
 
     def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        return np.asarray(_predict(state, tokens))
+        return to_host(_predict(state, tokens))
 
     return predict
 
@@ -454,8 +462,7 @@ def by_name(tree: Any) -> dict[str, Array]:
 
 def named_leaves(tree: Any) -> dict[str, npt.NDArray[Any]]:
     """Copies of a tree's arrays on the host, under the dotted names of their paths."""
-    # A view of an array whose buffer the next step takes over would change while it is read.
-    return {name: np.array(leaf) for name, leaf in by_name(tree).items()}
+    return {name: to_host(leaf) for name, leaf in by_name(tree).items()}
 
 
 def fill(tree: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from trainers.config.catalog import MODELS
@@ -19,7 +19,7 @@ from trainers.config.mesh import AXES, OUTPUTS, split_of
 from trainers.config.plan import Plan
 from trainers.config.user_code import PY, UserCodeError
 from trainers.contract.events import Held
-from trainers.frameworks.jax.devices import leaf_name, pick_devices, put, report_array
+from trainers.frameworks.jax.devices import leaf_name, pick_devices, report_array
 from trainers.rank.reporter import Reporter
 from trainers.sources.user_code import mesh_rules
 
@@ -54,11 +54,8 @@ class DeviceMesh:
         config, devices = plan.config, pick_devices(plan, report)
         self.batch, self.model = plan.mesh
         axes = AXES if self.model > 1 else AXES[:1]
-        if self.model > 1:
-            self.mesh = jax.make_mesh(plan.mesh, axes, (AxisType.Auto,) * len(axes), devices=devices)
-        else:
-            # Node by node, as their processes take their parts of a batch.
-            self.mesh = Mesh(np.array(devices), axes)
+        # Node by node, as their processes take their parts of a batch.
+        self.mesh = Mesh(np.array(devices).reshape(plan.mesh[: len(axes)]), axes)
         self.split = NamedSharding(self.mesh, P("batch"))
         """Of a batch."""
         self.whole = NamedSharding(self.mesh, P())
@@ -103,8 +100,12 @@ class DeviceMesh:
 
     @staticmethod
     def put(tree: Any, shardings: Any) -> Any:
-        """Puts each array on the devices with its own sharding."""
-        return jax.tree.map(put, tree, shardings)
+        """Puts each array, which every process has whole, on the devices with its own sharding."""
+        return jax.tree.map(
+            lambda leaf, sharding: jax.make_array_from_callback(np.shape(leaf), sharding, lambda part: leaf[part]),
+            tree,
+            shardings,
+        )
 
     def of_devices(self, losses: Array) -> Array:
         """The mean of each device's part of the examples' losses: from float32 [global batch] to [devices]."""
@@ -125,16 +126,17 @@ class DeviceMesh:
         kinds: dict[str, list[Array]] = {"parameters": [*weights.values()], "optimizer": jax.tree.leaves(others)}
         if kept := jax.tree.leaves(average):
             kinds["average"] = kept
-        held = {device: dict.fromkeys(kinds, 0) for device in self.mesh.devices.flat}
+        ranks = {device: rank for rank, device in enumerate(self.mesh.devices.flat)}
+        held = {device: dict.fromkeys(kinds, 0) for device in self.mesh.local_devices}
         for kind, arrays in kinds.items():
             for array in arrays:
                 for shard in array.addressable_shards:
                     held[shard.device][kind] += shard.data.nbytes
         whole = {kind: sum(array.nbytes for array in arrays) for kind, arrays in kinds.items()}
         found = exchanged(program or "")
-        for rank, (device, own) in enumerate(held.items()):
-            told = found if not rank else {}
-            report.send(Held(rank=rank, device=str(device), held=own, whole=whole, exchanged=told))
+        for device, own in held.items():
+            told = found if not ranks[device] else {}
+            report.send(Held(rank=ranks[device], device=str(device), held=own, whole=whole, exchanged=told))
 
 
 def exchanged(program: str) -> dict[str, dict[str, int]]:
