@@ -152,7 +152,10 @@ def test_one_example_more_on_devices_that_share_it() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "backend"),
-    [("convnet", "jax-sharding"), ("convnet", "keras-jax"), ("net", "keras-jax"), ("gpt-small", "jax-sharding")],
+    [
+        *[("convnet", "jax-sharding"), ("convnet", "keras-jax"), ("net", "keras-jax")],
+        *[("gpt-small", "jax-sharding"), ("gpt-small", "keras-jax")],
+    ],
 )
 def test_other_models(model: str, backend: str) -> None:
     """With convolutions, BatchNorm and dropout, or attention."""

@@ -160,7 +160,10 @@ def test_a_bare_loop_of_torch_runs_in_bfloat16(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "backend", mostly_slow(["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap"], "torch-fsdp")
+    "backend",
+    mostly_slow(
+        ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch"], "torch-fsdp"
+    ),
 )
 def test_a_bare_loop_trains_a_language_model(backend: str, tmp_path: Path) -> None:
     data, windows = str(tmp_path / "arrays.npz"), np.zeros((24, 16), np.uint8)

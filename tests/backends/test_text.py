@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tests.backends.only_rank import train_alone
 from tests.backends.recorder import Recorder, Shelf, train
-from tests.frameworks.weights import from_torch
+from tests.frameworks.weights import from_torch, into_keras
 from tests.processes.harness import launched, resumed
 from tests.reported import values
 from tests.slow import mostly_slow
@@ -31,7 +31,10 @@ from trainers.contract.events import Metrics, Predictions
 from trainers.contract.metrics import TEST_LOSS
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.jax.state import create, snapshot
+from trainers.frameworks.keras import models as keras_models
+from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.torch import models as torch_models
+from trainers.rank import tensor_files
 from trainers.rank.checkpoints import Saved
 from trainers.sources.datasets import SHAKESPEARE_FILE
 
@@ -170,7 +173,11 @@ def test_one_rank_has_the_curve_of_the_loop(backend: str, by_hand: Curve) -> Non
 @pytest.mark.parametrize(
     "case",
     mostly_slow(
-        [("torch-ddp", 2, 1), ("torch-ddp", 2, 2), ("torch-ddp", 4, 2), ("torch-fsdp", 2, 1), ("torch-fsdp", 4, 1)],
+        [
+            *[("torch-ddp", 2, 1), ("torch-ddp", 2, 2), ("torch-ddp", 4, 2)],
+            *[("torch-fsdp", 2, 1), ("torch-fsdp", 4, 1)],
+            *[("keras-torch", 1, 1), ("keras-torch", 2, 1), ("keras-torch", 2, 2)],
+        ],
         ("torch-ddp", 2, 1),
     ),
     ids=lambda case: "-".join(map(str, case)),
@@ -182,6 +189,10 @@ def test_several_ranks_have_it_and_go_on_bit_for_bit(
     config = msgspec.structs.replace(
         CONFIG, backend=backend, devices=devices, accumulate=accumulate, checkpoint_every=1
     )
+    if backend == "keras-torch":
+        file = tmp_path / "start.safetensors"
+        file.write_bytes(b"".join(tensor_files.encode(in_keras())))
+        config = msgspec.structs.replace(config, init_from=str(file))
     losses, test = by_hand
     with launched(config, tmp_path) as run:
         assert run.end().status == "completed"
@@ -199,23 +210,39 @@ def test_several_ranks_have_it_and_go_on_bit_for_bit(
             assert again.of(Predictions)[-1].samples == shown.samples
 
 
+def start() -> nn.Module:
+    """With the weights that the loop starts from."""
+    torch.manual_seed(CONFIG.seed)
+    return torch_models.build("gpt-small", (CONTEXT,), 256)
+
+
+def in_keras() -> dict[str, npt.NDArray[np.float32]]:
+    """Those weights under Keras' names."""
+    model = keras_models.build("gpt-small", (CONTEXT,), 256)
+    into_keras(start(), model)
+    return keras_state.to_arrays(keras_state.weights(model))
+
+
 def carried(config: RunConfig) -> Saved:
-    """A checkpoint before the first step, with the weights that the loop starts from."""
-    torch.manual_seed(config.seed)
-    module, state = torch_models.build("gpt-small", (CONTEXT,), 256), create(make_plan(config))
-    params = from_torch(module, {"params": state.params})["params"]
+    """A checkpoint before the first step, with those weights."""
+    if config.backend == "keras-jax":
+        shelf = Shelf()
+        train(config, stop_at=1, save_at=0, shelf=shelf)
+        return shelf.saved[0]._replace(model=in_keras())
+    state = create(make_plan(config))
+    params = from_torch(start(), {"params": state.params})["params"]
     return Saved(0, *snapshot(state.replace(params=params)))
 
 
 @pytest.mark.parametrize("devices", mostly_slow([1, 2, 4], 2))
-@pytest.mark.parametrize("backend", mostly_slow(["jax-sharding", "jax-pmap"], "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_slow(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding", "keras-jax"))
 def test_jax_has_it_from_the_same_weights_on_any_devices(backend: str, devices: int, by_hand: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, devices=devices)
     check(train(config, shelf=Shelf(carried(config))), *by_hand)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "devices"), [("jax-sharding", 2), ("jax-pmap", 2)])
+@pytest.mark.parametrize(("backend", "devices"), [("jax-sharding", 2), ("jax-pmap", 2), ("keras-jax", 2)])
 def test_jax_has_it_in_parts_and_goes_on_bit_for_bit(backend: str, devices: int, by_hand: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, devices=devices, accumulate=2)
     shelf = Shelf(carried(config))
@@ -233,10 +260,10 @@ def test_compiled_it_is_the_same(backend: str, by_hand: Curve) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap"])
+@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax"])
 def test_in_bfloat16_it_is_that_of_the_loop_in_bfloat16(backend: str, by_hand_in_bfloat16: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, precision="bfloat16")
-    shelf = Shelf(carried(config)) if backend.startswith("jax") else None
+    shelf = Shelf(carried(config)) if "jax" in backend else None
     run = train_alone if backend in ("torch-ddp", "torch-fsdp") else train
     check(run(config, shelf=shelf), *by_hand_in_bfloat16, IN_BFLOAT16)
 
@@ -258,6 +285,8 @@ def test_a_short_training_learns_more_than_how_frequent_each_byte_is() -> None:
 
 OWN = """
 import flax.linen as linen
+import keras
+from keras import layers
 from torch import nn
 
 def in_torch(shape, classes):
@@ -271,6 +300,12 @@ def in_flax(shape, classes):
 
 def wrong_in_flax(shape, classes):
     return linen.Sequential([linen.Embed(classes, 8), linen.Dense(classes), lambda x: x[:, -1]])
+
+def in_keras(shape, classes):
+    return keras.Sequential([layers.Embedding(classes, 8), layers.Dense(classes)])
+
+def wrong_in_keras(shape, classes):
+    return keras.Sequential([layers.Embedding(classes, 8), layers.Flatten(), layers.Dense(classes)])
 """
 
 
@@ -283,10 +318,10 @@ def test_a_model_of_ones_own_gives_logits_for_each_token(tmp_path: Path) -> None
         256,
     )
     tokens = flax_models.empty((16,))
-    for name in ("in_flax", "wrong_in_torch", "wrong_in_flax"):
+    for name in ("in_flax", "in_keras", "wrong_in_torch", "wrong_in_flax", "wrong_in_keras"):
         expected = pytest.raises(UserCodeError, match=r"gives \[.*, 256\] for tokens \[., 16\]; it must give logits \[")
         with expected if "wrong" in name else nullcontext():
-            if "torch" in name:
-                torch_models.build(value + name, (16,), 256)
+            if "flax" not in name:
+                (torch_models if "torch" in name else keras_models).build(value + name, (16,), 256)
             else:
                 flax_models.check_own(value + name, flax_models.own(value + name, (16,), 256), tokens, 256)

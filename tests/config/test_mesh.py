@@ -101,18 +101,23 @@ def test_a_layers_outputs_are_split(name: str, shape: tuple[int, ...], split: Sp
     assert split_of(name, shape, OUTPUTS, 1) == Split(None)
 
 
-def test_of_a_transformer_what_is_added_to_the_stream_is_split_by_inputs() -> None:
+@pytest.mark.parametrize(
+    ("layer", "norm", "embedding"),
+    [("block1.{}.", "norm.scale", "tokens.embedding"), ("block1_{}/", "norm/gamma", "tokens/embeddings")],
+    ids=["flax", "keras"],
+)
+def test_of_a_transformer_what_is_added_to_the_stream_is_split_by_inputs(layer: str, norm: str, embedding: str) -> None:
     kernels = {
-        name: split_of(f"block1.{name}.kernel", (128, 128), TRANSFORMER, 2).axis
+        name: split_of(f"{layer.format(name)}kernel", (128, 128), TRANSFORMER, 2).axis
         for name in ("qkv", "out", "fc1", "fc2")
     }
     assert kernels == {"qkv": 1, "out": 0, "fc1": 1, "fc2": 0}
     assert (
-        split_of("block1.out.bias", (128,), TRANSFORMER, 2)
-        == split_of("norm.scale", (128,), TRANSFORMER, 2)
+        split_of(f"{layer.format('out')}bias", (128,), TRANSFORMER, 2)
+        == split_of(norm, (128,), TRANSFORMER, 2)
         == Split(None)
     )
-    assert split_of("tokens.embedding", (256, 128), TRANSFORMER, 2) == Split(1)
+    assert split_of(embedding, (256, 128), TRANSFORMER, 2) == Split(1)
 
 
 def test_the_first_rule_that_fits_counts_and_must_fit() -> None:

@@ -5,49 +5,70 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from math import prod
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
 from tests.model_tasks import IMAGE_MODELS
-from trainers.config.catalog import MODELS
+from tests.slow import mostly_slow
+from trainers.config.catalog import MODELS, Shape
+from trainers.config.frozen import own_name
 from trainers.frameworks.keras import models as keras_models
+from trainers.frameworks.keras import state as keras_state
+
+TEXT = ("gpt-small", (40,), 256)
+CASES = [(name, *how) for name in IMAGE_MODELS for how in [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("shape", "classes"), [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)])
-@pytest.mark.parametrize("name", IMAGE_MODELS)
-def test_parameters_are_those_of_the_catalog(name: str, shape: tuple[int, int, int], classes: int) -> None:
+@pytest.mark.parametrize("case", mostly_slow([*CASES, TEXT], TEXT), ids=lambda case: case[0])
+def test_weights_are_those_of_the_catalog(case: tuple[str, Shape, int]) -> None:
     """`test_parity` counts two shapes more on its way."""
+    name, shape, classes = case
     # Shapes only: nothing is computed.
     with keras.StatelessScope():
         model = keras_models.build(name, shape, classes)
-    made = sum(prod(variable.shape) for variable in model.trainable_variables)
-    assert MODELS[name].size(shape, classes).parameters == made
+    size = MODELS[name].size(shape, classes).weights
+    expected = {own_name("keras-jax", weight): of_weight for weight, of_weight in size.items()}
+    assert {variable.path: tuple(variable.shape) for variable in model.trainable_variables} == expected
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "resnet18" else ()) for name in IMAGE_MODELS]
-)
+def test_a_seed_gives_each_weight_of_a_transformer_numbers_of_its_own() -> None:
+    def made(seed: int) -> dict[str, Any]:
+        keras.utils.set_random_seed(seed)
+        return keras_state.to_arrays(keras_state.weights(keras_models.build(*TEXT)))
+
+    first = made(1)
+    assert all((first[name] == array).all() for name, array in made(1).items())
+    drawn = {name: array for name, array in first.items() if name.endswith(("kernel", "embeddings"))}
+    assert len({array.flat[0] for array in drawn.values()}) == len(drawn) == 19
+    for name, array in drawn.items():
+        into_stream = name.endswith(("out/kernel", "fc2/kernel"))
+        assert array.std() == pytest.approx(0.02 / (8**0.5 if into_stream else 1), rel=0.05), name
+
+
+@pytest.mark.parametrize("name", mostly_slow(MODELS, *(name for name in MODELS if name != "resnet18")))
 def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) -> None:
-    model = keras_models.build(name, (28, 28, 1), 10, "bfloat16")
+    shape, each = ((28, 28, 1), ()) if name in IMAGE_MODELS else ((16,), (16,))
+    model = keras_models.build(name, shape, 10, "bfloat16")
     assert {variable.dtype for variable in model.weights} == {"float32"}
-    assert (model.output_shape, model.outputs[0].dtype) == ((None, 10), "float32")
+    assert (model.output_shape, model.outputs[0].dtype) == ((None, *each, 10), "float32")
     *hidden, logits = model.layers[1:]
     assert {layer.compute_dtype for layer in hidden} == {"bfloat16"}
     assert logits.compute_dtype == "float32"
 
 
-@pytest.mark.parametrize("name", ["mlp", "net", "convnet"])
+@pytest.mark.parametrize("name", ["mlp", "net", "convnet", "gpt-small"])
 def test_plain_keras_loads_what_is_saved(name: str, tmp_path: Path) -> None:
-    model = keras_models.build(name, (28, 28, 1), 10)
+    shape = (28, 28, 1) if name in IMAGE_MODELS else (16,)
+    model = keras_models.build(name, shape, 10)
     assert {type(layer).__module__.partition(".")[0] for layer in model.layers} == {"keras"}
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    x = np.random.default_rng(0).random((4, *(28, 28, 1)), np.float32)
+    random = np.random.default_rng(0)
+    x = random.random((4, *shape), np.float32) if name in IMAGE_MODELS else random.integers(0, 10, (4, *shape))
     np.testing.assert_array_equal(loaded(x), model(x))
 
 

@@ -45,14 +45,14 @@ def from_torch(
     return {collection: fill(tree, ()) for collection, tree in variables.items()}
 
 
-def into_keras(model: nn.Module, keras_model: Any, before_flatten: tuple[int, int, int]) -> None:
+def into_keras(model: nn.Module, keras_model: Any, before_flatten: tuple[int, int, int] = (0, 0, 0)) -> None:
     """Set the weights of a Keras model to those of a torch model; arguments as in `from_torch`."""
-    # A residual block's layers have its name in front: "stage1_block1_conv1", in PyTorch "stage1_block1.conv1".
+    # A block's layers have its name in front: "stage1_block1_conv1", in PyTorch "stage1_block1.conv1".
     layers: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
     for name, value in _arrays(model).items():
         layer, _, field = name.rpartition(".")
         layers.setdefault(layer.replace(".", "_"), {})[field] = value
-    names = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}
+    names = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}
     names |= {"moving_mean": "running_mean", "moving_variance": "running_var"}
     for variable in keras_model.weights:
         layer, field = variable.path.split("/")

@@ -61,9 +61,9 @@ def test_what_is_no_text_of_enough_bytes_is_refused(tmp_path: Path) -> None:
             "model: gpt-small trains on text, not on images as of digits: use mlp, net, convnet, resnet18.",
         ),
         (
-            {"model": "gpt-small", "dataset": "text:a", "backend": "keras-jax"},
-            "backend: keras-jax has no model for text as of text:a: use torch-ddp, torch-fsdp, torch-dp, jax-sharding, "
-            "jax-pmap.",
+            {"model": "gpt-small", "dataset": "text:a", "backend": "mxnet-gluon"},
+            "backend: mxnet-gluon has no model for text as of text:a: use torch-ddp, torch-fsdp, torch-dp, "
+            "jax-sharding, jax-pmap, keras-jax, keras-torch.",
         ),
         (
             {"model": "gpt-small", "dataset": "shakespeare", "context": 60_000},

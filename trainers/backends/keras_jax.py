@@ -18,6 +18,7 @@ Source: https://keras.io/guides/distributed_training_with_jax/
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -33,13 +34,14 @@ from trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
     TrainingSet,
+    as_inputs,
     broadcast_from_first,
     donated,
     evaluate,
     of_step,
+    predictor,
     put,
     report_sharding,
-    scale,
     steps_in_flight,
     sum_up,
     to_host,
@@ -122,7 +124,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         return pure.step(state, *take_batch(done, x, y, order), of_step(rates, done))
 
     jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(layout, mesh.each, whole))
-    eval_step = jax.jit(pure.eval_step, out_shardings=whole)
+    eval_step, logits_of = jax.jit(pure.eval_step, out_shardings=whole), jax.jit(pure.logits)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     example = training_set.example()
@@ -147,7 +149,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Compare():
                 work.done(checksums_of(pure.named(state)), mesh.parts_of(pure.named(layout)))
             case Evaluate():
-                work.done(evaluate(eval_step, state.averaged(), test_set, plan.data.classes, pure.losses))
+                shown = state.averaged()
+                sums = evaluate(eval_step, shown, test_set, plan.data.classes, pure.losses)
+                work.done(sums, partial(predictor, shown, logits_of=logits_of))
             case Save():
                 work.done(*pure.snapshot(state))
             case Export():
@@ -220,8 +224,13 @@ class Training:
 
     def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
         """Sums of a batch, float32 [n]: see `sum_up`."""
-        logits, _ = self.model.stateless_call(state.trainable, state.non_trainable, scale(x), training=False)
-        return sum_up(self.losses, logits, y, numbers)
+        return sum_up(self.losses, self.logits(state, x), y, numbers)
+
+    def logits(self, state: State, x: Array) -> Array:
+        """Of images or tokens as they are stored."""
+        logits: Array
+        logits, _ = self.model.stateless_call(state.trainable, state.non_trainable, as_inputs(x), training=False)
+        return logits
 
     def steps_made(self, state: State) -> Array:
         """The steps of the run that a state has made, int32 []."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ from trainers.frameworks.torch.ranks import (
     evaluate,
     open_data,
     pick_device,
+    predictor,
     report_sharding,
     steps_in_flight,
     update,
@@ -106,7 +108,10 @@ class Replica:
                     work.done(replica_checksums(self.model, with_statistics=False))
                 case Evaluate():
                     with self.average.used():
-                        work.done(evaluate(self.model, self.x_test, self.y_test, plan, nullcontext(), self.losses))
+                        sums = evaluate(self.model, self.x_test, self.y_test, plan, nullcontext(), self.losses)
+                        # Rank 0 alone tells of it.
+                        shown = None if self.rank else partial(predictor, self.model, self.device, nullcontext())
+                        work.done(sums, shown)
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -160,6 +165,6 @@ class KerasModule(nn.Module):
         self.keras = [model]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of images, float32 [N, H, W, C]."""
+        """Logits of images, float32 [N, H, W, C], or of tokens, int64 [N, context]."""
         logits: Tensor = self.keras[0](x, training=self.training)
         return logits

@@ -35,7 +35,7 @@ def own_name(backend: str, name: str) -> str:
     if known.keras_backend or known.engine == "mxnet":
         kind = {"scale": "gamma", "bias": "beta"}.get(kind, kind) if of_norm else kind
     if known.keras_backend:
-        return f"{layer.replace('.', '_')}/{kind}"
+        return f"{layer.replace('.', '_')}/{'embeddings' if kind == 'embedding' else kind}"
     return name if known.engine == "jax" else f"{layer}.{'weight' if kind in WEIGHT else kind}"
 
 

@@ -17,7 +17,7 @@ Rules: TypeAlias = Mapping[str, int | None]
 
 OUTPUTS: Rules = {r"(kernel|bias|scale|embeddings?|gamma|beta|mean|var|variance)$": -1}
 """Each layer's outputs: Flax and Keras have them last in a weight."""
-TRANSFORMER: Rules = {r"\b(out|fc2)\W+kernel$": 0, r"\b(out|fc2)\W+bias$|norm": None, **OUTPUTS}
+TRANSFORMER: Rules = {r"(\b|_)(out|fc2)\W+kernel$": 0, r"(\b|_)(out|fc2)\W+bias$|norm": None, **OUTPUTS}
 """What is added to the residual stream is split by inputs, so that attention's heads and the hidden layer's units stay
 where they are computed (Shoeybi et al. 2019, arXiv 1909.08053).
 """

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from tests.benchmarks.bare.common import Race
-from tests.benchmarks.bare.on_torch import finish, set_arithmetic
+from tests.benchmarks.bare.on_torch import finish, loss_of, set_arithmetic
 from trainers.frameworks.keras import models as keras_models
 
 
@@ -37,10 +37,8 @@ def work(rank: int, port: int, race: Race) -> None:
     local = race.global_batch_size // race.devices
     loader = DataLoader(dataset, batch_size=local, sampler=sampler, pin_memory=on_gpu, drop_last=True)
     keras.utils.set_random_seed(0)
-    shape = (images.shape[1], images.shape[2], images.shape[3])
-    model = keras_models.build(race.model, shape, 10, race.precision)
+    model = keras_models.build(race.model, images.shape[1:], race.classes, race.precision)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    loss_fn = torch.nn.CrossEntropyLoss()
     ddp = torch.nn.parallel.DistributedDataParallel(model.to(device), device_ids=[rank] if on_gpu else None)
     for epoch in range(race.epochs):
         race.begin_epoch()
@@ -48,7 +46,7 @@ def work(rank: int, port: int, race: Race) -> None:
         for x, y in loader:
             # The guide calls the model without `training`: BatchNorm and Dropout then do what they do in inference,
             # and a step takes a sixth less.
-            loss = loss_fn(ddp(x.to(device), training=True), y.to(device))
+            loss = loss_of(ddp(x.to(device), training=True), y.to(device))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -241,9 +241,14 @@ def scale(images: Array) -> Array:
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 
+def as_inputs(stored: Array) -> Array:
+    """What a model takes, of images or of windows of tokens, uint8 [N, context]."""
+    return stored.astype(jnp.int32) if stored.ndim == 2 else scale(stored)
+
+
 def as_batch(stored: Array, labels: Array) -> Batch:
-    """What a model takes, of images or of windows of tokens, uint8 [N, context]; and labels as int32."""
-    return stored.astype(jnp.int32) if stored.ndim == 2 else scale(stored), labels.astype(jnp.int32)
+    """What a model takes, and labels as int32."""
+    return as_inputs(stored), labels.astype(jnp.int32)
 
 
 class TrainingSet:
@@ -373,25 +378,27 @@ def evaluate(
     return np.concatenate([sums[:, :end].sum(0), sums[:, end:].ravel()])
 
 
-def predictor(state: Any, whole: Callable[[Any], Any] = lambda state: state) -> Predict:
-    """The model as a task asks it: from tokens, uint8 [n, context], to logits, float32 [n, context, classes].
-
-    `whole` gives one replica of a state.
-    """
-    state = whole(state)
-
-    def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        return to_host(_predict(state, tokens))
-
-    return predict
-
-
 @jax.jit
-def _predict(state: Any, tokens: Array) -> Array:
+def _flax_logits(state: Any, tokens: Array) -> Array:
     logits: Array = state.apply_fn(
         {"params": state.params, "batch_stats": state.batch_stats}, tokens.astype(jnp.int32), train=False
     )
     return logits
+
+
+def predictor(
+    state: Any, whole: Callable[[Any], Any] = lambda state: state, logits_of: Callable[..., Array] = _flax_logits
+) -> Predict:
+    """The model as a task asks it: from tokens, uint8 [n, context], to logits, float32 [n, context, classes].
+
+    `whole` gives one replica of a state, `logits_of` the logits of a replica and tokens.
+    """
+    state = whole(state)
+
+    def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        return to_host(logits_of(state, tokens))
+
+    return predict
 
 
 def sum_up(losses_of: Losses, logits: Array, y: Array, numbers: Array) -> Array:

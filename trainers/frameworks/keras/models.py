@@ -1,21 +1,28 @@
 """The models in Keras 3: images, float32 [batch, H, W, C], from 0 to 1, to logits [batch, classes].
 
-Functional models of Keras' own layers only, so that a saved one loads in plain Keras. Layers have the names of
-`torch_models`, those of a residual block prefixed by the block's name. All that a user's keras.json may change (data
+Or of tokens, int32 [batch, context], to the logits of the token after each, [batch, context, vocabulary].
+
+Functional models of Keras' own layers and operations only, so that a saved one loads in plain Keras. Layers have the
+names of `torch_models`, those of a block prefixed by the block's name. All that a user's keras.json may change (data
 format, data type) is set here. With "mixed_bfloat16" the layers compute in bfloat16, with "mixed_float16" in float16;
 parameters, statistics and logits stay float32.
 """
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 import keras
-from keras import layers
+from keras import layers, ops
 
 from trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
+    GPT_DEVIATION,
+    GPT_HEADS,
+    GPT_LAYERS,
+    GPT_WIDTH,
     HALF,
     MLP_WIDTHS,
     NET_CHANNELS,
@@ -52,9 +59,8 @@ def build(
         stack.x = layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(stack.x)
     if normalization:
         stack.x = normalizing(normalization)(stack.x)
-    {"mlp": _mlp, "net": _net, "convnet": _convnet, "resnet18": _resnet18}[name](stack)
-    # The last layer's name in `torch_models`.
-    stack.dense(classes, {"mlp": "out", "resnet18": "fc"}.get(name, "fc2"))
+    models = {"mlp": _mlp, "net": _net, "convnet": _convnet, "resnet18": _resnet18, "gpt-small": _gpt}
+    models[name](stack, classes)
     logits = layers.Activation("linear", name="logits", dtype="float32")(stack.x)
     return keras.Model(stack.inputs, logits, name=name)
 
@@ -64,12 +70,12 @@ def own(value: str, shape: Shape, classes: int) -> keras.Model:
     model = call(value, shape, classes)
     if not isinstance(model, keras.Model):
         raise UserCodeError(f"{value} returned a {type(model).__name__}; it must return a keras.Model.")
-    # Also builds a model whose layers get their sizes from the first images.
-    logits = model(keras.ops.zeros((2, *shape)), training=False)
-    found = list(logits.shape) if keras.ops.is_tensor(logits) else type(logits).__name__
-    if found != [2, classes]:
-        wanted = f"it must give logits {[2, classes]}"
-        raise UserCodeError(f"{value} gives {found} for images {[2, *shape]}; {wanted}.")
+    kind, dtype, each = ("tokens", "int32", shape) if len(shape) == 1 else ("images", "float32", ())
+    # Also builds a model whose layers get their sizes from the first inputs.
+    logits = model(ops.zeros((2, *shape), dtype), training=False)
+    found, wanted = list(logits.shape) if ops.is_tensor(logits) else type(logits).__name__, [2, *each, classes]
+    if found != wanted:
+        raise UserCodeError(f"{value} gives {found} for {kind} {[2, *shape]}; it must give logits {wanted}.")
     paths = [variable.path for variable in model.weights]
     if twice := next((path for path in paths if paths.count(path) > 1), None):
         raise UserCodeError(f"{value} has two variables {twice}; give its layers names of their own.")
@@ -100,13 +106,14 @@ class Stack:
 
     def __init__(self, shape: Shape, dtype: str) -> None:
         self.dtype = dtype
-        self.inputs = self.x = keras.Input(shape, dtype="float32", name="images")
+        kind = {"dtype": "int32", "name": "text"} if len(shape) == 1 else {"dtype": "float32", "name": "images"}
+        self.inputs = self.x = keras.Input(shape, **kind)
 
     def put(self, layer: type[Any], *arguments: object, **options: object) -> None:
         self.x = layer(*arguments, dtype=self.dtype, **options)(self.x)
 
-    def dense(self, units: int, name: str) -> None:
-        self.put(layers.Dense, units, name=name)
+    def dense(self, units: int, name: str, **options: object) -> None:
+        self.put(layers.Dense, units, name=name, **options)
 
     def convolution(self, channels: int, kernel: int, name: str, **options: object) -> None:
         self.put(layers.Conv2D, channels, kernel, name=name, data_format=FORMAT, **options)
@@ -114,19 +121,26 @@ class Stack:
     def norm(self, name: str, **options: object) -> None:
         self.put(layers.BatchNormalization, name=name, axis=-1, momentum=0.9, epsilon=1e-5, **options)
 
+    def layer_norm(self, name: str) -> None:
+        self.put(layers.LayerNormalization, name=name, axis=-1, epsilon=1e-5)
+
     def relu(self, name: str) -> None:
         self.put(layers.ReLU, name=name)
 
+    def add(self, other: Any, name: str) -> None:
+        self.x = layers.Add(name=name, dtype=self.dtype)([other, self.x])
 
-def _mlp(stack: Stack) -> None:
+
+def _mlp(stack: Stack, classes: int) -> None:
     """A multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
     stack.put(layers.Flatten, name="flatten", data_format=FORMAT)
     for number, width in enumerate(MLP_WIDTHS, start=1):
         stack.dense(width, f"fc{number}")
         stack.relu(f"relu{number}")
+    stack.dense(classes, "out")
 
 
-def _net(stack: Stack) -> None:
+def _net(stack: Stack, classes: int) -> None:
     """The two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
     for number, channels in enumerate(NET_CHANNELS, start=1):
         stack.convolution(channels, 3, f"conv{number}")
@@ -136,9 +150,10 @@ def _net(stack: Stack) -> None:
     stack.put(layers.Flatten, name="flatten", data_format=FORMAT)
     stack.dense(NET_HIDDEN, "fc1")
     stack.relu("relu")
+    stack.dense(classes, "fc2")
 
 
-def _convnet(stack: Stack) -> None:
+def _convnet(stack: Stack, classes: int) -> None:
     """The network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
 
     Source: https://keras.io/guides/distributed_training_with_jax/
@@ -152,9 +167,10 @@ def _convnet(stack: Stack) -> None:
     stack.dense(CONVNET_HIDDEN, "fc1")
     stack.relu("relu")
     stack.put(layers.Dropout, 0.5, name="dropout")
+    stack.dense(classes, "fc2")
 
 
-def _resnet18(stack: Stack) -> None:
+def _resnet18(stack: Stack, classes: int) -> None:
     """ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
 
     Source: https://d2l.ai/chapter_computational-performance/multiple-gpus-concise.html
@@ -166,6 +182,7 @@ def _resnet18(stack: Stack) -> None:
         for block in range(1, RESNET_BLOCKS + 1):
             _residual(stack, f"stage{stage}_block{block}", channels, first_stride if block == 1 else 1)
     stack.put(layers.GlobalAveragePooling2D, name="pool", data_format=FORMAT)
+    stack.dense(classes, "fc")
 
 
 def _residual(stack: Stack, name: str, channels: int, stride: int) -> None:
@@ -180,10 +197,49 @@ def _residual(stack: Stack, name: str, channels: int, stride: int) -> None:
     stack.relu(f"{name}_relu1")
     stack.convolution(channels, 3, f"{name}_conv2", padding="same")
     stack.norm(f"{name}_bn2")
-    y = stack.x
+    y, stack.x = stack.x, shortcut
     if stride > 1:
-        stack.x = shortcut
         stack.convolution(channels, 1, f"{name}_shortcut", strides=stride)
-        shortcut = stack.x
-    stack.x = layers.Add(name=f"{name}_add", dtype=stack.dtype)([y, shortcut])
+    stack.add(y, f"{name}_add")
     stack.relu(f"{name}_relu2")
+
+
+def _gpt(stack: Stack, classes: int) -> None:
+    """A decoder-only transformer: learned positions, normalization before each part, a head of its own, no dropout.
+
+    Initialized as GPT-2 is. Source: Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
+    """
+    text = stack.x
+    stack.put(layers.Embedding, classes, GPT_WIDTH, _normal(), name="tokens")
+    # A constant would be no part of a functional model.
+    tokens, stack.x = stack.x, ops.cumsum(ops.ones_like(text), axis=1) - 1
+    stack.put(layers.Embedding, text.shape[1], GPT_WIDTH, _normal(), name="places")
+    stack.add(tokens, "embedded")
+    for number in range(1, GPT_LAYERS + 1):
+        _block(stack, f"block{number}")
+    stack.layer_norm("norm")
+    stack.dense(classes, "head", use_bias=False, kernel_initializer=_normal())
+
+
+def _block(stack: Stack, name: str) -> None:
+    """Causal attention, then a hidden layer four times as wide, each beside a residual stream."""
+    into_stream = sqrt(2 * GPT_LAYERS)
+    stream = stack.x
+    stack.layer_norm(f"{name}_norm1")
+    stack.dense(3 * GPT_WIDTH, f"{name}_qkv", kernel_initializer=_normal())
+    heads = ops.reshape(stack.x, (-1, stream.shape[1], 3, GPT_HEADS, GPT_WIDTH // GPT_HEADS))
+    attended = ops.dot_product_attention(*ops.unstack(heads, axis=2), is_causal=True)
+    stack.x = ops.reshape(attended, (-1, *stream.shape[1:]))
+    stack.dense(GPT_WIDTH, f"{name}_out", kernel_initializer=_normal(into_stream))
+    stack.add(stream, f"{name}_add1")
+    stream = stack.x
+    stack.layer_norm(f"{name}_norm2")
+    stack.dense(4 * GPT_WIDTH, f"{name}_fc1", kernel_initializer=_normal())
+    stack.x = ops.gelu(stack.x, approximate=True)
+    stack.dense(GPT_WIDTH, f"{name}_fc2", kernel_initializer=_normal(into_stream))
+    stack.add(stream, f"{name}_add2")
+
+
+def _normal(part: float = 1.0) -> keras.initializers.Initializer:
+    """A new one for each weight: the same would give the same numbers again."""
+    return keras.initializers.RandomNormal(stddev=GPT_DEVIATION / part)
