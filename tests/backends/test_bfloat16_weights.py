@@ -1,4 +1,4 @@
-"""A PyTorch model of one's own whose weights are bfloat16: saved as such, resumed bit for bit, averaged exactly."""
+"""A model of one's own whose weights are bfloat16: saved as such, resumed bit for bit, averaged in float32."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from tests.backends.only_rank import train_alone
-from tests.backends.recorder import Shelf
+from tests.backends.recorder import Recorder, Shelf, train
 from tests.slow import mostly_slow
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.torch.average import Average
 from trainers.rank.checkpoints import TRAINED, Saved
 from trainers.rank.tensor_files import Tensors, as_float32, encode, load
 
-MODEL = """
+TORCH = """
 from torch import nn
 
 class Net(nn.Module):
@@ -32,27 +32,50 @@ class Net(nn.Module):
     def forward(self, x):
         return self.fc(self.norm(self.conv(x.bfloat16())).relu().flatten(1))
 """
+FLAX = """
+import flax.linen as nn
+from jax.numpy import bfloat16
+
+class Net(nn.Module):
+    shape: tuple[int, int, int]
+    classes: int
+
+    @nn.compact
+    def __call__(self, x, train):
+        x = nn.Conv(4, (3, 3), dtype=bfloat16, param_dtype=bfloat16)(x)
+        x = nn.BatchNorm(not train, dtype=bfloat16, param_dtype=bfloat16)(x)
+        x = nn.relu(x).reshape(len(x), -1)
+        return nn.Dense(self.classes, name="fc", dtype=bfloat16, param_dtype=bfloat16)(x)
+"""
+WEIGHTS = {"torch": "fc.weight", "jax": "params.fc.kernel"}
+ALONE = ["torch-ddp", "torch-fsdp", "torch-dp"]
+
+
+def trained(config: RunConfig, shelf: Shelf, save_at: int | None = None) -> Recorder:
+    return (train_alone if config.backend in ALONE else train)(config, save_at=save_at, shelf=shelf)
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.9])
-@pytest.mark.parametrize("backend", mostly_slow(["torch-ddp", "torch-fsdp", "torch-dp"], "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_slow([*ALONE, "jax-sharding", "jax-pmap"], "torch-ddp", "jax-sharding"))
 def test_it_is_saved_and_goes_on_bit_for_bit(backend: str, ema: float, tmp_path: Path) -> None:
     source, file = tmp_path / "net.py", tmp_path / "x.safetensors"
-    source.write_text(MODEL)
-    model = f"py:{source}:Net"
-    config = RunConfig(backend=backend, model=model, platform="cpu", devices=1, max_steps=6, optimizer="adamw", ema=ema)
+    framework = backend.partition("-")[0]
+    source.write_text(TORCH if framework == "torch" else FLAX)
+    config = RunConfig(
+        backend=backend, model=f"py:{source}:Net", platform="cpu", devices=1, max_steps=6, optimizer="adamw", ema=ema
+    )
     shelf = Shelf()
-    whole = train_alone(config, shelf, save_at=3)
+    whole = trained(config, shelf, save_at=3)
 
     def stored(arrays: Tensors) -> Tensors:
         file.write_bytes(b"".join(encode(arrays)))
         return load(file)
 
     saved = stored(shelf.saved[3].model), stored(shelf.saved[3].state)
-    trained = saved[1] if ema else saved[0]
-    assert trained[f"{TRAINED if ema else ''}fc.weight"].dtype.name == "bfloat16"
-    assert saved[0]["norm.running_mean"].dtype.name == "bfloat16"
-    rest = train_alone(config, after := Shelf(Saved(3, *map(dict, saved))))
+    model, weight = saved[0], WEIGHTS[framework]
+    weights = Saved(3, *map(dict, saved)).part(TRAINED) if ema else model
+    assert (weights[weight].dtype.name, model[weight].dtype.name) == ("bfloat16", "float32" if ema else "bfloat16")
+    rest = trained(config, after := Shelf(Saved(3, *map(dict, saved))))
     assert rest.losses() == whole.losses()[3:]
     wanted, found = ({**one.saved[6].model, **one.saved[6].state} for one in (shelf, after))
     assert wanted.keys() == found.keys()
