@@ -16,7 +16,7 @@ from trainers.config.catalog import backends_with
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Held, RankFailed
 
-BACKENDS = ("torch-ddp", "jax-sharding", "jax-pmap")
+BACKENDS = ("torch-ddp", "jax-sharding", "jax-pmap", "torch-fsdp")
 
 STEPS = 20
 
@@ -46,6 +46,8 @@ def several(box: Box) -> None:
                 box.find.at_most(f"{backend}: loss {on} from that on 1 in {STEPS} steps", far, 1e-4, ".1e")
             if len(others) > 1:
                 check_parts(box, backend, others[1], count, parts)
+            elif backend == "torch-fsdp" and count > 1:
+                check_parts(box, backend, others[0], count, count)
     with box.find.part("kill -9 of a rank"):
         killed_rank(box, count)
     if not box.on_cpu:
@@ -61,9 +63,9 @@ def train(box: Box, backend: str, configs: dict[str, RunConfig]) -> list[Watched
 
 
 def check_parts(box: Box, backend: str, run: Watched, count: int, parts: int) -> None:
-    """Of weights that a mesh splits each device has its part, and of the optimizer's state."""
+    """Of weights that are split each device has its part, and of the optimizer's state."""
     held = run.of(Held)
-    box.find.holds(f"{backend}: every device of a mesh says what it holds", len(held) == count, len(held))
+    box.find.holds(f"{backend}: every device says what it holds", len(held) == count, len(held))
     share = max(sum(one.held.values()) / sum(one.whole.values()) for one in held)
     box.find.at_most(f"{backend}: of weights and optimizer state on a device", share, 1.1 / parts, ".3f")
 

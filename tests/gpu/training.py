@@ -28,7 +28,7 @@ CPU_EPOCHS = 4
 
 STEPS = 20
 
-LIMITS = {"mlp": (STEPS, 1e-5), "net": (STEPS, 5e-3), "tf32": (1, 2e-2), "bfloat16": (1, 2e-2)}
+LIMITS = {"mlp": (STEPS, 1e-5), "net": (STEPS, 5e-3), **dict.fromkeys(("tf32", "bfloat16", "float16"), (1, 2e-2))}
 """How many of a GPU's first losses are how close to the CPU's."""
 
 AHEAD = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -96,6 +96,7 @@ def same_on_both(box: Box) -> None:
                     f"{backend} net": box.config(**config, model="net"),
                     f"{backend} tf32": box.config(**config, model="net", precision="tf32"),
                     f"{backend} bfloat16": box.config(**config, model="net", precision="bfloat16"),
+                    f"{backend} float16": box.config(**config, model="net", precision="float16"),
                 }
             )
             curve = {name: losses(run) for name, run in runs.items()}

@@ -55,6 +55,10 @@ def test_one_cycle_is_that_of_torch(steps: int, rise: int) -> None:
     assert factors("one-cycle", rise, steps) == pytest.approx(wanted, rel=1e-6)
 
 
+def test_one_cycle_makes_an_only_step_at_the_full_rate() -> None:
+    assert factors("one-cycle", steps=1) == [1]
+
+
 def test_step() -> None:
     assert factors("step") == pytest.approx(in_torch(lambda one: MultiStepLR(one, [20, 30]), STEPS))
     # With a number that cannot be divided a drop is at the first step after its share.

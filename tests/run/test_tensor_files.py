@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from safetensors import numpy as safetensors
 
-from trainers.rank.tensor_files import encode, load
+from trainers.rank.tensor_files import BFLOAT16, as_float32, encode, load
 
 ARRAYS: dict[str, npt.NDArray[Any]] = {
     "odd": np.arange(3, dtype=np.uint8),
@@ -54,3 +54,22 @@ def test_a_cut_file_is_damaged(tmp_path: Path) -> None:
     file.write_bytes(b"".join(encode(ARRAYS))[:-3])
     with pytest.raises(ValueError, match="reshape"):
         load(file)
+
+
+def test_bfloat16_is_written_and_read_without_numpys_knowing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.array([[1.5, -2.0], [3e38, np.nan]], np.float32)
+    known = np.asarray(jnp.array(values, jnp.bfloat16))
+    file = tmp_path / "x.safetensors"
+    arrays = {"known": known, "bits": known.view(BFLOAT16), "one": known[0, 0].view(BFLOAT16)}
+    file.write_bytes(b"".join(encode(arrays)))
+    assert {name: array.dtype for name, array in load(file).items()} == dict.fromkeys(arrays, known.dtype)
+    monkeypatch.setattr("trainers.rank.tensor_files._knows_bfloat16", lambda: False)
+    found = load(file)
+    for array in (*found.values(), known):
+        wanted = known.astype(np.float32) if array.shape else np.float32(1.5)
+        np.testing.assert_array_equal(as_float32(array), wanted)
+        assert (as_float32(array).dtype, as_float32(array).shape) == (np.dtype(np.float32), array.shape)
+    assert found["bits"].dtype == BFLOAT16
+    assert as_float32(values) is values

@@ -42,7 +42,7 @@ from trainers.contract.rundir import RunDir
 from trainers.rank import tensor_files
 from trainers.rank.patience import Patience
 from trainers.rank.reporter import Reporter
-from trainers.rank.tensor_files import Tensors
+from trainers.rank.tensor_files import Tensors, as_float32
 
 NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"
@@ -237,7 +237,7 @@ class Checkpoints:
             devices=config.devices,
             step=step,
             epoch=step / self._plan.steps_per_epoch,
-            finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
+            finite=all(bool(np.isfinite(as_float32(one)).all()) for one in model.values() if one.dtype.kind in "fV"),
             loss=result.loss,
             accuracy=result.accuracy,
             own=result.own,

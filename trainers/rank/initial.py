@@ -83,7 +83,7 @@ def frozen_names(freeze: str, parameters: Iterable[str], prefix: str = "") -> fr
 
 def _read(source: str) -> dict[str, npt.NDArray[Any]]:
     try:
-        return tensor_files.load(Path(source))
+        return {name: tensor_files.as_float32(array) for name, array in tensor_files.load(Path(source)).items()}
     except OSError as error:
         message = f"{source} cannot be read: {error.strerror or error}."
     except ValueError as error:

@@ -44,12 +44,12 @@ def rate_factor(plan: Plan, step: int) -> float:
 def one_cycle(step: int, total: int, peak: float) -> float:
     """Half a cosine from a 25th at the first step to 1 at `peak`, and one down to a ten-thousandth of that at the last.
 
-    Steps are counted from 1; the peak may lie between two. As PyTorch's OneCycleLR has it by default, after Smith and
-    Topin 2018 (arXiv 1708.07120).
+    Steps are counted from 1; the peak may lie between two, but an only step is made at it. Otherwise as PyTorch's
+    OneCycleLR has it by default, after Smith and Topin 2018 (arXiv 1708.07120).
     """
     if step < peak:
         return along_cosine(FIRST, 1, (step - 1) / (peak - 1))
-    return along_cosine(1, LAST, (step - peak) / (total - peak) if total > peak else 0)
+    return along_cosine(1, LAST, (step - peak) / (total - peak) if total > max(1, peak) else 0)
 
 
 def along_cosine(start: float, end: float, done: float) -> float:

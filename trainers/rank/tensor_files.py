@@ -23,8 +23,10 @@ _NAMES = {
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
 }  # fmt: skip
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
-"""NumPy knows bfloat16 once the framework that has it, JAX, is imported."""
+"""NumPy knows bfloat16 once a framework that has it, JAX or Keras, is imported."""
 
+BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
+"""Of arrays of bfloat16 where NumPy does not know it: their bits."""
 
 MAX_HEADER_BYTES = 100_000_000
 """As the format has it."""
@@ -44,7 +46,8 @@ def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
     for name in names:
         array, begin = tensors[name], end
         end += array.nbytes
-        header[name] = _Entry(_NAMES[array.dtype.name], list(array.shape), (begin, end))
+        kind = "bfloat16" if array.dtype == BFLOAT16 else array.dtype.name
+        header[name] = _Entry(_NAMES[kind], list(array.shape), (begin, end))
     text = msgspec.json.encode(header)
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
@@ -53,10 +56,7 @@ def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
 
 
 def load(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Reads all arrays into memory; raises OSError, and ValueError if the file is damaged.
-
-    Those of bfloat16 are float32 where NumPy does not know it.
-    """
+    """Reads all arrays into memory; raises OSError, and ValueError if the file is damaged."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if not 2 <= size <= MAX_HEADER_BYTES:
@@ -69,14 +69,22 @@ def load(path: Path) -> dict[str, npt.NDArray[Any]]:
         for name, entry in sorted(header.items(), key=lambda item: item[1].data_offsets):
             if entry.dtype not in _DTYPES:
                 raise ValueError(f"{name} has the data type {entry.dtype}, which cannot be read here")
-            widens = entry.dtype == "BF16" and not _knows_bfloat16()
             file.seek(8 + size + entry.data_offsets[0])
-            dtype = np.dtype("uint16" if widens else _DTYPES[entry.dtype])
+            foreign = entry.dtype == "BF16" and not _knows_bfloat16()
+            dtype = BFLOAT16 if foreign else np.dtype(_DTYPES[entry.dtype])
             count = (entry.data_offsets[1] - entry.data_offsets[0]) // dtype.itemsize
-            array = np.fromfile(file, dtype, count).reshape(entry.shape)
-            # A bfloat16 is the first half of a float32.
-            arrays[name] = (array.astype(np.uint32) << 16).view(np.float32) if widens else array
+            arrays[name] = np.fromfile(file, dtype, count).reshape(entry.shape)
     return arrays
+
+
+def as_float32(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array of bfloat16, of NumPy's type or `BFLOAT16`, as float32, with the same values; any other as it is."""
+    if array.dtype.kind != "V":
+        return array
+    # A bfloat16 is the first half of a float32.
+    wide = array.view(np.uint16).astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
 
 
 def _knows_bfloat16() -> bool:

@@ -12,8 +12,15 @@ from trainers.config.run_config import RunConfig
 
 
 def first_average(config: RunConfig, weights: Any) -> Any:
-    """The average before the first step, with arrays of its own; an empty list where `ema` is off."""
-    return jax.tree.map(jnp.copy, weights) if config.ema else []
+    """The average before the first step, with arrays of its own; an empty list where `ema` is off.
+
+    In float32 of weights of bfloat16, too, whose own type would round most of its updates away.
+    """
+
+    def copy(one: Array) -> Array:
+        return jnp.array(one, jnp.promote_types(one.dtype, jnp.float32))
+
+    return jax.tree.map(copy, weights) if config.ema else []
 
 
 def next_average(config: RunConfig, average: Any, weights: Any, step: int | Array) -> Any:

@@ -221,4 +221,6 @@ def build_optimizer(config: RunConfig, frozen: frozenset[str] = frozenset()) -> 
     def trained(params: Any) -> Any:
         return jax.tree_util.tree_map_with_path(lambda path, _: leaf_name(path) not in frozen, params)
 
-    return optax.inject_hyperparams(with_rate)(learning_rate=config.learning_rate)
+    # Not in the type of the weights, of which bfloat16 would round the rate.
+    injected = optax.inject_hyperparams(with_rate, hyperparam_dtype=jnp.float32)
+    return injected(learning_rate=config.learning_rate)

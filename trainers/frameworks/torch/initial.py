@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -28,5 +27,4 @@ def begin(plan: Plan, model: nn.Module, report: Reporter, checkpoints: Checkpoin
     if checkpoints.resumed is None:
         shapes = {name: tuple(array.shape) for name, array in arrays.items()}
         for name, array in initial_weights(plan, report, shapes, parameters, frozen).items():
-            # Of NumPy's own types: bfloat16 is none.
-            arrays[name].copy_(torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "V" else array))
+            arrays[name].copy_(torch.from_numpy(array))

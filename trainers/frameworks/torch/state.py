@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from trainers.frameworks.torch.average import Average
 from trainers.frameworks.torch.loss_scale import LossScale
 from trainers.rank.checkpoints import LOSS_SCALE, TRAINED, Saved
+from trainers.rank.tensor_files import BFLOAT16, as_float32
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Snapshot: TypeAlias = tuple[Arrays, Arrays]
@@ -43,12 +44,9 @@ def snapshot(
         arrays[name] = _to_numpy(tensor)
         if name in own:
             state[f"ranks.{name}"] = _gather(tensor, device)
-            of_ranks, dtype = state[f"ranks.{name}"], arrays[name].dtype
-            arrays[name] = (
-                np.average(of_ranks, axis=0, weights=examples).astype(dtype)
-                if examples
-                else of_ranks.mean(axis=0, dtype=dtype)
-            )
+            of_ranks = as_float32(state[f"ranks.{name}"])
+            mean = np.average(of_ranks, axis=0, weights=examples) if examples else of_ranks.mean(0, of_ranks.dtype)
+            arrays[name] = _to_numpy(torch.as_tensor(mean).to(tensor.dtype))
     for name, kept in average.kept.items():
         state[f"{TRAINED}{name}"], arrays[name] = arrays[name], _to_numpy(kept)
     state |= {f"{LOSS_SCALE}{name}": _to_numpy(value) for name, value in loss_scale.saved().items()}
@@ -79,19 +77,17 @@ def restore(
         arrays = {**arrays, **{name: array for name, array in mine.items() if name in arrays}}
     arrays = {**arrays, **saved.part(TRAINED)}
     present = model.state_dict()
-    model.load_state_dict(
-        {name: _split_as(present.get(name), torch.from_numpy(array)) for name, array in arrays.items()}
-    )
+    model.load_state_dict({name: _split_as(present.get(name), _to_tensor(array)) for name, array in arrays.items()})
     for name, kept in average.kept.items():
         # Of a checkpoint without an average it begins here.
-        kept.copy_(_split_as(kept, torch.from_numpy(saved.model[name])))
-    loss_scale.restore({name: torch.from_numpy(array) for name, array in saved.part(LOSS_SCALE).items()})
+        kept.copy_(_split_as(kept, _to_tensor(saved.model[name])))
+    loss_scale.restore({name: _to_tensor(array) for name, array in saved.part(LOSS_SCALE).items()})
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     entries: dict[int, dict[str, Tensor]] = {}
     for name, array in saved.state.items():
         if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
-            value, parameter = torch.from_numpy(array), parameters[int(index)]
+            value, parameter = _to_tensor(array), parameters[int(index)]
             # A fused optimizer walks parameter and state in memory order: the same order in both.
             same = value.shape == parameter.shape
             like = torch.empty_like(parameter).copy_(_split_as(parameter, value)) if same else value
@@ -124,4 +120,12 @@ def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
     if isinstance(tensor, DTensor):
         whole = tensor.full_tensor()
         tensor = tensor.to_local() if dist.get_rank() else whole
-    return np.array(tensor.detach().cpu().numpy(), order="C")
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        # PyTorch gives NumPy no such type.
+        return np.array(tensor.view(torch.int16).numpy(), order="C").view(BFLOAT16)
+    return np.array(tensor.numpy(), order="C")
+
+
+def _to_tensor(array: npt.NDArray[Any]) -> Tensor:
+    return torch.from_numpy(as_float32(array))
