@@ -61,7 +61,8 @@ OF_CONFIGURE = (
     Look("field", ("tab",), "▾"),
     Look("menu", ("tab", "down", "enter"), "resnet18", ("escape", *["up"] * 2)),
     Look("palette", ("ctrl+p",), "Search"),
-    Look("configure-keys", ("f1",), "Everywhere", ("f1",)),
+    Look("configure-keys", ("?",), "Everywhere", ("?",)),
+    Look("handbook", ("f1",), "Contents"),
 )
 OF_A_RUN = (
     *(Look(f"panel-{name}", (str(n),), name, ("escape",)) for n, name in enumerate(PANELS, 1) if name != "failure"),

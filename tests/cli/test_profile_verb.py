@@ -44,8 +44,9 @@ def test_what_a_compiled_step_takes(tuiapp: Command, runs_dir: Path) -> None:
     record(runs_dir, h.RUN_ID, [*h.running(), *found, h.ended("completed", 11)])
     lines = tuiapp("profile").out.splitlines()
     place = next(number for number, line in enumerate(lines) if "compiled step" in line)
-    assert lines[place : place + 2] == [
-        "501 MiB of each device for the compiled step · arguments 300 MiB · new outputs 1.00 MiB · temporary 200 MiB",
+    assert lines[place : place + 3] == [
+        "501 MiB of each device for the compiled step:",
+        "  arguments 300 MiB · new outputs 1.00 MiB · temporary 200 MiB",
         "700 MiB at most since the run's start, on rank 1",
     ]
     facts = json.loads(tuiapp("profile", "--json").out)

@@ -16,6 +16,7 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
+from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record
 from trainers.contract.events import Alert, AnyEvent, Facts, Metrics, RankFailed
@@ -132,6 +133,15 @@ def test_markdown_with_figures_beside_it(tuiapp: Command, recorded: Path, tmp_pa
     assert tuiapp("report", COMPLETED, "-o", target).code == 2
     assert tuiapp("report", COMPLETED, "-o", target, "--force").code == 0
     assert sorted(name for name in os.listdir(tmp_path) if name != "home") == ["report-figures", "report.md"]
+
+
+def test_a_trainers_bookkeeping_has_no_figure(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    names = ("loss", "epoch", "eval/loss", "eval/runtime", "eval/f1")
+    values: dict[str, list[float | None]] = {name: [0.5, 1.0] for name in names}
+    said = Metrics(rank=0, first_step=1, values=values, **h.at(2))
+    record(runs_dir, COMPLETED, [own.started(), said])
+    assert tuiapp("report", "latest", "-o", tmp_path / "report.md").code == 0
+    assert re.findall(r"!\[(.+?)\]", (tmp_path / "report.md").read_text()) == ["loss", "eval/f1"]
 
 
 def test_keys_at_a_librarys_defaults_are_aside(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:

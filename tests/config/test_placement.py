@@ -92,13 +92,15 @@ def test_more_cpu_ranks_than_sensible() -> None:
 def test_gpus_wanted_where_there_are_none() -> None:
     assert refusal(RunConfig(platform="cuda"), 0) == "platform: cuda cannot be used here: no NVIDIA driver here."
     message = refusal(RunConfig(device_ids=("0",)), 0)
-    assert message == "device_ids: names GPUs, but there are none: no NVIDIA driver here."
+    assert message == (
+        "device_ids: names GPUs, but there are none: no NVIDIA driver here. Leave it empty to train on CPUs."
+    )
 
 
 def test_gpus_named_for_a_cpu_run() -> None:
     for gpus in (0, 4):
         assert refusal(RunConfig(platform="cpu", device_ids=("0",)), gpus) == (
-            "device_ids: names GPUs, but platform is cpu."
+            "device_ids: names GPUs, but platform is cpu: leave it empty, or choose platform cuda."
         )
 
 

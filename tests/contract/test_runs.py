@@ -11,7 +11,7 @@ from tests import histories, interrupted
 from tests.contract.recorded import CONFIG, record
 from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan
-from trainers.contract.events import RunEnded, Summary
+from trainers.contract.events import Queued, RunEnded, Summary
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.state.summary import read_config, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs
@@ -64,6 +64,12 @@ def test_found_by_directory(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert find_run(f"./{OLD}", Path("/nowhere")) == expected
     monkeypatch.chdir(runs_dir / OLD)
     assert find_run(".", Path("/nowhere")).path.samefile(expected.path)
+
+
+def test_the_time_in_a_queue_is_none_of_the_run_s(tmp_path: Path) -> None:
+    run = record(tmp_path, OLD, [Queued(job="", reason="starts when 2 GPUs are idle", **histories.at(300.0))])
+    os.utime(run.config, (histories.START, histories.START))
+    assert summarise(run).summary.seconds == 0.0
 
 
 def test_not_all_of_many_runs_are_named(runs_dir: Path) -> None:

@@ -69,6 +69,13 @@ def test_of_a_progress_bar_the_last_state(log: Log) -> None:
     assert log.poll(final=True) == [" 2/2"]
 
 
+def test_bars_beneath_each_other_leave_no_blank_lines(log: Log) -> None:
+    """As tqdm writes them with `position`, or within another's loop."""
+    log.write(b"\router:   0%\n\rinner:  50%\x1b[A\n\rinner: 100%\x1b[A\n")
+    log.write(b"\r            \x1b[Aepoch 0\n\n\n\x1b[A\x1b[2A\n")
+    assert log.poll_all() == ["outer:   0%", "inner:  50%", "inner: 100%", "epoch 0"]
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_a_listener_hears_each_state_of_a_progress_bar_while_it_is_drawn(log: Log, chunk: int) -> None:
     heard: list[str] = []

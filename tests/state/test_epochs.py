@@ -11,7 +11,7 @@ from tests.reported import evaluation_event, step_event
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.state.curves import Curves
 from trainers.state.epochs import MAX_EPOCHS, Epoch
-from tuiapp.view.epochs import EPOCH_COLUMNS
+from tuiapp.view.epochs import epoch_columns
 
 STEPS, BATCH = 29, 48
 """Of the histories: an epoch, and a global batch."""
@@ -116,13 +116,19 @@ def test_a_loss_that_is_not_finite_leaves_the_mean_unknown() -> None:
     (row,) = epochs([h.started(), *both(1, 10), *both(11, 11, loss=None), *both(12, 29)])
     assert (row.loss, row.is_whole) == (None, True)
     assert row.seconds == pytest.approx(29 * 0.05)
-    assert [column.cell(row) for column in EPOCH_COLUMNS][:3] == ["1", "29", "NaN"]
+    assert [column.cell(row) for column in epoch_columns(())][:3] == ["1", "29", "NaN"]
+
+
+def test_evaluations_are_headed_as_their_metrics_are_called() -> None:
+    reported: tuple[tuple[str, ...], ...] = ((), ("eval/loss", "eval/accuracy"), ("val_acc",))
+    titles = [[column.title for column in epoch_columns(names)][6:8] for names in reported]
+    assert titles == [["test loss", "accuracy"], ["eval/loss", "eval/accuracy"], ["test loss", "val_acc"]]
 
 
 def test_steps_that_are_not_on_record_make_no_whole_epoch() -> None:
     (row,) = epochs([h.started(), *both(1, 10), *both(15, 29)])
     assert (row.steps, row.is_whole) == (25, False)
-    assert [column.cell(row) for column in EPOCH_COLUMNS][:2] == ["1", "25/29"]
+    assert [column.cell(row) for column in epoch_columns(())][:2] == ["1", "25/29"]
     (row,) = epochs([h.started(), steps(0, 1, 29), steps(1, 1, 20)])
     assert not row.is_whole, "the other rank is not as far"
 

@@ -60,6 +60,20 @@ def test_its_end_lists_what_it_summed_up_and_its_configuration(status: str) -> N
     assert "f1 0.5 · dropout 0.25 · layers 3" in found.text
 
 
+def test_its_end_leaves_a_library_s_configuration_out() -> None:
+    said = Facts(config={"warmup_steps": 3}, defaults=["adam_beta1"], summary={"train_loss": 0.5}, **h.at(1))
+    found = headline(fold([started(), said, ended("completed")]))
+    assert found is not None
+    assert found.text.endswith("train_loss 0.5")
+
+
+def test_its_end_says_how_many_epochs_it_did() -> None:
+    end = RunEnded(status="completed", reason="25 steps", summary=Summary(steps=25, epochs=2.5), **h.at(2))
+    found = headline(fold([started(), end]))
+    assert found is not None
+    assert found.text.startswith("completed: 25 steps · 2.5 epochs")
+
+
 def test_how_it_stops() -> None:
     found = headline(fold([started(), StopRequested(by="command", save=True, **h.at(1))]))
     assert found is not None

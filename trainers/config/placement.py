@@ -19,7 +19,7 @@ from trainers.config.mesh import mesh_of
 from trainers.config.mirror import mirror_fault, place_mirror
 from trainers.config.normalization import parse_normalization
 from trainers.config.options import ConfigError, Problem, suggest
-from trainers.config.run_config import OPTIONS, RunConfig, beside_own_loss, check_batch, cross_check
+from trainers.config.run_config import GPUS_ON_CPU, OPTIONS, RunConfig, beside_own_loss, check_batch, cross_check
 from trainers.config.script import check_script, place_script
 from trainers.config.user_code import PY, UserCodeError, has_function
 from trainers.config.user_code import check as check_code
@@ -173,8 +173,8 @@ def placement_problems(config: RunConfig, machine: Machine) -> list[Problem]:
 
 def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
     if config.device_ids:
-        why = "platform is cpu" if config.platform == "cpu" else f"there are none: {machine.gpu_problem}"
-        raise ConfigError([Problem("device_ids", f"names GPUs, but {why}.")])
+        none = f"names GPUs, but there are none: {machine.gpu_problem}. Leave it empty to train on CPUs."
+        raise ConfigError([Problem("device_ids", GPUS_ON_CPU if config.platform == "cpu" else none)])
     if config.launcher != "slurm" and max(devices_of_nodes(config)) > machine.max_cpu_ranks:
         message = (
             f"{config.devices} is more than this machine has: {machine.cpu_cores} CPU cores take at most "

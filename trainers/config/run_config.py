@@ -109,7 +109,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option(
             "Trainer",
-            "Directory",
+            "Working dir",
             "empty: where it is launched",
             text="directory",
             only=_with_key("working_directory"),
@@ -167,7 +167,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option(
             "Trainer",
-            "Init from",
+            "Weights from",
             "a run's, or a .safetensors file's; empty: new",
             text="weights",
             similar=("pretrained", "checkpoint", "ckpt_path", "load_from", "weights", "finetune", "fine_tune"),
@@ -239,7 +239,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     launcher: Annotated[
         str,
-        Option("Devices", "Launcher", "local: this machine; else several", choices=("local", *LAUNCHERS)),
+        Option("Devices", "Launcher", "local: this machine; others: several", choices=("local", *LAUNCHERS)),
     ] = "local"
     nodes: Annotated[
         int,
@@ -255,7 +255,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1
     devices_per_node: Annotated[
         str,
-        Option("Devices", "Each node's", "devices, where not equally many: 4+2", only=_ON_NODES, is_rare=True),
+        Option("Devices", "Node devices", "on each node, where they differ: 4+2", only=_ON_NODES, is_rare=True),
     ] = ""
     hosts: Annotated[
         tuple[str, ...],
@@ -314,8 +314,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option(
             "Devices",
-            "Shares",
-            "of the batch: equal, measured, or 3:1",
+            "Batch shares",
+            "of the devices: equal, measured, or 3:1",
             only=("backend", backends_with("shares")),
             why="the others split one array into equal parts",
             is_rare=True,
@@ -429,7 +429,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Option(
             "Optimization",
-            "Average",
+            "Weight average",
             "decay of averaged weights, as 0.999; 0: none",
             minimum=0,
             below=1,
@@ -550,8 +550,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Option(
             "Run",
-            "Keep",
-            "newest ones, and the best",
+            "Keep saves",
+            "newest checkpoints, and the best",
             minimum=1,
             maximum=1_000_000,
             similar=("save_total_limit", "save_top_k"),
@@ -573,7 +573,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,), is_rare=True),
     ] = OFF
-    python: Annotated[str, Option("Run", "Interpreter", "empty: see tuiapp env", text="program")] = ""
+    python: Annotated[
+        str, Option("Run", "Interpreter", "the ranks' Python; empty: as tuiapp env says", text="program")
+    ] = ""
     nan_policy: Annotated[
         str,
         Option(
@@ -613,6 +615,8 @@ OPTIONS = declared(RunConfig)
 KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size", "normalize", "init_from", "freeze")
 """Keys that a resumed run keeps: its checkpoints fit no others. All other keys may change with a resume."""
 
+
+GPUS_ON_CPU = "names GPUs, but platform is cpu: leave it empty, or choose platform cuda."
 
 _MEANT = {name: option for option in OPTIONS.values() for name in option.aliases}
 _NEAR = {name: option for option in OPTIONS.values() for name in option.similar}
@@ -675,7 +679,7 @@ def cross_check(config: RunConfig) -> list[Problem]:
     if len(set(config.device_ids)) < len(config.device_ids):
         problems.append(Problem("device_ids", f"{', '.join(config.device_ids)} names a GPU twice."))
     if config.platform == "cpu" and config.device_ids:
-        problems.append(Problem("device_ids", "names GPUs, but platform is cpu."))
+        problems.append(Problem("device_ids", GPUS_ON_CPU))
     most = BACKENDS[config.backend].max_cpu_devices
     if config.platform == "cpu" and most and config.devices > most:
         message = f"{config.backend} runs on one CPU device only, not on {config.devices}; use torch-ddp for more."

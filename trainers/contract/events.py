@@ -426,7 +426,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: int = 0
     epochs: float | None = 0.0
-    """Passes over the data; fractional when stopped within one; null if the length of an epoch is not known."""
+    """Passes over the data; fractional when stopped within one; null if the length of an epoch is not known.
+    Of a script as its metric `epoch` says."""
     examples_per_second: float | None = None
     """Over the epochs after an attempt's first; if it has but one, over its steps after the first tenth. Evaluation and
     checkpoints excluded. Over all attempts, as `seconds`."""

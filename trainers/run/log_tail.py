@@ -6,6 +6,7 @@ Ranks write to files, not to pipes: a supervisor that is stopped or gone must no
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,9 @@ LINES_PER_POLL = 200
 READ_BYTES = 256 * 1024
 LISTENED_BYTES = 16 << 20
 """Read at the end where lines are listened to; without a listener `READ_BYTES`."""
+
+_REWRITES = re.compile(rb"\r|\x1b\[\d*A")
+"""What a progress bar writes before it writes over a line: back to its start or, with a bar below another, up to it."""
 
 
 class LogTail:
@@ -106,6 +110,6 @@ class LogTail:
 
 
 def _decode(line: bytes) -> str:
-    """Decodes a line; of a progress bar that rewrites itself with carriage returns, its last state."""
-    states = [state for state in line.rstrip(b"\r").split(b"\r") if state.strip()]
+    """Decodes a line; of a progress bar that rewrites itself, its last state; "" of one that shows nothing."""
+    states = [state for state in _REWRITES.split(line) if state.strip()]
     return states[-1][:MAX_LINE_BYTES].decode(errors="replace").rstrip() if states else ""

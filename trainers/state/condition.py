@@ -146,7 +146,8 @@ def _why_failed(state: RunState) -> str:
 def _summary(state: RunState) -> Condition:
     assert state.ended is not None
     summary = state.ended.summary
-    epochs = round(summary.epochs, 1) if summary.epochs is not None and state.steps_per_epoch else None
+    counted = state.steps_per_epoch or (state.is_script and summary.epochs)
+    epochs = round(summary.epochs, 1) if summary.epochs is not None and counted else None
     words = join_words(
         [
             plural(summary.steps, "step") if summary.steps or not state.is_script else "",
@@ -170,10 +171,13 @@ MOST_FACTS = 6
 
 
 def _script_words(state: RunState) -> list[str]:
-    """Returns what a script sums up and what it was given, as it says itself; nothing of another run."""
+    """Returns what a script sums up and what it was given, as it says itself; nothing of another run.
+
+    Of a library's configuration, which is long, `tuiapp show` says what is no default.
+    """
     if not state.is_script:
         return []
-    chosen = {key: value for key, value in state.facts.config.items() if key not in state.facts.defaults}
+    chosen = {} if state.facts.defaults else state.facts.config
     items = [item for one in (state.facts.summary, chosen) for item in islice(one.items(), MOST_FACTS)]
     return [f"{sanitize(key, 30)} {_fact_words(value)}" for key, value in items]
 

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainers.contract.metrics import evaluation_of, loss_of
+from trainers.state.epoch_meter import MOST
 from trainers.state.epochs import MAX_EPOCHS, Epoch
 from trainers.state.series import Floats, Integers, Series
 
 if TYPE_CHECKING:
     from trainers.state.curves import Curves
-
-MOST = 1e6
-"""A larger value is no epoch."""
 
 NEARLY = 1e-3
 """Of an epoch: values are rounded."""

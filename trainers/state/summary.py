@@ -198,9 +198,7 @@ def _summarise(run: RunDir) -> RunInfo:
     if newer:
         return found(run, "newer", config, problem, so_far, "", started, facts=seen.facts())
     if live or (not seen.exists and _is_starting(started)):
-        # After it come alerts at most, as that Slurm does not answer.
-        marks = (event for event in reversed(tail) if isinstance(event, Queued | RunStarted | RunEnded | Metrics))
-        waits = next(marks, None)
+        waits = _last_mark(tail)
         if isinstance(waits, RunEnded) and (job := run.queued_job()):
             # Its job has put itself back into the queue; why it waits there is known a moment later.
             waits = Queued(job=job)
@@ -222,6 +220,12 @@ def _tail(run: RunDir, seen: JournalPeek) -> list[AnyEvent]:
     ranks = seen.first.world_size if isinstance(seen.first, RunStarted) else 1
     needed = min(RANK_BYTES * ranks, MOST_TAIL_BYTES)
     return (peek_journal(run.journal, needed) if needed > TAIL_BYTES else seen).tail()
+
+
+def _last_mark(tail: Sequence[AnyEvent]) -> AnyEvent | None:
+    """Returns the last event that says whether a run waits: after it come alerts at most, as of a silent Slurm."""
+    marks = (event for event in reversed(tail) if isinstance(event, Queued | RunStarted | RunEnded | Metrics))
+    return next(marks, None)
 
 
 def _so_far(
@@ -254,8 +258,9 @@ def _so_far(
             add_figures(figures, report, rank_of, of_script=not first.steps_per_epoch)
     begun = (tail[0].resumed_from or 0) if tail and isinstance(tail[0], RunStarted) else 0
     step = max([known.steps, begun, *(report.last_step for report in reports if report.is_training)])
-    newest = tail[-1].time if tail else started
     since = told.time if isinstance(told, SoFar | RunStarted) else started
+    # The time in a queue is none of the run's.
+    newest = since if isinstance(_last_mark(tail), Queued) else tail[-1].time if tail else started
     loss = loss_of({name: None for report in reports for name in report.values})
     losses = {report.rank: report.values[loss][-1] for report in reports if loss in report.values}
     sizes = {report.rank: last_examples(report.values, report.counts) for report in reports if loss in report.values}
@@ -263,7 +268,7 @@ def _so_far(
     last, best = evaluations.last, evaluations.best
     return Summary(
         steps=step,
-        epochs=step / steps_per_epoch if steps_per_epoch > 0 else unknown,
+        epochs=step / steps_per_epoch if steps_per_epoch > 0 else known.epochs if isinstance(told, SoFar) else unknown,
         # Of a live run the recent one, as on its screen.
         examples_per_second=(None if stalled else rate) if live else known.examples_per_second or rate,
         loss=mean(losses.values(), sizes.values()) if losses else known.loss,

@@ -9,6 +9,7 @@ from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extreme
 from trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, Metrics, Summary
 from trainers.contract.metrics import (
     DATA_WAIT,
+    EPOCH,
     EXAMPLES,
     HELD_OUT,
     STEP_TIME,
@@ -19,6 +20,7 @@ from trainers.contract.metrics import (
     loss_of,
     mean,
 )
+from trainers.state.epoch_meter import EpochMeter
 from trainers.state.known_metrics import KNOWN
 from trainers.state.timeline import Earlier, timed, warm_after
 
@@ -44,6 +46,8 @@ class SummaryMeter:
     ) -> None:
         self._plan, self._before = plan, before
         self._figures = dict(before.metrics) if before else {}
+        earlier = self._figures.get(EPOCH)
+        self._reported = EpochMeter(from_zero=earlier is not None and earlier.least == 0)
         self._rank_of: dict[str, int] = {}
         """Metric → the first rank that reported it."""
         self._from_zero = False
@@ -74,6 +78,9 @@ class SummaryMeter:
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         self._evaluations.add(event)
         add_figures(self._figures, event, self._rank_of, of_script=not self._plan.facts)
+        if EPOCH in event.values and self._rank_of.get(EPOCH) == event.rank:
+            lows, highs = ((each or event.values).get(EPOCH, event.values[EPOCH]) for each in (event.lows, event.highs))
+            self._reported.add(lows, highs)
         for name, column in event.values.items():
             if is_loss(name):
                 self._sizes[event.rank] = last_examples(event.values, event.counts)
@@ -86,7 +93,8 @@ class SummaryMeter:
 
     @property
     def _epochs(self) -> float | None:
-        return round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else None
+        per_epoch = self._plan.steps_per_epoch
+        return round(self.step / per_epoch, 3) if per_epoch else self._reported.done
 
     def summary(self, seconds: float, earlier: Earlier = NOTHING) -> Summary:
         """The run's figures now, `seconds` after the start of this attempt."""

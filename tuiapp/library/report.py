@@ -16,7 +16,7 @@ from trainers.contract.rundir import RunDir
 from trainers.state.curves import Curves
 from trainers.state.digest import read_run
 from trainers.state.fold import apply
-from trainers.state.known_metrics import ordered
+from trainers.state.known_metrics import is_bookkeeping, ordered
 from trainers.state.messages import describe_failure, failure_lines
 from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
@@ -116,7 +116,8 @@ def figures(runs: Sequence[Reported], *, standalone: bool = False) -> list[tuple
     drawn = [(run.letter, run.place, run.curves) for run in runs]
     names = ordered({name for run in runs for name in run.curves.names})
     beside = {one for name in names if (one := held_out_of(name, names))} | {TEST_EXAMPLES}
-    pictures = ((name, draw_figure(drawn, name, standalone=standalone)) for name in names if name not in beside)
+    shown = [name for name in names if name not in beside and not is_bookkeeping(name)]
+    pictures = ((name, draw_figure(drawn, name, standalone=standalone)) for name in shown)
     return [(name, picture) for name, picture in pictures if picture]
 
 

@@ -22,7 +22,7 @@ from trainers.contract.events import Event, InitialWeights
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.experiments.queue import start_keeper
-from trainers.state.epochs import Epoch
+from trainers.state.curves import Curves
 from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
 from trainers.state.messages import (
     describe_alone,
@@ -41,7 +41,6 @@ from trainers.state.text import (
     format_bytes,
     format_clock,
     format_count,
-    format_duration,
     format_fact,
     join_words,
     plural,
@@ -65,7 +64,7 @@ from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
-from tuiapp.view.epochs import EPOCH_COLUMNS, epoch_facts
+from tuiapp.view.epochs import epoch_columns, epoch_facts
 from tuiapp.view.groups import ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of, state_counts
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
@@ -251,7 +250,7 @@ def show_run(options: Namespace) -> int:
         print(f"  and {plural(left_out, 'key')} at the library's defaults: --all prints them")
     _print_facts("the script's summary", state.facts.summary)
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
-    _print_epochs(state.curves.last_epochs(), everything=options.all)
+    _print_epochs(state.curves, everything=options.all)
     hint = resume_hint(run)
     _print_checkpoints(checkpoints, best, damaged, resume_point(run) if hint else None)
     if state.is_script and state.checkpoints:
@@ -299,13 +298,14 @@ def _print_facts(title: str, facts: Mapping[str, object]) -> None:
         print(f"  {sanitize(key):{width}}  {format_fact(value)}")
 
 
-def _print_epochs(rows: Sequence[Epoch], *, everything: bool) -> None:
+def _print_epochs(curves: Curves, *, everything: bool) -> None:
+    rows = curves.last_epochs()
     shown = rows if everything else rows[-MAX_EPOCHS:]
     if not shown:
         return
     print()
     width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in plain_table(told(EPOCH_COLUMNS, shown), shown, width):
+    for line in plain_table(told(epoch_columns(curves.names), shown), shown, width):
         print(line)
     if left_out := len(rows) - len(shown):
         print(f"  and {plural(left_out, 'earlier epoch')}: --all prints them")
@@ -358,7 +358,7 @@ def _overview(info: RunInfo) -> dict[str, str]:
         "steps": f"{summary.steps:,}",
         **{KNOWN[name].label: KNOWN[name].format(value) for name, value in figures.items()},
         **({f"{summary.evaluated_on} loss": KNOWN[TEST_LOSS].format(loss)} if loss is not None else {}),
-        "took": format_duration(summary.seconds),
+        "took": BY_NAME["took"].cell(info),
         "started": _moment(info.started),
         **({"host": info.host} if info.host else {}),
         **({"part of": f"{info.where}. {describe_alone(info.begun)}".rstrip(". ")} if info.where else {}),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
+from collections.abc import Collection
+
+from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS, evaluation_of
 from trainers.state.epochs import Epoch
-from trainers.state.known_metrics import KNOWN
+from trainers.state.known_metrics import KNOWN, metric
 from trainers.state.text import format_seconds, join_words
 from tuiapp.view.table import Column
 
@@ -17,17 +19,21 @@ def _loss(row: Epoch) -> str:
     return "NaN" if row.loss is None and row.examples else KNOWN[LOSS].format(row.loss)
 
 
-EPOCH_COLUMNS: tuple[Column[Epoch], ...] = (
-    Column("epoch", 5, lambda row: f"{row.number:,}", 0, most=9),
-    Column("steps", 5, _steps, 5, most=21),
-    Column("loss", 7, _loss, 1),
-    Column("seconds", 8, lambda row: format_seconds(row.seconds or None), 2),
-    Column("examples/s", 10, lambda row: KNOWN[RATE].format(row.examples_per_second), 3),
-    Column("first step", 10, lambda row: format_seconds(row.first_seconds), 6),
-    Column("test loss", 9, lambda row: KNOWN[TEST_LOSS].format(row.test_loss), 7),
-    Column("accuracy", 8, lambda row: KNOWN[TEST_ACCURACY].format(row.test_accuracy), 4),
-    Column("evaluation", 10, lambda row: format_seconds(row.test_seconds), 8),
-)
+def epoch_columns(names: Collection[str]) -> tuple[Column[Epoch], ...]:
+    """Returns the columns; `names` are the run's metrics, as of which those of its evaluation are called."""
+    _, loss, accuracy = evaluation_of(names)
+    loss, accuracy = metric(loss or TEST_LOSS).label, metric(accuracy or TEST_ACCURACY).label
+    return (
+        Column("epoch", 5, lambda row: f"{row.number:,}", 0, most=9),
+        Column("steps", 5, _steps, 5, most=21),
+        Column("loss", 7, _loss, 1),
+        Column("seconds", 8, lambda row: format_seconds(row.seconds or None), 2),
+        Column("examples/s", 10, lambda row: KNOWN[RATE].format(row.examples_per_second), 3),
+        Column("first step", 10, lambda row: format_seconds(row.first_seconds), 6),
+        Column(loss, max(9, len(loss)), lambda row: KNOWN[TEST_LOSS].format(row.test_loss), 7),
+        Column(accuracy, max(8, len(accuracy)), lambda row: KNOWN[TEST_ACCURACY].format(row.test_accuracy), 4),
+        Column("evaluation", 10, lambda row: format_seconds(row.test_seconds), 8),
+    )
 
 
 def epoch_facts(row: Epoch) -> dict[str, int | float | None]:

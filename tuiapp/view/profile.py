@@ -74,7 +74,8 @@ def memory_lines(profiles: Sequence[Profile]) -> Iterator[str]:
     """Yields what a compiled step takes of each device, and the most that its arrays have taken on one."""
     # Devices of one program: each has the same part of the step.
     if memory := profiles[0].step_memory:
-        yield join_words([f"{format_bytes(memory.total)} of each device for the compiled step", *_parts(memory)])
+        yield f"{format_bytes(memory.total)} of each device for the compiled step:"
+        yield f"  {join_words(_parts(memory))}"
     peaks = [(one.process_peak_bytes, one.rank) for one in profiles if one.process_peak_bytes]
     if peaks:
         most, rank = max(peaks, key=lambda peak: (peak[0], -peak[1]))

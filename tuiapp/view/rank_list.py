@@ -245,8 +245,14 @@ def rank_graphs(state: RunState, width: int, height: int, among: Sequence[int] |
     rows, cells = height // stacks - 1, (width - GAP * (across - 1)) // across
     ranks = ranks[: across * stacks]
     room = cells - len(format_seconds(1.0)) - 2
-    curves = {rank: state.curves[rank, STEP_TIME].reduce(samples_across(room), 1, state.step).mean for rank in ranks}
-    values = {rank: [None if math.isnan(one) else float(one) for one in curve] for rank, curve in curves.items()}
+    samples = samples_across(room)
+    # Of fewer steps than samples each fills several: they would have gaps.
+    apart = min(samples, state.step)
+    curves = {rank: state.curves[rank, STEP_TIME].reduce(apart, 1, state.step).mean for rank in ranks}
+    wide = {
+        rank: [float(curve[place * apart // samples]) for place in range(samples)] for rank, curve in curves.items()
+    }
+    values = {rank: [None if math.isnan(one) else one for one in curve] for rank, curve in wide.items()}
     known = sorted(one for curve in values.values() for one in curve if one is not None)
     # The first steps may take a hundred times as long: they are cut.
     top = 1.1 * known[len(known) * MOST_PERCENT // 100] if known else 0.0

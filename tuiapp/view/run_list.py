@@ -164,6 +164,7 @@ COLUMNS = (
         "epoch_time", "s/epoch", 8, 13, lambda info: info.epoch_seconds, format_seconds, falls=False, is_relative=True
     ),
     _figure("steps", "steps", 9, 10, lambda info: _so_far(info, info.summary.steps), format_count),
+    _figure("epochs_done", "epochs done", 11, 14, lambda info: info.summary.epochs or None, format_count),
     _figure("best_loss", "best loss", 9, 12, lambda info: info.summary.best_loss, KNOWN[TEST_LOSS].format, falls=False),
     _words("run", 44, 11, lambda info: sanitize(_run_id(info)), _run_id),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from trainers.state.run_state import RunState
-from tuiapp.view.epochs import EPOCH_COLUMNS
+from tuiapp.view.epochs import epoch_columns
 from tuiapp.view.table import plain_table, told
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.text_panel import TextPanel
@@ -21,5 +21,5 @@ class EpochsPanel(TextPanel):
         rows = state.curves.last_epochs(MOST_ROWS)[::-1] if self.display else []
         if not rows:
             return []
-        heading, *lines = plain_table(told(EPOCH_COLUMNS, rows), rows, width)
+        heading, *lines = plain_table(told(epoch_columns(state.curves.names), rows), rows, width)
         return [Content.styled(heading, MUTED), *(Content(line) for line in lines)]
