@@ -59,3 +59,14 @@ def test_what_was_trained_on_floats_takes_floats_as_they_are(tmp_path: Path) -> 
     logits = np.asarray(shelf.model(stored["x_test"][..., np.newaxis]))
     assert (logits.argmax(1) == stored["y_test"]).mean() == pytest.approx(told.evaluations[-1].accuracy)
     assert "rescaling" not in [layer.name for layer in shelf.model.layers]
+
+
+@pytest.mark.slow
+def test_a_language_model_is_exported_as_it_was_evaluated_last() -> None:
+    shelf = Exports()
+    config = msgspec.structs.replace(CONVNET, model="gpt-small", dataset="shakespeare", context=16, max_steps=5)
+    told = train(config, shelf=shelf)
+    assert {"tokens/embeddings", "block1_qkv/kernel", "head/kernel"} <= set(shelf.saved[5].model)
+    arrays = datasets.load(find_dataset("shakespeare", 16))
+    losses = keras.losses.sparse_categorical_crossentropy(arrays.y_test, shelf.model(arrays.x_test), from_logits=True)
+    assert np.mean(losses) == pytest.approx(told.evaluations[-1].loss, rel=1e-5)
