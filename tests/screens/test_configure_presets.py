@@ -33,6 +33,17 @@ async def test_preset_fills_form_and_command(start: Start) -> None:
         assert not field(pilot, "seed").changed
 
 
+async def test_hints_are_of_what_can_be_done_with_the_preset(start: Start) -> None:
+    save_preset("mine", RunConfig(epochs=9))
+    async with start(preset="mine") as pilot:
+        presets = screen(pilot).query_one(PresetList)
+        await pilot.press("ctrl+l")
+        assert str(presets.border_subtitle).startswith("r rename · d duplicate")
+        await pilot.press("end")
+        await pilot.pause()
+        assert presets.border_subtitle == "d duplicate"
+
+
 async def test_presets_edited_by_hand_are_read_anew(start: Start) -> None:
     path = save_preset("mine", RunConfig(epochs=9))
     async with start(preset="mine") as pilot:

@@ -10,6 +10,7 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
+from textual.widgets._footer import FooterKey
 
 from tests import histories as h
 from tests import interrupted
@@ -136,6 +137,19 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
         assert selected(app) == "reward"
 
 
+async def test_the_footer_says_what_enter_does() -> None:
+    def does() -> str:
+        return next(key.description for key in app.screen.query(FooterKey) if key.key_display == "⏎")
+
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        for words in ("Large", "All charts", "Large"):
+            await until(pilot, lambda words=words: does() == words)  # type: ignore[misc]
+            await pilot.press("enter")
+
+
 async def test_the_filter_narrows_and_escape_takes_it_back() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=SMALL) as pilot:
@@ -259,7 +273,7 @@ async def test_its_keys_are_in_the_help() -> None:
         await until(pilot, lambda: isinstance(app.screen, KeysHelp) and app.screen.is_mounted)
         await pilot.pause()
         said = text_of(app.screen)
-        for words in ("A chart large, or all", "Next page or chart", "Filter by words", "Axis"):
+        for words in ("The chart large", "Next page or chart", "Filter by words", "Axis"):
             assert words in said
 
 

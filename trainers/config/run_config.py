@@ -228,7 +228,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Devices",
             "Devices",
-            "0: idle GPUs, or 2 CPU ranks (a script: 1)",
+            "0: idle GPUs, or 2 CPUs (a script: 1)",
             minimum=0,
             maximum=1024,
             similar=("gpus", "num_gpus", "ngpus", "n_gpus", "nproc_per_node", "num_processes", "world_size"),

@@ -51,8 +51,9 @@ class MetricsGrid(RefusingScreen[None]):
     AUTO_FOCUS: ClassVar[str | None] = ""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "enlarge", "Large", tooltip="A chart large, or all", id="grid.large"),
-        Binding("pagedown", "turn(1)", "Next page", key_display="pgdn", tooltip="Next page or chart", id="grid.next"),
+        Binding("enter", "enlarge(True)", "Large", tooltip="The chart large", id="grid.large"),
+        Binding("enter", "enlarge(False)", "All charts", id="grid.all"),
+        Binding("pagedown", "turn(1)", "Next", key_display="pgdn", tooltip="Next page or chart", id="grid.next"),
         Binding("pageup", "turn(-1)", "Previous page or chart", key_display="pgup", id="grid.previous", show=False),
         Binding("up", "move_by_row(-1)", "Chart above", id="grid.up", show=False),
         Binding("down", "move_by_row(1)", "Chart below", id="grid.down", show=False),
@@ -255,6 +256,8 @@ class MetricsGrid(RefusingScreen[None]):
 
     def why_not(self, action: str, *parameters: object) -> str:
         """While charts are small, the keys that move the cursor select, and those that read values and zoom are off."""
+        if action == "enlarge" and self.large is parameters[0]:
+            return "The chart is large already." if self.large else "All charts are shown already."
         if action == "pin" and self._pins is None:
             return "Metrics are pinned on the Run screen: of what one run reports."
         if action == "turn" and not self.large and self._pages.count == 1:
@@ -301,8 +304,8 @@ class MetricsGrid(RefusingScreen[None]):
     def action_last(self) -> None:
         self._select(len(self._pages.names))
 
-    def action_enlarge(self) -> None:
-        self.large = bool(self._pages.names) and not self.large
+    def action_enlarge(self, large: bool) -> None:
+        self.large = large and bool(self._pages.names)
 
     def action_filter(self) -> None:
         self.large = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import ClassVar
 
 from textual import events, on
@@ -15,6 +16,11 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
+
+MENU_CELLS, AROUND_NOTE = 90, 8
+"""Width of a menu at most, and of its frame, its scroll bar, and the gap between a value and its note."""
+
+LEAST_NOTE = 20
 
 
 class ChoiceInput(Widget, can_focus=True):
@@ -183,8 +189,10 @@ class ChoiceInput(Widget, can_focus=True):
         if reason := self.unavailable.get(choice, ""):
             note = f"cannot run here: {reason.partition(': ')[0]} (Enter: what to do)"
         name = f"{choice}…" if choice in self.prefixes else choice
+        room = max(LEAST_NOTE, min(MENU_CELLS, self.app.size.width) - width - AROUND_NOTE)
         # Not fainter than the name: it would be unreadable on the cursor's background.
-        return Content.assemble((name.ljust(width), "bold"), f"  {note}" if note else "")
+        beside = f"\n{' ' * (width + 2)}".join(wrap(note, room))
+        return Content.assemble((name.ljust(width), "bold"), f"  {beside}" if beside else "")
 
 
 class _Menu(OptionList):

@@ -26,6 +26,9 @@ from tuiapp.widgets.colors import MUTED
 HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · del", "r rename · d copy")
 """Key hints below the list, longest first; the first one that fits is shown."""
 
+BUILTIN_HINT = "d duplicate"
+"""At a built-in one, which nothing changes."""
+
 BESIDE_HINT_CELLS = 2
 PADDING_CELLS = 2  # of an entry
 BESIDE_CELLS = 46  # of a line, where descriptions stand beside names
@@ -121,12 +124,16 @@ class PresetList(OptionList):
         if self.cursor is not None:
             self.post_message(self.ChangeRequested(self.cursor, change))
 
-    @on(events.Focus)
-    @on(events.Blur)
+    def watch_has_focus(self, has_focus: bool) -> None:
+        super().watch_has_focus(has_focus)
+        self._show_hints()
+
     @on(events.Resize)
+    @on(OptionList.OptionHighlighted)
     def _show_hints(self) -> None:
         room = self.size.width - BESIDE_HINT_CELLS
-        hint = next((hint for hint in HINTS if len(hint) <= room), "")
+        hints = (BUILTIN_HINT,) if self.cursor and self.cursor.builtin else HINTS
+        hint = next((hint for hint in hints if len(hint) <= room), "")
         self.border_subtitle = hint if self.has_focus else ""
 
     def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
