@@ -129,7 +129,10 @@ class _Parser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             from trainers.config.options import suggest
 
-            error.message += suggest(str(value), map(str, action.choices or ()))
+            if action.metavar == "VERB" and value == "resume":
+                error.message += " To resume a run: tuiapp run --resume RUN"
+            else:
+                error.message += suggest(str(value), map(str, action.choices or ()))
             raise
 
 

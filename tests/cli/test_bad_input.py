@@ -221,6 +221,12 @@ def test_a_word_that_is_mistyped_is_guessed(tuiapp: Command, arguments: list[str
     assert done.err.endswith(f" Did you mean '{meant}'?\n")
 
 
+def test_resuming_is_no_verb_but_its_option_is_named(tuiapp: Command) -> None:
+    done = tuiapp("resume", "latest")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith("To resume a run: tuiapp run --resume RUN\n")
+
+
 def test_ctrl_c_before_the_command_has_begun(monkeypatch: pytest.MonkeyPatch, tuiapp: Command) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt

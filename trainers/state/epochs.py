@@ -140,10 +140,17 @@ class Epochs:
         row = self._of(first)
         if first == self._first and event.rank == 0 and counts[0] == 1:
             row.first_seconds = (row.first_seconds or 0.0) + (seconds[0] or 0.0)
-        if event.last_step <= row.number * self._steps and None not in losses and None not in examples:
+        whole = event.last_step <= row.number * self._steps
+        if (whole or event.counts is None) and None not in losses and None not in examples:
             # Most events: entry by entry they would cost a reader of a long journal more.
-            weighted = sum(map(mul, losses, examples))
-            _count(row, event.rank, event.last_step, sum(counts), total(seconds, counts), total(examples), weighted)
+            begin = 0
+            while begin < len(counts):
+                row = self._of(first + begin)
+                end = len(counts) if whole else min(len(counts), row.number * self._steps - first + 1)
+                part, last = slice(begin, end), event.last_step if whole else first + end - 1
+                weighted, of = sum(map(mul, losses[part], examples[part])), counts[part]
+                _count(row, event.rank, last, sum(of), total(seconds[part], of), total(examples[part]), weighted)
+                begin = end
             return
         for count, each, size, loss in zip(counts, seconds, examples, losses, strict=True):
             if count > MAX_EPOCHS * self._steps:
