@@ -221,13 +221,22 @@ async def test_a_menu_is_no_wider_than_the_screen(start: Start) -> None:
         assert pilot.app.screen.region.contains_region(menu.region)
 
 
-@pytest.mark.parametrize("size", [(160, 40), (200, 60)])
-async def test_the_form_has_two_columns_where_they_fit(start: Start, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(160, 17), (160, 40), (200, 40)])
+async def test_the_form_has_two_columns_where_one_is_too_high(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
         await until(pilot, lambda: screen(pilot).is_mounted)
         left, right = (field(pilot, key).region for key in ("devices", "optimizer"))
         assert right.x > left.right
         assert abs(right.y - left.y) <= 2
+
+
+@pytest.mark.parametrize("size", [(160, 44), (200, 60)])
+async def test_it_has_one_with_whole_hints_where_that_fits(start: Start, size: tuple[int, int]) -> None:
+    async with start(size=size) as pilot:
+        await until(pilot, lambda: screen(pilot).is_mounted)
+        upper, lower = (field(pilot, key).region for key in ("devices", "optimizer"))
+        assert (lower.x, lower.y > upper.y) == (upper.x, True)
+        assert not screen(pilot).query_one(ConfigForm).max_scroll_y
 
 
 @pytest.mark.parametrize("opens", ["ctrl+s", "ctrl+g"])
@@ -236,7 +245,7 @@ async def test_the_form_fits_a_size_that_the_terminal_took_while_it_was_covered(
         form = screen(pilot)
         await pilot.press(opens)
         await until(pilot, lambda: pilot.app.screen is not form)
-        await pilot.resize_terminal(200, 60)
+        await pilot.resize_terminal(200, 40)
         if opens == "ctrl+s":
             # It can be seen around the dialog.
             await until(pilot, lambda: form.has_class("-wide"))

@@ -66,7 +66,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     MANUAL = "configure"
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
-    VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall")]  # noqa: RUF012, Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall"), (44, "-high")]  # noqa: RUF012, Textual's type
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "launch", "Launch", tooltip="Launch the run", id="configure.launch"),
