@@ -195,9 +195,9 @@ async def test_a_script_that_reports_its_epoch_has_epochs(size: tuple[int, int])
         await pilot.press("8")
         epochs = app.run_screen.query_one(EpochsPanel)
         shown = epochs.query_one(Lines)
-        await until(pilot, lambda: "test loss" in str(shown.render()))
+        await until(pilot, lambda: "eval/loss" in str(shown.render()))
         heading, *rows = str(shown.render()).splitlines()
-        assert heading.split() == ["epoch", "steps", "loss", "seconds", "test", "loss"]
+        assert heading.split() == ["epoch", "steps", "loss", "seconds", "eval/loss"]
         assert [row.split()[:2] for row in rows] == [["3", "40"], ["2", "40"], ["1", "40"]]
 
 
