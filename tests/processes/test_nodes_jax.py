@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ONE_MACHINE = RunConfig(
     model="net", platform="cpu", devices=4, global_batch_size=144, epochs=1, optimizer="sgd", learning_rate=0.002
 )
-"""9 steps an epoch. Gradients are added up in another order on two nodes: Adam or a higher rate would make more of it."""
+"""9 steps an epoch. Gradients are added up in another order on two nodes; Adam or a higher rate makes more of it."""
 NODES = {"launcher": "join", "nodes": 2, "network": "lo"}
 END_S = 300.0
 EACH = pytest.mark.parametrize("backend", [*JAX_BACKENDS, "keras-torch", "torch-fsdp"])
