@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.backends.recorder import ONE_PROCESS, Shelf, check_predictions, train
-from tests.frameworks.weights import from_torch, gluon_arrays, into_keras
+from tests.frameworks.weights import from_torch, gluon_arrays, into_keras, keras_arrays
 from tests.processes.harness import launched
 from tests.reported import Evaluation, values
 from tests.slow import mostly_slow
@@ -74,7 +74,7 @@ def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
     if config.backend == "keras-jax":
         model = keras_state.create_model(make_plan(config))
         into_keras(module, model, flattened)
-        return shelf.saved[0]._replace(model=keras_state.to_arrays(keras_state.weights(model)))
+        return shelf.saved[0]._replace(model=keras_arrays(model))
     state = create(make_plan(config))
     like = {"params": state.params, "batch_stats": state.batch_stats}
     return shelf.saved[0]._replace(model=named_leaves(from_torch(module, like, flattened)))

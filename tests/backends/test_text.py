@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tests.backends.only_rank import train_alone
 from tests.backends.recorder import Recorder, Shelf, train
-from tests.frameworks.weights import from_torch, into_keras
+from tests.frameworks.weights import from_torch, into_keras, keras_arrays
 from tests.processes.harness import launched, resumed
 from tests.reported import values
 from tests.slow import mostly_slow
@@ -32,7 +32,6 @@ from trainers.contract.metrics import TEST_LOSS
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.jax.state import create, snapshot
 from trainers.frameworks.keras import models as keras_models
-from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.torch import models as torch_models
 from trainers.rank import tensor_files
 from trainers.rank.checkpoints import Saved
@@ -220,7 +219,7 @@ def in_keras() -> dict[str, npt.NDArray[np.float32]]:
     """Those weights under Keras' names."""
     model = keras_models.build("gpt-small", (CONTEXT,), 256)
     into_keras(start(), model)
-    return keras_state.to_arrays(keras_state.weights(model))
+    return keras_arrays(model)
 
 
 def carried(config: RunConfig) -> Saved:

@@ -12,12 +12,12 @@ import keras
 import numpy as np
 import pytest
 
+from tests.frameworks.weights import keras_arrays
 from tests.model_tasks import IMAGE_MODELS
 from tests.slow import mostly_slow
 from trainers.config.catalog import MODELS, Shape
 from trainers.config.frozen import own_name
 from trainers.frameworks.keras import models as keras_models
-from trainers.frameworks.keras import state as keras_state
 
 TEXT = ("gpt-small", (40,), 256)
 CASES = [(name, *how) for name in IMAGE_MODELS for how in [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)]]
@@ -38,7 +38,7 @@ def test_weights_are_those_of_the_catalog(case: tuple[str, Shape, int]) -> None:
 def test_a_seed_gives_each_weight_of_a_transformer_numbers_of_its_own() -> None:
     def made(seed: int) -> dict[str, Any]:
         keras.utils.set_random_seed(seed)
-        return keras_state.to_arrays(keras_state.weights(keras_models.build(*TEXT)))
+        return keras_arrays(keras_models.build(*TEXT))
 
     first = made(1)
     assert all((first[name] == array).all() for name, array in made(1).items())

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.frameworks.weights import from_torch, into_keras
+from tests.frameworks.weights import from_torch, into_keras, keras_arrays
 from tests.model_tasks import IMAGE_MODELS
 from tests.slow import mostly_slow
 from trainers.config.catalog import MODELS
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.keras import models as keras_models
-from trainers.frameworks.keras import state as keras_state
 from trainers.frameworks.torch import models as torch_models
 
 # 28×28×1 is what ships; the odd sides of the other make "SAME" padding uneven.
@@ -46,7 +45,7 @@ def _keras(name: str, shape: Shape, like: torch.nn.Module, x: Any, train: bool) 
     if keras.backend.backend() == "torch":
         with torch.no_grad():
             logits = model(x, training=train).numpy()
-        after = keras_state.to_arrays(keras_state.weights(model))
+        after = keras_arrays(model)
         return logits, {"mean": after.get("bn1/moving_mean"), "var": after.get("bn1/moving_variance")}
     values = [[v.value for v in variables] for variables in (model.trainable_variables, model.non_trainable_variables)]
     logits, updated = jax.jit(lambda t, n, x: model.stateless_call(t, n, x, training=train))(*values, x)

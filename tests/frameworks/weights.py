@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 
@@ -43,6 +44,11 @@ def from_torch(
         return jnp.asarray(value)
 
     return {collection: fill(tree, ()) for collection, tree in variables.items()}
+
+
+def keras_arrays(model: Any) -> dict[str, npt.NDArray[Any]]:
+    """Copies of a Keras model's weights and statistics, by their paths."""
+    return {variable.path: np.array(variable) for variable in model.weights}
 
 
 def into_keras(model: nn.Module, keras_model: Any, before_flatten: tuple[int, int, int] = (0, 0, 0)) -> None:

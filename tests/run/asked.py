@@ -16,8 +16,8 @@ class Asked:
     hears: bool = True
     """Whether it writes before it gets the signal."""
 
-    def ask_stacks(self, *, by_signal: bool = False) -> bool:
-        return stacks.ask(self.pid) if by_signal or self.hears else stacks.answers(self.pid)
+    def ask_stacks(self) -> bool:
+        return stacks.ask(self.pid) if self.hears else stacks.answers(self.pid)
 
     def is_stopped(self) -> bool:
         return is_stopped(self.pid)

@@ -127,7 +127,7 @@ class AttachedRank:
             signal.pidfd_send_signal(self.exit_fd, number)
             signal.pidfd_send_signal(self.exit_fd, signal.SIGCONT)
 
-    def ask_stacks(self, *, by_signal: bool = False) -> bool:
+    def ask_stacks(self) -> bool:
         """Has it write its Python stacks; False if it would not."""
         return stacks.ask(self.connection.pid if self.connection else self.pid)
 

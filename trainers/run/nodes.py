@@ -107,7 +107,7 @@ class RemoteRank:
     def kill(self, number: signal.Signals) -> None:
         self._channel.send(node_wire.Signal(self.rank, number))
 
-    def ask_stacks(self, *, by_signal: bool = False) -> bool:
+    def ask_stacks(self) -> bool:
         self._channel.send(node_wire.AskStacks(self.rank))
         return True
 

@@ -253,9 +253,9 @@ class RankProcess:
                 except ProcessLookupError:
                     return
 
-    def ask_stacks(self, *, by_signal: bool = False) -> bool:
+    def ask_stacks(self) -> bool:
         """Has it write its Python stacks, and its collectives if it knows them; False if it would not."""
-        if by_signal or self._script is not None:
+        if self._script is not None:
             return stacks.ask(self.connection.pid if self.connection else self.pid)
         self.send(wire.TellStacks())
         return stacks.answers(self.pid)

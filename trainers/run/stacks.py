@@ -92,7 +92,7 @@ class Asked(Protocol):
     def directory(self) -> Path | None:
         """Where it writes its stacks; None if its node's agent reads them."""
 
-    def ask_stacks(self, *, by_signal: bool = False) -> bool:
+    def ask_stacks(self) -> bool:
         """Has it write its stacks; False if it would not."""
 
 
@@ -117,11 +117,7 @@ class StackDump:
         self._sizes = dict(self._before)
         self._began = self._grown = now
         # Without the file, the handler is the script's own.
-        self._asked = {
-            number: ranks[number]
-            for number, path in self._paths.items()
-            if path.exists() and ranks[number].ask_stacks()
-        }
+        self._asked = [number for number, path in self._paths.items() if path.exists() and ranks[number].ask_stacks()]
         self._signalled = False
         self._awaited = {number for number, rank in ranks.items() if rank.directory is None and rank.ask_stacks()}
         self._heard: list[Stacks] = []
@@ -139,7 +135,7 @@ class StackDump:
         if now - self._began >= SIGNAL_AFTER_S and not self._signalled:
             self._signalled = True
             for rank in mute:
-                self._asked[rank].ask_stacks(by_signal=True)
+                ask(self._pids[rank])
         answered = not self._awaited and not mute
         return (answered and now - self._grown >= SETTLED_S) or now - self._began >= ANSWER_S
 

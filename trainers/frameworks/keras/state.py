@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import keras
-import numpy as np
 import numpy.typing as npt
 
 from trainers.config.plan import Plan
@@ -78,13 +77,8 @@ def others(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Variabl
     return kept | {f"random.{number}": variable for number, variable in enumerate(seeds)}
 
 
-def to_arrays(variables: Variables) -> dict[str, npt.NDArray[Any]]:
-    """Copies of variables on the host."""
-    return {name: np.array(keras.ops.convert_to_numpy(variable.value)) for name, variable in variables.items()}
-
-
 def assign(variables: Variables, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Sets variables from `to_arrays`; raises ValueError if one is missing, or has another shape."""
+    """Sets variables from arrays of their names; raises ValueError if one is missing, or has another shape."""
     for name, variable in variables.items():
         array = arrays.get(name)
         if array is None or array.shape != tuple(variable.shape):
