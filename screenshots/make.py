@@ -67,7 +67,7 @@ OF_CONFIGURE = (
 OF_A_RUN = (
     *(Look(f"panel-{name}", (str(n),), name, ("escape",)) for n, name in enumerate(PANELS, 1) if name != "failure"),
     Look("metrics", ("m",), "Metric"),
-    Look("second-chart", ("M", "down", "down", "enter"), "M ", ("M", "home", "enter")),
+    Look("one-chart", ("M",), "loss", ("M",)),
     Look("grid", ("G",), "metrics"),
     Look("grid-large", ("G", "right", "enter"), "metrics", ("escape", "escape")),
     Look("export", ("e",), "Export"),
