@@ -100,6 +100,8 @@ async def test_what_is_typed_on_a_choice_leads_to_its_value(start: Start) -> Non
         # Anew with the next menu; what nothing begins with changes nothing.
         await pilot.press(*"torch")
         assert choice.query_one(OptionList).highlighted == choice.choices.index("torch-ddp")
+        await pilot.press(*"keras-j")
+        assert choice.query_one(OptionList).highlighted == choice.choices.index("keras-jax")
         await pilot.press("q", "escape")
         await until(pilot, lambda: choice.has_focus)
         assert field(pilot, "backend").text == "script"

@@ -139,12 +139,13 @@ class ChoiceInput(Widget, can_focus=True):
         menu.call_after_refresh(menu.scroll_to_highlight)
 
     async def on_key(self, event: events.Key) -> None:
-        if not (event.character and event.character.isalnum()):
+        entries = [*self.choices, *self.prefixes]
+        if not event.character or not (event.character.isalnum() or event.character in "".join(entries)):
             return
         event.stop()
         await self.action_open()
-        entries = [*self.choices, *self.prefixes]
-        for typed in (self._typed + event.character, event.character):
+        typed_in_all = self._typed + event.character
+        for typed in (typed_in_all[start:] for start in range(len(typed_in_all))):
             if (place := next((n for n, one in enumerate(entries) if one.startswith(typed)), None)) is not None:
                 self._typed = typed
                 self.query_one(_Menu).highlighted = place
