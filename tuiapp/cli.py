@@ -8,6 +8,7 @@ crashes.
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import io
@@ -16,7 +17,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainers.config.environment import INTERVAL_S, INTERVAL_VARIABLE
 from tuiapp import __version__
@@ -86,8 +87,22 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
     if unknown:
-        parser.error(f"unrecognized arguments: {shlex.join(unknown)}{_script_hint(options, unknown)}")
+        options.parser.error(f"unrecognized arguments: {shlex.join(unknown)}{_hint(options, unknown)}")
     return options
+
+
+def _hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
+    """What was meant by words that an action does not know, or ""."""
+    if hint := _script_hint(options, unknown):
+        return hint
+    if hasattr(options, "settings"):
+        from tuiapp.verbs.sources import as_setting
+
+        if setting := as_setting(*unknown[:2]):
+            return f"; to set a configuration key: {setting}"
+    names = {name.lstrip("-"): name for name in options.parser._option_string_actions}
+    near = difflib.get_close_matches(unknown[0].lstrip("-"), names, n=1)
+    return f". Did you mean {names[near[0]]}?" if near else ""
 
 
 def _script_hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
@@ -115,7 +130,14 @@ def _stand_in_for_closed_streams() -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Quotes what the user typed in error messages, whatever it is."""
+    """Quotes what the user typed in error messages, whatever it is; an action's own parser is in `options.parser`."""
+
+    # mypy knows three signatures of it.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = super().parse_known_args(args, namespace)
+        if not hasattr(options, "parser"):
+            options.parser = self
+        return options, unknown
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         from trainers.state.text import sanitize

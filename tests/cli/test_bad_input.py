@@ -101,6 +101,28 @@ def test_a_preset_that_is_not_there(tuiapp: Command, runs_dir: Path) -> None:
     check_refused(tuiapp("run", "..", "--json"), runs_dir, "no preset '..'.")
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("run quickstart --epochs 3", "--epochs 3; to set a configuration key: --set epochs=3\n"),
+        ("run --learning-rate=0.1", "to set a configuration key: --set learning_rate=0.1\n"),
+        ("run quickstart epochs=3", "to set a configuration key: --set epochs=3\n"),
+        ("run lr=0.1", "'lr=0.1' is no preset. To set a configuration key: --set learning_rate=0.1\n"),
+        # 64 is taken for the preset.
+        ("run --batch-size 64 quickstart", "--set global_batch_size=VALUE\n"),
+        # A share of the steps is no number of steps.
+        ("run quickstart --warmup-ratio 0.1", "--set warmup_steps=VALUE\n"),
+        ("runs --jsn", "tuiapp runs: error: unrecognized arguments: --jsn. Did you mean --json?\n"),
+        ("stop latest --wait", "tuiapp stop: error: unrecognized arguments: --wait\n"),
+    ],
+)
+def test_a_key_given_as_an_option(words: str, wanted: str, runs_dir: Path) -> None:
+    done = as_process(*words.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith(wanted)
+    assert not runs_dir.exists()
+
+
 def test_a_preset_that_is_broken(tuiapp: Command, runs_dir: Path) -> None:
     presets_dir().mkdir(parents=True)
     path = presets_dir() / "mine.toml"

@@ -622,12 +622,20 @@ _MEANT = {name: option for option in OPTIONS.values() for name in option.aliases
 _NEAR = {name: option for option in OPTIONS.values() for name in option.similar}
 
 
+def find_option(key: str) -> tuple[Option | None, bool]:
+    """The option of that name, or one that is near; and whether it is the same, by its name or alias."""
+    if found := OPTIONS.get(key) or _MEANT.get(key):
+        return found, True
+    return _NEAR.get(key), False
+
+
 def get_option(key: str) -> Option:
     """The option of that name or alias; raises ConfigError, with what is meant or near, if there is none."""
-    if found := OPTIONS.get(key) or _MEANT.get(key):
+    found, same = find_option(key)
+    if found and same:
         return found
-    if near := _NEAR.get(key):
-        hint = f" Use {near.key!r}{f': {near.help}' if near.help else ''}."
+    if found:
+        hint = f" Use {found.key!r}{f': {found.help}' if found.help else ''}."
     else:
         hint = suggest(key, (*OPTIONS, *_MEANT)) or f" The keys are: {', '.join(OPTIONS)}."
     # Anything but a name is quoted: it may be long, or empty, or hold control characters.

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainers.config.files import read_limited
-from trainers.config.options import ConfigError, Problem
+from trainers.config.options import ConfigError, Problem, shown
 from trainers.config.relevance import check_file, with_changes
 from trainers.config.run_config import (
     MAX_FILE_BYTES,
     Check,
     RunConfig,
+    find_option,
     get_option,
     parse_toml,
     to_mapping,
@@ -24,7 +25,7 @@ from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.launch import LaunchError
 from trainers.state.summary import read_config
 from tuiapp.library.find import find_run, weights_path
-from tuiapp.library.presets import load_config
+from tuiapp.library.presets import PresetError, load_config
 
 
 def runs_dir(options: Namespace) -> Path:
@@ -78,6 +79,8 @@ def read_source(
     if source is not None and _is_script(source):
         given = {"backend": "script", "script": source}
     elif source is not None:
+        if "=" in source and not _is_path(source) and (setting := as_setting(source)):
+            raise PresetError(f"{shown(source)} is no preset. To set a configuration key: {setting}")
         base = _read_file(source) if _is_path(source) else load_config(source)
     return with_changes(_plain(base), {**given, **_passed(arguments), **_changes(settings)}, checks)
 
@@ -130,6 +133,23 @@ def _parse(setting: str) -> tuple[str, object]:
     if not equals:
         raise ConfigError([Problem(option.key, f"no value given; write --set {option.key}=VALUE.")])
     return option.key, option.parse(text)
+
+
+def as_setting(word: str, following: str = "") -> str:
+    """How `--set` has what was given as `--KEY VALUE`, `--KEY=VALUE` or `KEY=VALUE`; "" if no key is meant."""
+    name, equals, text = word.lstrip("-").partition("=")
+    if not equals and not word.startswith("-"):
+        return ""
+    option, same = find_option(name.replace("-", "_"))
+    if option is None:
+        return ""
+    text = text if equals else following
+    try:
+        option.parse(text)
+    except ConfigError:
+        same = False
+    # What only resembles a key may have other values.
+    return shlex.join(["--set", f"{option.key}={text if same and text else 'VALUE'}"])
 
 
 def _is_script(source: str) -> bool:
