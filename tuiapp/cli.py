@@ -29,6 +29,23 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 USAGE_ERROR = 2
+
+ELSEWHERE = {
+    name: command
+    for command, names in {
+        "runs": ("list", "ls", "ps", "history"),
+        "run": ("start", "launch", "train"),
+        "run --resume RUN": ("resume", "continue", "restart"),
+        "attach": ("watch", "open", "log", "logs", "tail"),
+        "show RUN": ("status", "info", "inspect"),
+        "stop RUN": ("kill", "cancel", "abort"),
+        "rm RUN": ("delete", "remove"),
+        "settings": ("config",),
+        "--version": ("version",),
+    }.items()
+    for name in names
+}
+"""What other programs' verbs, by which a user may call it, are called here."""
 INTERRUPTED = 130
 
 
@@ -151,8 +168,8 @@ class _Parser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             from trainers.config.options import suggest
 
-            if action.metavar == "VERB" and value == "resume":
-                error.message += " To resume a run: tuiapp run --resume RUN"
+            if action.metavar == "VERB" and value in ELSEWHERE:
+                error.message += f" Did you mean 'tuiapp {ELSEWHERE[value]}'?"
             else:
                 error.message += suggest(str(value), map(str, action.choices or ()))
             raise

@@ -235,18 +235,19 @@ def test_usage(tuiapp: Command, runs_dir: Path, arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "meant"),
-    [(["attch"], "attach"), (["presets", "rnemae"], "rename"), (["runs", "--sort", "acuracy"], "accuracy")],
+    [
+        (["attch"], "attach"),
+        (["presets", "rnemae"], "rename"),
+        (["runs", "--sort", "acuracy"], "accuracy"),
+        # By what other programs call it.
+        (["list"], "tuiapp runs"),
+        (["resume", "latest"], "tuiapp run --resume RUN"),
+    ],
 )
 def test_a_word_that_is_mistyped_is_guessed(tuiapp: Command, arguments: list[str], meant: str) -> None:
     done = tuiapp(*arguments)
     assert (done.code, done.out) == (2, "")
     assert done.err.endswith(f" Did you mean '{meant}'?\n")
-
-
-def test_resuming_is_no_verb_but_its_option_is_named(tuiapp: Command) -> None:
-    done = tuiapp("resume", "latest")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.endswith("To resume a run: tuiapp run --resume RUN\n")
 
 
 def test_ctrl_c_before_the_command_has_begun(monkeypatch: pytest.MonkeyPatch, tuiapp: Command) -> None:
