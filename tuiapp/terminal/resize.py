@@ -8,7 +8,7 @@ from textual import events
 from textual.app import App
 from textual.geometry import Size
 
-from tuiapp.terminal.due_only import DueOnly
+from tuiapp.terminal.exact_painting import ExactPainting
 from tuiapp.terminal.focus_within import FocusWithin
 from tuiapp.terminal.notices_on_top import NoticesOnTop
 from tuiapp.terminal.reliable_timers import ReliableTimers
@@ -16,7 +16,7 @@ from tuiapp.terminal.reliable_timers import ReliableTimers
 T = TypeVar("T")
 
 
-class ResizeLoopFix(ReliableTimers, FocusWithin[T], NoticesOnTop[T], DueOnly[T]):
+class ResizeLoopFix(ReliableTimers, FocusWithin[T], NoticesOnTop[T], ExactPainting[T]):
     """Accepts no size but the terminal's present one, and is styled and laid out once before it is shown.
 
     In Textual 8.2.8 a screen laid out for a size sends itself that size. With two sizes in flight, as on a busy

@@ -1,4 +1,4 @@
-"""A screen renders only what is due, and paints what Textual would."""
+"""A screen paints what has changed, all of it, and renders nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 from typing import Any
 
 import pyte
-from textual._compositor import ChopsUpdate, Compositor
+import pytest
+from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.geometry import Region
@@ -14,12 +15,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Label, Static
 
-from tuiapp.terminal.due_only import DueOnly
+from tuiapp.terminal.exact_painting import ExactPainting
 
 WIDTH, HEIGHT = 60, 20
 
 
-class Crowded(DueOnly[None]):
+class Crowded(ExactPainting[None]):
     """Docked, scrolled and overlapping widgets, one of them over all others."""
 
     CSS = """
@@ -88,3 +89,32 @@ async def test_what_lies_between_two_changes_is_not_rendered() -> None:
         screen._compositor._dirty_regions = {first.region, last.region}
         screen._compositor.render_partial_update()
         assert set(rendered) == {first, last}
+
+
+@pytest.mark.parametrize("back", [False, True])
+async def test_what_was_scrolled_before_a_layout_is_painted(back: bool) -> None:
+    app = App[None]()
+    async with app.run_test(size=(WIDTH, HEIGHT)) as pilot:
+        screen = Crowded()
+        await app.push_screen(screen)
+        scrolled, compositor = screen.query_one("#list", VerticalScroll), screen._compositor
+        # A scroll bar is told of its new place by a message.
+        scrolled.styles.scrollbar_size_vertical = 0
+        await pilot.pause()
+        terminal = pyte.Screen(WIDTH, HEIGHT)
+
+        def paint(update: LayoutUpdate | ChopsUpdate | None) -> list[str]:
+            if update:
+                pyte.Stream(terminal).feed(update.render_segments(app.console))
+            return list(terminal.display)
+
+        scrolled.scroll_y = 9
+        compositor.reflow_visible(screen, app.size)
+        before = paint(compositor.render_full_update())
+        scrolled.scroll_y = 0 if back else 5
+        if not back:
+            assert compositor.full_map
+        compositor.reflow(screen, app.size)
+        after = paint(compositor.render_partial_update())
+        assert after != before
+        assert after == paint(compositor.render_full_update())

@@ -1,0 +1,95 @@
+"""What stands on the terminal is what the screen is: every key's changes are painted, whole."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pyte
+import pytest
+from textual._compositor import CompositorUpdate
+from textual.app import App
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from tests import histories as h
+from tests.at_rest import come_to_rest
+from tests.screens.configure_app import Start
+from tests.screens.run_app import RunApp, settled
+from tests.screens.runs_app import ListLister, RunsApp, info
+
+ANYWHERE = ["tab", "shift+tab", "down", "up", "left", "right", "pagedown", "pageup", "home", "end"]
+ANYWHERE += ["enter", "escape", "space", "slash", "question_mark"]
+RUN_KEYS = [*ANYWHERE, *"12345678Gmrytv[]lz0wbnNf", "f2"]
+FORM_KEYS = [*ANYWHERE, *"15a", "f2", "comma", "ctrl+l", "backspace", "f5", "ctrl+z", "ctrl+g"]
+RUNS_KEYS = [*ANYWHERE, *"sSfzcbBvmt", "f2", "backspace"]
+
+KEYS = 40
+WAITS_S = (0.0, 0.2, 1.0)
+"""What a timer still changes is painted then."""
+
+ONE = [(0, (80, 24)), (1, (120, 40))]
+MANY = [(seed, size) for seed in range(2, 10) for size in ((80, 24), (120, 40), (200, 60))]
+WALKS = [*ONE, *(pytest.param(*walk, marks=pytest.mark.slow) for walk in MANY)]
+
+
+async def walk(pilot: Pilot[Any], keys: list[str], seed: int) -> None:
+    """Presses keys at random, and compares the terminal with the whole screen after each."""
+    app: App[Any] = pilot.app
+    draw, pressed = random.Random(seed), list[str]()
+    terminal = pyte.Screen(*app.size)
+    stream = pyte.Stream(terminal)
+
+    def show(screen: Screen[Any], update: object) -> None:
+        if isinstance(update, CompositorUpdate) and not app._batch_count:
+            stream.feed(update.render_segments(app.console))
+
+    app._display = show  # type: ignore[method-assign,assignment]
+    stream.feed(app.screen._compositor.render_full_update().render_segments(app.console))
+    for _ in range(KEYS):
+        pressed.append(draw.choice(keys))
+        await pilot.press(pressed[-1])
+        for wait in WAITS_S:
+            await asyncio.sleep(wait)
+            await come_to_rest(app)
+            if app._exit:
+                return
+            compositor = app.screen._compositor
+            due = compositor._dirty_regions.copy()
+            whole = pyte.Screen(*app.size)
+            pyte.Stream(whole).feed(compositor.render_full_update().render_segments(app.console))
+            compositor._dirty_regions |= due
+            if lines_of(terminal) == lines_of(whole):
+                break
+        assert lines_of(terminal) == lines_of(whole), pressed
+
+
+def lines_of(screen: pyte.Screen) -> list[str]:
+    """Characters, and below each line their colours and styles."""
+    lines = []
+    for y in range(screen.lines):
+        cells = [screen.buffer[y][x] for x in range(screen.columns)]
+        lines += ["".join(cell.data for cell in cells), str([cell[1:] for cell in cells])]
+    return lines
+
+
+@pytest.mark.parametrize(("seed", "size"), WALKS)
+async def test_the_form(start: Start, seed: int, size: tuple[int, int]) -> None:
+    async with start(size=size) as pilot:
+        await walk(pilot, FORM_KEYS, seed)
+
+
+@pytest.mark.parametrize(("seed", "size"), WALKS)
+async def test_a_run(seed: int, size: tuple[int, int]) -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        await walk(pilot, RUN_KEYS, seed)
+
+
+@pytest.mark.parametrize(("seed", "size"), WALKS)
+async def test_the_runs(seed: int, size: tuple[int, int]) -> None:
+    app = RunsApp(ListLister([info(number, learning_rate=0.1 / (number + 1)) for number in range(40)]))
+    async with app.run_test(size=size) as pilot:
+        await walk(pilot, RUNS_KEYS, seed)

@@ -1,0 +1,88 @@
+"""A screen that paints all that has changed, and renders nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from textual._compositor import ChopsUpdate, Compositor, CompositorMap, ReflowResult
+from textual.geometry import Region, Size
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
+
+T = TypeVar("T")
+
+
+class ExactPainting(Screen[T]):
+    """Has a compositor that takes what has changed exactly, wherever on the screen that is."""
+
+    def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name, id, classes)
+        self._compositor = ExactCompositor()
+
+
+class ExactCompositor(Compositor):
+    def __init__(self) -> None:
+        super().__init__()
+        self._due: set[Region] = set()
+        """While an update is made: the regions of the screen that it paints."""
+
+    @property
+    def full_map(self) -> CompositorMap:
+        """Where each widget is, laid out anew if something was scrolled.
+
+        Textual 8.2.8 compares the next layout with this map, as if it were painted. Where a widget's place is asked for
+        between a scroll and a layout, or a scroll is taken back with a layout, old lines stay on the screen. Not
+        reported upstream.
+        """
+        before = self._places() if self.root is not None and self._full_map_invalidated else set()
+        found = super().full_map
+        if before:
+            self._mark(before ^ self._places())
+        return found
+
+    def reflow(self, parent: Widget, size: Size) -> ReflowResult:
+        before = self._places() if self._visible_map is not None else set()
+        found = super().reflow(parent, size)
+        if before:
+            self._mark(before ^ self._places())
+        return found
+
+    def _places(self) -> set[tuple[Widget, Region]]:
+        """What is seen of each widget, by the newest of the two maps."""
+        newest = self._full_map if self._visible_map is None else self._visible_map
+        return {(widget, place.region.intersection(place.clip)) for widget, place in newest.items()}
+
+    def _mark(self, places: set[tuple[Widget, Region]]) -> None:
+        self._dirty_regions.update(region for _, region in places if region)
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        self._due = self._dirty_regions.copy()
+        try:
+            return super().render_partial_update()
+        finally:
+            self._due = set()
+
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        """Renders the widgets that are seen in what is due.
+
+        For a partial update Textual 8.2.8 renders all widgets in the rectangle around all that is due, and those behind
+        them, and drops what it has no use for: a change in each of two corners costs the whole screen. Not reported
+        upstream.
+        """
+        if not self._due:
+            yield from super()._get_renders(crop)
+            return
+        left = self._due
+        # The frontmost comes first.
+        for widget, (region, clip) in self.visible_widgets.items():
+            seen = region.intersection(clip)
+            if due := [one.intersection(seen) for one in left if one.overlaps(seen)]:
+                # Whole lines: they are cut where another widget begins.
+                _, y, _, height = Region.from_union(due)
+                lines = Region(seen.x, y, seen.width, height)
+                yield lines, lines, widget.render_lines(lines.translate(-region.offset))
+                left = {one for one in left if not seen.contains_region(one)}
+            if not left:
+                break
