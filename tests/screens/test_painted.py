@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+from pathlib import Path
 from typing import Any
 
 import pyte
 import pytest
+from msgspec.structs import replace
 from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.pilot import Pilot
@@ -15,22 +18,36 @@ from textual.screen import Screen
 
 from tests import histories as h
 from tests.at_rest import come_to_rest
+from tests.contract.recorded import CONFIG, record
 from tests.screens.configure_app import Start
 from tests.screens.run_app import RunApp, settled
 from tests.screens.runs_app import ListLister, RunsApp, info
+from trainers.contract.rundir import default_runs_dir
 
 ANYWHERE = ["tab", "shift+tab", "down", "up", "left", "right", "pagedown", "pageup", "home", "end"]
 ANYWHERE += ["enter", "escape", "space", "slash", "question_mark"]
 RUN_KEYS = [*ANYWHERE, *"12345678Gmrytv[]lz0wbnNf", "f2"]
-FORM_KEYS = [*ANYWHERE, *"15a", "f2", "comma", "ctrl+l", "backspace", "f5", "ctrl+z", "ctrl+g"]
+PROGRAM_KEYS = [
+    *ANYWHERE,
+    *"cCmG48PuRdeintwvyzBfsSxk19a[]",
+    "f1",
+    "f2",
+    "f5",
+    "f6",
+    "comma",
+    "plus",
+    "minus",
+    "backspace",
+]
+PROGRAM_KEYS += ["ctrl+g", "ctrl+o", "ctrl+p", "ctrl+l", "ctrl+y", "ctrl+z"]
 RUNS_KEYS = [*ANYWHERE, *"sSfzcbBvmt", "f2", "backspace"]
 
 KEYS = 40
 WAITS_S = (0.0, 0.2, 1.0)
 """What a timer still changes is painted then."""
 
-ONE = [(0, (80, 24)), (1, (120, 40))]
-MANY = [(seed, size) for seed in range(2, 10) for size in ((80, 24), (120, 40), (200, 60))]
+ONE = [(0, (60, 16)), (1, (120, 40))]
+MANY = [(seed, size) for seed in range(2, 10) for size in ((60, 16), (80, 24), (120, 40), (200, 60))]
 WALKS = [*ONE, *(pytest.param(*walk, marks=pytest.mark.slow) for walk in MANY)]
 
 
@@ -75,9 +92,15 @@ def lines_of(screen: pyte.Screen) -> list[str]:
 
 
 @pytest.mark.parametrize(("seed", "size"), WALKS)
-async def test_the_form(start: Start, seed: int, size: tuple[int, int]) -> None:
-    async with start(size=size) as pilot:
-        await walk(pilot, FORM_KEYS, seed)
+async def test_the_program(start: Start, seed: int, size: tuple[int, int], tmp_path: Path) -> None:
+    for number in range(4):
+        events = h.completed() if number % 2 else h.running()
+        config = replace(CONFIG, learning_rate=0.1 / (number + 1))
+        record(default_runs_dir(), f"20261120T10150{number}-torch-ddp-net-000{number}", events, config)
+    # A report's name may be typed.
+    with contextlib.chdir(tmp_path):
+        async with start(size=size) as pilot:
+            await walk(pilot, PROGRAM_KEYS, seed)
 
 
 @pytest.mark.parametrize(("seed", "size"), WALKS)

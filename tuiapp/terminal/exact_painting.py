@@ -36,10 +36,13 @@ class ExactCompositor(Compositor):
         between a scroll and a layout, or a scroll is taken back with a layout, old lines stay on the screen. Not
         reported upstream.
         """
-        before = self._places() if self.root is not None and self._full_map_invalidated else set()
+        if self.root is None or not self._full_map_invalidated:
+            return super().full_map
+        before = self._places()
         found = super().full_map
-        if before:
-            self._mark(before ^ self._places())
+        # What follows from it, and Textual would keep.
+        self._cuts = self._layers = self._layers_visible = None
+        self._mark(before ^ self._places())
         return found
 
     def reflow(self, parent: Widget, size: Size) -> ReflowResult:
@@ -82,7 +85,10 @@ class ExactCompositor(Compositor):
                 # Whole lines: they are cut where another widget begins.
                 _, y, _, height = Region.from_union(due)
                 lines = Region(seen.x, y, seen.width, height)
-                yield lines, lines, widget.render_lines(lines.translate(-region.offset))
-                left = {one for one in left if not seen.contains_region(one)}
+                strips = widget.render_lines(lines.translate(-region.offset))
+                yield lines, lines, strips
+                # A widget that has just been removed is empty: what is behind it shows.
+                if all(strip.cell_length >= seen.width for strip in strips):
+                    left = {one for one in left if not seen.contains_region(one)}
             if not left:
                 break
