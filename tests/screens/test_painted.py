@@ -27,19 +27,8 @@ from trainers.contract.rundir import default_runs_dir
 ANYWHERE = ["tab", "shift+tab", "down", "up", "left", "right", "pagedown", "pageup", "home", "end"]
 ANYWHERE += ["enter", "escape", "space", "slash", "question_mark"]
 RUN_KEYS = [*ANYWHERE, *"12345678Gmrytv[]lz0wbnNf", "f2"]
-PROGRAM_KEYS = [
-    *ANYWHERE,
-    *"cCmG48PuRdeintwvyzBfsSxk19a[]",
-    "f1",
-    "f2",
-    "f5",
-    "f6",
-    "comma",
-    "plus",
-    "minus",
-    "backspace",
-]
-PROGRAM_KEYS += ["ctrl+g", "ctrl+o", "ctrl+p", "ctrl+l", "ctrl+y", "ctrl+z"]
+PROGRAM_KEYS = [*ANYWHERE, *"cCmG48PuRdeintwvyzBfsSxk19a[]", "comma", "plus", "minus", "backspace"]
+PROGRAM_KEYS += ["f1", "f2", "f5", "f6", "ctrl+g", "ctrl+o", "ctrl+p", "ctrl+l", "ctrl+y", "ctrl+z"]
 RUNS_KEYS = [*ANYWHERE, *"sSfzcbBvmt", "f2", "backspace"]
 
 KEYS = 40
