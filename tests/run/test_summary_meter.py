@@ -73,34 +73,40 @@ def test_of_a_script_all_metrics_are_summed_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "done"),
+    ("values", "done", "interrupted"),
     [
-        ([0.5, 1.0, 1.5, 2.25], 2.25),
-        ([0, 0, 1, 1, 2, 2], 3.0),
-        ([1, 1, 2, 2, 3, 3], 3.0),
+        ([0.5, 1.0, 1.5, 2.25], 2.25, 2.25),
+        ([0, 0, 1, 1, 2], 3.0, 2.5),
+        ([1, 1, 2, 2, 3], 3.0, 2.5),
+        # An epoch may be longer than those before it; and one report of each is at its end.
+        ([1, 1, 2, 2, 3, 3, 3], 3.0, 3.0),
+        ([1, 2, 3], 3.0, 3.0),
+        # How long the first one is nobody knows.
+        ([0, 0], 1.0, 0.0),
         # A second training counts on.
-        ([0, 1, 0, 1], 4.0),
-        ([0.5, 2.0, 0.5, 1.0], 3.0),
-        ([-1.0, 1e9, None], None),
+        ([0, 0, 1, 1, 0, 0, 1], 4.0, 3.5),
+        ([0.5, 2.0, 0.5, 1.0], 3.0, 3.0),
+        ([-1.0, 1e9, None], None, None),
     ],
 )
-def test_epochs_of_a_script(values: list[float | None], done: float | None) -> None:
+def test_epochs_of_a_script(values: list[float | None], done: float | None, interrupted: float | None) -> None:
     meter = SummaryMeter(SCRIPT, 2)
     for step, value in enumerate(values, 1):
         for rank, of_rank in enumerate((value, 99.0)):
             meter.add(Metrics(rank=rank, first_step=step, values={"loss": [1.0], "epoch": [of_rank]}))
-    assert meter.summary(1.0).epochs == done
+    assert meter.summary(1.0, completed=True).epochs == done
+    assert meter.summary(1.0).epochs == interrupted
 
 
 def test_epochs_of_a_script_that_was_started_again() -> None:
     meter = SummaryMeter(SCRIPT, 1)
     meter.add(Metrics(rank=0, first_step=1, values={"epoch": [0.0, 0.0, 1.0, 1.0]}))
     again = SummaryMeter(SCRIPT, 1, resumed_from=4, before=meter.summary(1.0))
-    assert again.summary(2.0).epochs == 2.0
+    assert again.summary(2.0, completed=True).epochs == 2.0
     # Joined steps: their mean is no number of an epoch.
     means, lows, highs = ({"epoch": list[float | None]([value])} for value in (2.5, 2.0, 3.0))
     again.add(Metrics(rank=0, first_step=5, counts=[4], values=means, lows=lows, highs=highs))
-    assert again.summary(2.0).epochs == 4.0
+    assert again.summary(2.0, completed=True).epochs == 4.0
 
 
 def test_the_figures_of_a_script_are_bounded_and_a_built_in_run_has_none() -> None:

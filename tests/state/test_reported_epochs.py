@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import histories as h
 from tests import own_metrics as own
 from trainers.contract.events import AnyEvent, Facts, Metrics, RunStarted
+from trainers.state.epoch_meter import EpochMeter
 from trainers.state.fold import apply
 from trainers.state.run_state import RunState
 
@@ -89,8 +93,6 @@ def test_how_many_epochs_there_are_is_said_once_it_is_certain() -> None:
 
 
 def test_an_axis_of_epochs_goes_on_beyond_the_last_that_is_over() -> None:
-    import numpy as np
-
     for events in (transformers(range(5, 31, 5), 20), named(range(1, 31), 20)):
         curves = folded(events).curves
         assert curves.places(np.array([0.0, 10, 20, 30, 40]), "epoch").tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
@@ -142,3 +144,33 @@ def test_many_epochs_are_found_in_a_curve_of_any_length() -> None:
     state = folded(transformers(range(1, 40_001), 4, evaluated=False))
     assert [row.number for row in state.curves.last_epochs(500)] == [*range(9501, 10_001)]
     assert sum(row.steps for row in state.curves.last_epochs(500)) == pytest.approx(2000, abs=16)
+
+
+REPORTS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=8)
+"""Of each epoch: how often it is reported, and how many steps are between two reports."""
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), REPORTS), min_size=1, max_size=3), st.booleans(), st.booleans())
+def test_the_end_of_a_run_counts_as_its_curve_does(
+    trainings: list[tuple[int, list[tuple[int, int]]]], fractions: bool, repeats: bool
+) -> None:
+    """The supervisor's count, without arrays, of trainings whose first epoch is 0, 1 or 2."""
+    meter, events, step = EpochMeter(), list[AnyEvent](), 0
+    for first, epochs in trainings:
+        for number, (count, apart) in enumerate(epochs, first):
+            for place in range(1, count + 1):
+                step += apart
+                value = number + place / count if fractions else float(number)
+                # The second one as that of Lightning's test after training.
+                for each in [value, value + (not fractions)][: 1 + repeats]:
+                    meter.add([step], [each], [each])
+                    events.append(said(step, {"loss": 1.0, "epoch": each}))
+    reported = folded(events).curves.reported_epochs
+    assert reported is not None
+    whole, last = meter.done(completed=True), float(reported.places(np.array([step], np.float64))[0])
+    if any(value % 1 for event in events if isinstance(event, Metrics) for value in event.values["epoch"]):
+        assert whole == meter.done(completed=False) == pytest.approx(last, abs=1e-3)
+    else:
+        assert whole == reported.present
+        so_far = min(last, reported.present) if reported.done[-1] else reported.present - 1
+        assert meter.done(completed=False) == pytest.approx(so_far, abs=1e-3)

@@ -428,7 +428,7 @@ class Supervisor:
         self._node.finish_metrics()
         for note in self._node.unused_settings():
             self._emit(note)
-        summary = self._summary()
+        summary = self._summary(completed=not self._failures and not self._teardown.stopping)
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
         self._journal.wait_for_room(self._is_given_up)
@@ -450,9 +450,9 @@ class Supervisor:
         """Whether somebody asks the run to end although its end cannot be written."""
         return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
 
-    def _summary(self) -> Summary:
+    def _summary(self, *, completed: bool = False) -> Summary:
         """What the run has come to."""
-        return self._meter.summary(monotonic() - self._started, self._journal.earlier)
+        return self._meter.summary(monotonic() - self._started, self._journal.earlier, completed=completed)
 
     def _emit(self, event: Event) -> None:
         self._journal.add(event)

@@ -80,7 +80,7 @@ class SummaryMeter:
         add_figures(self._figures, event, self._rank_of, of_script=not self._plan.facts)
         if EPOCH in event.values and self._rank_of.get(EPOCH) == event.rank:
             lows, highs = ((each or event.values).get(EPOCH, event.values[EPOCH]) for each in (event.lows, event.highs))
-            self._reported.add(lows, highs)
+            self._reported.add((step for step, _ in event.places()), lows, highs)
         for name, column in event.values.items():
             if is_loss(name):
                 self._sizes[event.rank] = last_examples(event.values, event.counts)
@@ -91,19 +91,19 @@ class SummaryMeter:
                 self._steps += steps
                 self._seconds += seconds
 
-    @property
-    def _epochs(self) -> float | None:
+    def _epochs(self, *, completed: bool) -> float | None:
         per_epoch = self._plan.steps_per_epoch
-        return round(self.step / per_epoch, 3) if per_epoch else self._reported.done
+        return round(self.step / per_epoch, 3) if per_epoch else self._reported.done(completed=completed)
 
-    def summary(self, seconds: float, earlier: Earlier = NOTHING) -> Summary:
+    def summary(self, seconds: float, earlier: Earlier = NOTHING, *, completed: bool = False) -> Summary:
         """The run's figures now, `seconds` after the start of this attempt."""
         seconds += earlier.seconds
+        epochs = self._epochs(completed=completed)
         if self._before is not None:
             # Where a script resumes is not known before its first step.
             if not self._plan.facts:
                 return replace(self._before, seconds=seconds)
-            return replace(self._before, steps=self.step, epochs=self._epochs, seconds=seconds)
+            return replace(self._before, steps=self.step, epochs=epochs, seconds=seconds)
         batch = self._plan.config.global_batch_size if self._plan.facts else 0
         took = self._seconds + earlier.timed_seconds
         rate = (self._steps + earlier.timed_steps) * batch / took if took and batch else None
@@ -111,7 +111,7 @@ class SummaryMeter:
         last, best = self._evaluations.last, extremes([self._evaluations.best, earlier.evaluated])
         return Summary(
             steps=self.step + self._from_zero,
-            epochs=self._epochs,
+            epochs=epochs,
             examples_per_second=rate,
             loss=mean(losses.values(), [self._sizes[rank] for rank in losses]),
             test_loss=last.loss,
