@@ -46,3 +46,18 @@ async def test_its_keys_fit_80_columns(name: str) -> None:
         assert max(key.region.right for key in shown()) <= 160
         await pilot.resize_terminal(80, 24)
         await until(pilot, lambda: len(shown()) == few)
+
+
+async def test_while_a_text_is_typed_no_key_is_offered_that_types() -> None:
+    app = Stage(run_screen(h.running()))
+    async with app.run_test(size=(120, 40)) as pilot:
+
+        def offered() -> set[str]:
+            return {key.key_display for key in app.screen.query(FooterKey) if key.display}
+
+        await until(pilot, lambda: "/" in offered())
+        await pilot.press("slash")
+        await until(pilot, lambda: "s" not in offered())
+        assert offered() == {"^y", "^p"}
+        await pilot.press("escape")
+        await until(pilot, lambda: "/" in offered())

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
+from textual.keys import KEY_NAME_REPLACEMENTS, KEY_TO_UNICODE_NAME
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 PADDING_CELLS = 3
+
+# Textual 8.2.8 does not know that these keys type a character: `/` would be offered while a text is typed.
+KEY_TO_UNICODE_NAME.update(
+    (short, KEY_TO_UNICODE_NAME.get(name, name.upper())) for name, short in KEY_NAME_REPLACEMENTS.items()
+)
 
 
 class SteadyFooter(Footer):
