@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib.metadata import version
 from pathlib import Path
 from textwrap import dedent
 
@@ -76,6 +77,9 @@ def test_what_torchrun_runs_runs_unchanged(tmp_path: Path, runs_dir: Path) -> No
         assert 1024 < int(environ["MASTER_PORT"]) < 65536
         assert "TUIAPP_RESUME" not in environ
     assert (run.run.path / "code" / "ddp.py").read_text() == (SCRIPTS / "ddp.py").read_text()
+    versions = json.loads(run.run.environment.read_text())["versions"]
+    assert versions["torch"] == version("torch")
+    assert {*versions} == {"numpy", "torch", "tuiapp"}, "what it imports, but Python's own"
 
 
 @pytest.mark.slow

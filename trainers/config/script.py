@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 from collections.abc import Callable
@@ -120,6 +121,17 @@ def read_code(config: RunConfig) -> tuple[str, bytes] | None:
     except OSError:
         return None
     return (path.name, text) if len(text) <= MAX_CODE_BYTES else None
+
+
+def imported(code: bytes) -> list[str]:
+    """Top-level names of what a script imports, in its order; none if it is no Python."""
+    try:
+        nodes = [*ast.walk(ast.parse(code))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return list(dict.fromkeys(name.partition(".")[0] for name in names))
 
 
 def _absolute(path: str, start: str = "") -> str:

@@ -20,7 +20,7 @@ from trainers.config.interpreters import find_interpreter
 from trainers.config.machine import Machine
 from trainers.config.plan import Plan, write_plan
 from trainers.config.run_config import RunConfig, to_toml
-from trainers.config.script import read_code, subject
+from trainers.config.script import imported, read_code, subject
 from trainers.config.settings import read_settings
 from trainers.config.user_code import UserCodeError, files_of, read_text
 from trainers.contract.about import About, write_about
@@ -98,15 +98,16 @@ def code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:
 def _describe_environment(plan: Plan, machine: Machine) -> dict[str, object]:
     config, ranks = plan.config, installed_for(plan.config, find_interpreter(plan.config.backend, plan.config.python))
     packages = dict.fromkeys(["numpy", *BACKENDS[config.backend].packages])
+    versions = {name: ranks.version_of(name) for name in packages}
+    if not BACKENDS[config.backend].builtin and (code := read_code(config)):
+        found = {name: ranks.version_of(name) for name in imported(code[1])}
+        versions |= {name: version for name, version in found.items() if version}
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "interpreter": ranks.python,
         "python": ranks.version or None,
-        "versions": {
-            "tuiapp": installed_version("tuiapp"),
-            **{name: ranks.version_of(name) for name in packages},
-        },
+        "versions": {**versions, "tuiapp": installed_version("tuiapp")},
         "cpu_cores": machine.cpu_cores,
         "memory_total_bytes": machine.memory_total_bytes,
         "driver": machine.driver,

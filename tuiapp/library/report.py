@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from trainers.config.files import read_limited
+from trainers.config.run_config import OPTIONS
 from trainers.config.secrets import mask_values, mask_words
 from trainers.contract.events import Alert
 from trainers.contract.metrics import TEST_EXAMPLES, held_out_of
@@ -22,7 +23,7 @@ from trainers.state.run_state import RunState
 from trainers.state.summary import RunInfo, summarise
 from trainers.state.text import MISSING, format_bytes, format_fact, sanitize
 from tuiapp.library.chart_view import chosen_objective
-from tuiapp.view.comparison import results
+from tuiapp.view.comparison import NOT_SET, results
 from tuiapp.view.figure import draw_figure
 from tuiapp.view.run_list import state
 from tuiapp.view.run_values import default_keys, known_values, value_text
@@ -141,13 +142,16 @@ def best_words(runs: Sequence[Reported]) -> str:
 def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows, Rows]:
     """Returns the configuration: the keys in which the runs differ, those that are the same in all, and the defaults.
 
-    These are what is the same and nobody has set, of a script's library.
+    These are what is the same and nobody has set, of a script's library. A key of run.toml that is empty by default,
+    and in all runs, is left out.
     """
     unset = frozenset[str].intersection(*(default_keys(run.info) for run in runs))
     values = [mask_values(known_values(run.info)) for run in runs]
     differing, same, defaults = Rows(), Rows(), Rows()
     for key in dict.fromkeys(key for known in values for key in known):
-        texts = tuple(sanitize(value_text(known.get(key)), 300) or "not set" for known in values)
+        texts = tuple(sanitize(value_text(known.get(key)), 300) or NOT_SET for known in values)
+        if {*texts} == {NOT_SET} and key in OPTIONS and not OPTIONS[key].default:
+            continue
         kind = differing if len(set(texts)) > 1 else defaults if key in unset else same
         kind.append((sanitize(key, 60), texts))
     return differing, same, defaults
