@@ -17,6 +17,7 @@ from trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.lines import Lines
+from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.text_panel import TextPanel
 
 SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
@@ -65,14 +66,26 @@ async def test_of_an_ended_run_colours_follow_the_theme() -> None:
 
 async def test_what_is_amiss_is_said_in_words_beside_the_other_panels() -> None:
     text = "\n".join(await shown(d.in_trouble(8), NORMAL))
-    for words in ("▲ hot 88 °C", "▲ slowed", "◌ idle", "▲ memory full", "✖ GPU is lost", "✖ ECC"):
+    for words in ("▲ hot", "88 °C", "▲ slowed", "◌ idle", "▲ full", "✖ lost", "✖ ECC"):
         assert words in text
 
 
 async def test_sixteen_gpus_in_trouble_beside_the_other_panels() -> None:
     text = "\n".join(await shown(d.in_trouble(16), NORMAL))
-    for words in ("16 × H200", "▲ hot", "▲ slowed", "◌ idle", "▲ full", "✖ lost", "✖ ECC", "p 15"):
+    for words in ("16 × H200", "▲ hot 88 °C", "▲ slowed", "◌ idle", "▲ memory full", "✖ GPU is lost", "✖ ECC", "p 15"):
         assert words in text
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 16])
+async def test_at_200x60_it_fills_the_room_above_the_sharding(count: int) -> None:
+    app = RunApp(h.running(count, gpus=True))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot, app)
+        lines = lines_of(app)
+        assert len(lines) > 30
+        assert sum(not line for line in lines) <= 6
+        sharding = app.run_screen.query_one(ShardingMap)
+        assert sharding.size.height == sharding.query_one(Lines).size.height
 
 
 async def test_with_room_to_itself_it_tells_all() -> None:
@@ -129,7 +142,9 @@ async def test_samples_that_have_not_come() -> None:
 
 async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> None:
     over = [*d.on_gpus(8), h.ended("completed", 44.0, step=800, world_size=8)]
-    assert len(await shown(over, NORMAL)) == len(await shown(over[:-1], NORMAL))
+    assert [line for line in await shown(over, NORMAL) if line] == [
+        line for line in await shown(over[:-1], NORMAL) if line
+    ]
     app = RunApp(over)
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot, app)

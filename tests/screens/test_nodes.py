@@ -44,15 +44,28 @@ async def test_enter_folds_the_node_under_the_cursor() -> None:
         assert marks(app) == "▸▾"
 
 
-async def test_among_all_panels_the_devices_of_a_node_unfold() -> None:
+async def test_among_all_panels_nodes_are_unfolded_where_all_devices_have_room() -> None:
     app = RunApp(nodes.running(2, 4))
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        app.run_screen.query_one(DevicePanel).focus()
+        await pilot.pause()
+        assert all(any(f"{device}  █" in line for line in lines(app)) for device in ("a 0", "b 1", "c 0", "d 1"))
+        await press(pilot, "down", "enter")
+        # The ranks' nodes are folded.
+        assert marks(app) == "▾▸"
+        assert not any("c 0  █" in line for line in lines(app))
+
+
+async def test_among_all_panels_the_devices_of_a_node_unfold() -> None:
+    app = RunApp(nodes.running(4, 32))
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         app.run_screen.query_one(DevicePanel).focus()
         await press(pilot, "down", "enter")
         # The ranks' nodes are folded still.
-        assert marks(app) == "▸▾"
-        assert any("c 0  █" in line for line in lines(app))
+        assert marks(app) == "▸▾▸▸"
+        assert any("i 0  █" in line for line in lines(app))
         assert not any("a 0  █" in line for line in lines(app))
 
 

@@ -62,7 +62,7 @@ def flat_height(state: RunState, height: int) -> int:
         return 0
     without = str(state.config.get("platform")) == "cpu" or (state.host is not None and not state.gpus)
     count = len(state.ranks) or state.world_size
-    least = LEAST_FLAT if PANELS["sharding"].exists(state) else 0
+    least = LEAST_FLAT + (state.replicas is not None) if PANELS["sharding"].exists(state) else 0
     # A line each, the host, a frame, and perhaps how efficient they are.
     lines = count + 3 + (STEP_TIME in state.curves.names)
     return max(least, lines) if without and count + 4 <= MOST_FLAT * height else 0
@@ -106,9 +106,6 @@ def arrange(screen: Screen[Any], wanted: Arrangement) -> None:
         # A traceback needs the whole width; a key shows the log.
         crowded = name == "log" and failed and not shown and not wanted.wide
         screen.query_one(f"#{name}", Widget).display = visible and not crowded
-    # Without a panel beneath them they have its room.
-    devices, alone = screen.query_one("#devices").styles, not screen.query_one("#sharding").display
-    devices.height, devices.max_height = ("1fr", "100%") if alone else (None, None)
     widgets = [screen.query_one(f"#{name}", Widget) for name in PANELS]
     for container in screen.query(CONTAINERS):
         container.display = any(widget.display and container in widget.ancestors for widget in widgets)

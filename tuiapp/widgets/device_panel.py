@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.content import Content
 from textual.reactive import reactive
-from textual.widget import Widget
 
 from trainers.state.rank_state import NodeState
 from trainers.state.run_state import RunState
 from trainers.state.signs import SYMBOLS
 from trainers.state.text import format_clock
 from tuiapp.view.devices.drawing import Line, Span, line
-from tuiapp.view.devices.host import full_rows, host_line, host_rows
+from tuiapp.view.devices.host import full_rows, host_line, host_rows, host_view
 from tuiapp.view.devices.large import efficiency_line
 from tuiapp.view.devices.processes import process_rows
 from tuiapp.view.devices.view import GpuView, gpu_views, one_row_each, two_a_row, two_rows_each
@@ -70,7 +69,7 @@ class DevicePanel(TextPanel, NodeScroll):
         if state.nodes:
             lines, places = self._by_node(state, views, width, room)
         else:
-            lines = self._all(state, views, width, room) if self._alone else self._brief(state, views, width)
+            lines = self._all(state, views, width, room) if self._alone else self._brief(state, views, width, room)
         if not lines:
             waiting = "nothing to sample before it starts" if state.status == "queued" else self.WAITING
             lines = [line(Span(waiting if state.is_live else "not available: the run has no samples", "muted"))]
@@ -95,7 +94,12 @@ class DevicePanel(TextPanel, NodeScroll):
         of, listed = views_by_node(state, views), list(state.nodes.values())
         chosen = state.nodes.get(self.groups.cursor, listed[0])
         self._opened = chosen.number if self._alone and not self._lists_all else None
-        unfolded = self.groups.unfolded if not self._alone else set() if self._lists_all else {chosen.number}
+        if self._alone:
+            unfolded = set() if self._lists_all else {chosen.number}
+        else:
+            # Where all devices have room, they are shown, and nodes fold.
+            roomy = _all_fit(state, of, width, room)
+            unfolded = set(state.nodes) ^ self.groups.unfolded if roomy else self.groups.unfolded
         heading, first_lines = node_lines(state, of, width, unfolded)
         derived = efficiency_line(state, width)
         lines, places = [derived, heading] if derived else [heading], []
@@ -108,6 +112,10 @@ class DevicePanel(TextPanel, NodeScroll):
             rest = device_lines(state, node, of[node.number], width) if opens else []
             places.append(NodeScroll.Place(node.number, len(lines), 1 + len(rest)))
             lines += [first_lines[node.number], *rest]
+        if self._lists_all and self._alone:
+            lines.insert(0, line(Span("  ↑ ↓ choose a node · enter shows its devices", "muted")))
+            for place in places:
+                place.line += 1
         if self._opened is not None:
             hidden = len(state.nodes) - len(listed)
             more = f"  {hidden} more · " if hidden else "  "
@@ -140,19 +148,15 @@ class DevicePanel(TextPanel, NodeScroll):
     def _alone(self) -> bool:
         return self.has_class("-alone") or self.screen.has_class("-one")
 
-    def _brief(self, state: RunState, views: list[GpuView], width: int) -> list[Line]:
-        room = self._most_lines()
-        lines: list[Line] = []
-        if views:
-            lines += _fitting(views, width, room)
-        else:
-            lines += process_rows(state, width, details=False)
+    def _brief(self, state: RunState, views: list[GpuView], width: int, room: int) -> list[Line]:
+        lines = _fitting(views, width, room) if views else process_rows(state, width, details=False)
         if derived := efficiency_line(state, width):
             lines.append(derived)
-        if state.host and len(lines) < room:
-            rows = host_rows(state.host, width, room - len(lines)) if views else []
-            roomy = views and room - len(lines) > len(rows) + 3
-            lines += rows if roomy else [host_line(state.host, width), *full_rows(state.host, width)]
+        spare = room - len(lines)
+        if state.host and spare > 0:
+            rows = host_rows(state.host, width, spare)
+            short = rows if spare > len(rows) + 3 else [host_line(state.host, width), *full_rows(state.host, width)]
+            lines += host_view(state.host, state.host_of(0)[1], width, spare) or short
         return lines
 
     def _all(self, state: RunState, views: list[GpuView], width: int, height: int, node: int = 0) -> list[Line]:
@@ -206,14 +210,20 @@ class DevicePanel(TextPanel, NodeScroll):
     def watch_sort(self) -> None:
         self._draw()
 
-    def _most_lines(self) -> int:
-        holder = self.parent.size.height if isinstance(self.parent, Widget) else 0
-        return max(4, holder // 2 - 2 - len(_problems(self._state)))
-
 
 def _problems(state: RunState) -> list[Line]:
     problems = state.telemetry_problems.items()
     return [line(Span(f"{SYMBOLS['warning']} {source}: {problem}", "warning")) for source, problem in problems]
+
+
+def _all_fit(state: RunState, of: dict[int, list[GpuView]], width: int, room: int) -> bool:
+    """Returns whether all nodes and devices fit beneath the heading and the efficiency."""
+    from tuiapp.view.devices.node_rows import device_lines
+
+    least = room - 2 - len(of)
+    if least < len(of):
+        return False
+    return sum(len(device_lines(state, state.nodes[node], of[node], width)) for node in state.nodes) <= least
 
 
 def _fitting(views: list[GpuView], width: int, room: int) -> list[Line]:

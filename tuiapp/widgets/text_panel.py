@@ -49,7 +49,7 @@ class TextPanel(VerticalScroll):
         self._draw()
 
     def _draw(self) -> None:
-        width = max(self.LEAST_WIDTH, self.outer_size.width - self.gutter.width - 1)  # the scrollbar's column
+        width = max(self.LEAST_WIDTH, self.outer_size.width - self.styles.gutter.width - 1)  # the scrollbar's column
         lines = self.lines(self._state, width)
         if not lines and self._has_lines:
             # A replay restarted.

@@ -134,6 +134,7 @@ def _part(used: float | None, total: float | None) -> float | None:
 
 GAP = 3  # cells between two graphs
 LEAST_CELLS = 34  # least width of a graph
+LEAST_GRAPH_ROWS = 2
 GAUGE_LABEL_CELLS = 14
 GAUGE_NOTE_CELLS = 15
 
@@ -155,6 +156,14 @@ def host_graphs(host: HostSample, history: HostHistory, width: int, rows: int, a
         drawn = [block(cell, rows) for block in blocks[first : first + across]]
         lines += [beside(row, cell, GAP) for row in zip(*drawn, strict=True)]
     return lines
+
+
+def host_view(host: HostSample, history: HostHistory, width: int, height: int) -> list[Line]:
+    """Returns graphs, and bars of what fills up, that take `height` lines; none where that is too low for them."""
+    across, full = graphs_across(width, 2), gauges(host, width)
+    stacks = -(-len(host_blocks(host, history)) // across)
+    rows = (height - len(full)) // stacks - 1
+    return [*host_graphs(host, history, width, rows, across), *full] if rows >= LEAST_GRAPH_ROWS else []
 
 
 def host_blocks(host: HostSample, history: HostHistory) -> list[Block]:
