@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from tests import histories as h
 from tests import own_metrics as own
@@ -207,3 +208,16 @@ async def test_a_script_that_reports_no_epoch_has_no_epochs() -> None:
         await settled(pilot, app)
         await pilot.press("8")
         await until(pilot, lambda: any("no metric `epoch`" in note.message for note in app._notifications))
+
+
+async def test_of_a_script_that_reports_nothing_the_handbook_says_how() -> None:
+    app = RunApp([own.started(config={"backend": "script"}), own.ended(step=0)])
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        instead = app.run_screen.query_one(ChartPanel).query_one("#instead", Static)
+        assert str(instead.render()) == "no metric was reported: F1 says how a script reports"
+        assert app.run_screen.MANUAL == "scripts"
+    app = RunApp(own.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        assert app.run_screen.MANUAL == "run"

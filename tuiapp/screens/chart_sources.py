@@ -82,7 +82,8 @@ class RunSource:
         """Says what is awaited, or why there is nothing."""
         if options.window is not None:
             return "no data in this range: 0 shows the whole run"
-        return why_empty(options.metric, live=self._reader.state.is_live)
+        state = self._reader.state
+        return why_empty(options.metric, live=state.is_live, script=state.is_script and not state.curves.names)
 
 
 class Best(NamedTuple):

@@ -156,8 +156,6 @@ OF_ENDED = {
 
 class RunScreen(RefusingScreen[None]):
     CSS_PATH = "run.tcss"
-    MANUAL = "run"
-
     AUTO_FOCUS: ClassVar[str | None] = ""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
@@ -197,6 +195,11 @@ class RunScreen(RefusingScreen[None]):
         self._attempt = 0
         self._offered = (False, False, False)
         """Whether the run is live, whether it waits in a queue, and whether it can be resumed, as the footer has it."""
+
+    @property
+    def MANUAL(self) -> str:
+        """The page about scripts for one that has reported nothing."""
+        return "scripts" if self.state.is_script and not self.state.curves.names else "run"
 
     @property
     def charts(self) -> RunCharts:

@@ -110,8 +110,11 @@ def smoothing_words(options: ChartOptions) -> str:
     return f"smoothing {options.smoothing:g}" if options.smoothing else "not smoothed"
 
 
-def why_empty(name: str, *, live: bool) -> str:
-    """Returns the text shown in place of an empty chart."""
+def why_empty(name: str, *, live: bool, script: bool = False) -> str:
+    """Returns the text shown in place of an empty chart; `script`: nothing was reported by a script of the user's."""
+    if script:
+        state = "waiting for the first metric…" if live else "no metric was reported:"
+        return f"{state} F1 says how a script reports"
     if not live:
         return "no step was taken" if name == LOSS else "no data for this metric"
     awaited = {LOSS: "the first step", UTILIZATION: "the first sample of a GPU"}
