@@ -72,6 +72,7 @@ OF_A_RUN = (
     Look("grid-large", ("G", "right", "enter"), "metrics", ("escape", "escape")),
     Look("export", ("e",), "Export"),
     Look("about", ("i",), "Note"),
+    Look("train-longer", ("u",), "from step"),
     # A resize ends the reading of values.
     Look("cursor", ("v", "left"), "paused", ()),
 )
@@ -254,6 +255,9 @@ def _runs_and_compare(camera: Camera) -> None:
         terminal.wait("3 marked")
         terminal.press("p")
         terminal.wait("REPLAY")
+        # It stands still at every size.
+        terminal.press(" ")
+        terminal.wait("space play")
         terminal.press(*["."] * 8)
         camera.take(terminal, "replay")
 

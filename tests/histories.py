@@ -28,6 +28,7 @@ from trainers.contract.events import (
     Shard,
     Sharding,
     Status,
+    StepMemory,
     Summary,
     WorstExample,
 )
@@ -274,8 +275,8 @@ def completed(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
     return [*running(world_size, last_step=290, gpus=gpus), *done, ended("completed", 17.5, world_size=world_size)]
 
 
-def profiles(world_size: int = 2, step: int = 120, seconds: float = 8.4) -> list[AnyEvent]:
-    """Ten steps profiled, of which later ranks wait longer for the others."""
+def profiles(world_size: int = 2, step: int = 120, seconds: float = 8.4, *, memory: bool = False) -> list[AnyEvent]:
+    """Ten steps profiled, of which later ranks wait longer for the others; with the `memory` of a compiled one."""
     largest = [Operation("aten::convolution_backward", 0.31, 30), Operation("aten::mkldnn_convolution", 0.12, 30)]
     return [
         Profile(
@@ -286,6 +287,8 @@ def profiles(world_size: int = 2, step: int = 120, seconds: float = 8.4) -> list
             spent={"kernels": 0.6 - 0.1 * rank, "communication": 0.15 + 0.1 * rank, "copies": 0.05, "host": 0.2},
             largest=largest,
             peak_bytes=3 << 30,
+            process_peak_bytes=(11 + rank) << 30 if memory else None,
+            step_memory=StepMemory(3 << 30, 2 << 30, 2 << 30, 5 << 30) if memory else None,
             trace=f"profiles/step-{step}/rank-{rank}.pt.trace.json.gz",
             **at(seconds),
         )

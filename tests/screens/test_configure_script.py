@@ -10,6 +10,7 @@ from textual.widgets import Input
 from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
 from trainers.config.run_config import RunConfig
 from tuiapp.library.presets import save_preset
+from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.path_suggester import complete
 
 
@@ -36,6 +37,8 @@ async def test_a_script_is_typed_completed_and_launched(start: Start, launches: 
         assert "there is no file" in field(pilot, "script").problem
         box = field(pilot, "script").query_one(Input)
         await until(pilot, lambda: box._suggestion == "train.py")
+        subtitle = str(screen(pilot).query_one(ConfigForm).border_subtitle)
+        assert subtitle == "its path, or module:NAME · → completes"
         await pilot.press("right")
         await pilot.pause()
         assert (field(pilot, "script").text, field(pilot, "script").problem) == ("train.py", "")

@@ -101,7 +101,7 @@ async def test_a_number_of_trials_makes_it_a_search(
         await until(pilot, lambda: "5 runs" in words(pilot, "#facts"))
         await until(pilot, lambda: field(pilot, "trials").display)
         await until(
-            pilot, lambda: "with Trials (/) a search" in str(screen(pilot).query_one(ConfigForm).border_subtitle)
+            pilot, lambda: "set Trials for a search" in str(screen(pilot).query_one(ConfigForm).border_subtitle)
         )
         assert not field(pilot, "prune").display
         await type_into(pilot, "trials", "0")

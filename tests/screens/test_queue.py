@@ -109,7 +109,7 @@ async def test_the_form_asks_before_it_takes_what_a_live_run_has(
         await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
         words = str(pilot.app.screen.query_one("#text").render())
         assert h.RUN_ID in words
-        assert "Queued, it starts when they are free." in words
+        assert "A queued run starts when they are free." in words
         await pilot.click(f"#{answer}")
         await pilot.app.workers.wait_for_complete()
         if answer == "queue":

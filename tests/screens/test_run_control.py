@@ -351,7 +351,7 @@ async def test_a_completed_run_is_trained_further_with_other_keys(run_dir: Path,
         assert not fields.keys() & {"backend", "model", "optimizer", "seed", "global_batch_size"}
         assert (fields["epochs"].text, fields["epochs"].changed) == ("20", True)
         verdict, accept = dialog.query_one("#verdict", Static), dialog.query_one("#accept", Button)
-        assert str(verdict.content) == "from step 290 to 580"
+        assert str(verdict.content) == "It goes on from step 290 to 580"
         assert accept.region.bottom <= size[1]
         # It is selected: what is typed replaces it.
         await pilot.press("8", "enter")

@@ -84,6 +84,7 @@ SCENES: dict[str, Scene] = {
     "search": Scene(h.running, keys=("slash", *"epoch")),
     "one-rank": Scene(h.running, keys=("y", "r", "r")),
     "profile": Scene(lambda: [*h.running(), *h.profiles()], keys=("P",)),
+    "profile-memory": Scene(lambda: [*h.running(gpus=True), *h.profiles(memory=True)], keys=("P",)),
     "metrics": Scene(h.running, keys=("m",)),
     "metrics-many": Scene(many_metrics, keys=("m", *"layer 1", "down")),
     "metric": Scene(h.running, keys=("m", "down", "enter")),

@@ -90,10 +90,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str, Option("Trainer", "Script", "its path, or module:NAME", text="script", only=_with_key("script"))
     ] = ""
     arguments: Annotated[
-        str, Option("Trainer", "Arguments", "as after its name in a shell", text="line", only=_with_key("arguments"))
+        str, Option("Trainer", "Arguments", "as typed after its name", text="line", only=_with_key("arguments"))
     ] = ""
     values: Annotated[
-        str, Option("Trainer", "Values", "of {lr} in arguments: lr=0.1 k=3", text="line", only=_with_key("values"))
+        str, Option("Trainer", "Values", "for {lr} in Arguments: lr=0.1", text="line", only=_with_key("values"))
     ] = ""
     processes: Annotated[
         str,
@@ -133,7 +133,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "TensorBoard",
-            "its event files, to be charted",
+            "folder of its event files",
             text="directory",
             only=_with_key("tensorboard_dir"),
         ),
@@ -168,7 +168,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Weights from",
-            "a run's, or a .safetensors file's; empty: new",
+            "a run, or a .safetensors file; empty: none",
             text="weights",
             similar=("pretrained", "checkpoint", "ckpt_path", "load_from", "weights", "finetune", "fine_tune"),
             is_rare=True,
@@ -189,7 +189,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Normalize",
-            "inputs: data, or means / deviations: 0.29 / 0.35",
+            "data, or means / deviations, as 0.29 / 0.35",
             text="line",
             similar=("normalization", "mean", "std", "image_mean", "image_std"),
             is_rare=True,
@@ -211,7 +211,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Mixup alpha",
-            "shares are of Beta(alpha, alpha)",
+            "images are mixed by Beta(alpha, alpha)",
             above=0,
             maximum=100,
             only=("augment", ("mixup",)),
@@ -263,11 +263,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     slurm: Annotated[
         str,
-        Option("Devices", "Slurm options", "as of sbatch: -p gpu -t 4:00", text="line", only=("launcher", ("slurm",))),
+        Option("Devices", "Slurm options", "for sbatch: -p gpu -t 4:00", text="line", only=("launcher", ("slurm",))),
     ] = ""
     requeue: Annotated[
         bool,
-        Option("Devices", "Requeue", "go on after preemption or time", only=("launcher", ("slurm",))),
+        Option("Devices", "Requeue", "go on after preemption or time limit", only=("launcher", ("slurm",))),
     ] = False
     network: Annotated[
         str,
@@ -278,7 +278,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Devices",
             "Node grace",
-            "seconds to reach a node again",
+            "seconds to wait for a lost node",
             minimum=1,
             maximum=86_400,
             only=_ON_NODES,
@@ -327,7 +327,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Devices",
             "Accumulate",
-            "parts of a device's batch, in turn",
+            "parts into which a device's batch is cut",
             minimum=1,
             maximum=1 << 20,
             only=("backend", backends_with("accumulate")),
@@ -361,7 +361,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Optimization",
             "Rate scaling",
-            "with the batch, of a rate that is for another",
+            "how the rate follows the batch",
             choices=("linear", "sqrt"),
             is_rare=True,
         ),
@@ -573,9 +573,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,), is_rare=True),
     ] = OFF
-    python: Annotated[
-        str, Option("Run", "Interpreter", "the ranks' Python; empty: as tuiapp env says", text="program")
-    ] = ""
+    python: Annotated[str, Option("Run", "Interpreter", "its path; empty: automatic", text="program")] = ""
     nan_policy: Annotated[
         str,
         Option(

@@ -486,8 +486,8 @@ def _question(holders: Sequence[RunInfo]) -> Choice:
     names = "\n".join(map(title, holders[:NAMES]))
     more = f"\nand {plural(len(holders) - NAMES, 'more run')}" if len(holders) > NAMES else ""
     return Choice(
-        "Its devices are in use",
-        f"{names}{more}\n \nQueued, it starts when they are free.",
+        "The devices are in use",
+        f"They are used by\n{names}{more}\n \nA queued run starts when they are free.",
         [
             ("queue", "Queue it", "primary"),
             ("launch", "Launch all the same", "default"),

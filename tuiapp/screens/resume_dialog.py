@@ -151,7 +151,8 @@ class ResumeDialog(Form[Wanted | None]):
         if self._is_of_several:
             going = sum(not fault for fault in self._faults())
             return f"{going} of {plural(len(self._runs) + len(self._refused), 'run')} go on at once.", ""
-        return join_words(_what_comes(self._runs[0], self._drafts[0])), ""
+        words = join_words(_what_comes(self._runs[0], self._drafts[0]))
+        return (words if self._runs[0].step is None else f"It goes on {words}"), ""
 
     def result(self) -> Wanted:
         found = zip(self._runs, self._drafts, self._faults(), strict=True)

@@ -54,7 +54,7 @@ LISTED = 6
 
 NAME = Option("Run", "Name", "what to call the run", text="line", key="name")
 TAGS = Option("Run", "Tags", "words to find it by: sweep, lr", text="line", key="tags")
-TRIALS = Option("Run", "Trials", "empty: all combinations; N: Optuna tries N", minimum=1, key="trials", kind="int")
+TRIALS = Option("Run", "Trials", "how many Optuna tries; empty: all", minimum=1, key="trials", kind="int")
 PRUNE = Option(
     "Run", "Pruning", "how a search gives up hopeless trials", get_args(Pruner), key="prune", default="median"
 )

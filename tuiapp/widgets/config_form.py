@@ -41,7 +41,7 @@ NOTES: dict[str, dict[str, str]] = {
 ADVANCED = "Advanced"
 """The last group of the form: the rare keys."""
 
-SEARCHES = f"with {TRIALS.label} (/) a search"
+SEARCHES = f"set {TRIALS.label} for a search"
 
 BORDER_CELLS = 6
 """Of the border beside its subtitle."""

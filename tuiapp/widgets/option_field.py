@@ -171,7 +171,9 @@ class OptionField(Widget):
 
     @property
     def hint(self) -> str:
-        """How it takes several values; "" if it has them, or takes one alone."""
+        """The key that completes a path, or how it takes several values; "" if it has them, or takes one alone."""
+        if self.option.text in COMPLETED:
+            return "→ completes"
         is_key = self.option.key in OPTIONS
         return SEVERAL if is_key and self.option.kind in ("int", "float") and not self.several else ""
 
