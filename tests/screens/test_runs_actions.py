@@ -15,6 +15,7 @@ from tests import interrupted
 from tests.contract.recorded import CONFIG, record, record_checkpoint
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
+from tests.snapshots.stage import Stage
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import About, read_about, write_about
@@ -29,6 +30,7 @@ from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.resume_dialog import ResumeDialog
+from tuiapp.screens.run import RunScreen
 
 STEPS = make_plan(CONFIG).total_steps
 """Of a run with that configuration."""
@@ -299,6 +301,19 @@ async def test_a_report_of_the_marked_runs_is_written(
         await until(pilot, lambda: any(place in note.message for note in app._notifications))
     page = (tmp_path / "both.html").read_text()
     assert all(info.directory.run_id in page for info in recorded)
+
+
+async def test_a_report_is_written_from_the_runs_own_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = Stage(RunScreen(record(tmp_path / "runs", h.RUN_ID, h.completed())))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.state.ended is not None)
+        await pilot.press("w")
+        await until(pilot, lambda: isinstance(app.screen, ReportDialog))
+        await pilot.press("enter")
+        path = tmp_path / f"{h.RUN_ID}.html"
+        await until(pilot, lambda: any(f"1 run: {path}" in note.message for note in app._notifications))
+    assert h.RUN_ID in path.read_text()
 
 
 async def test_a_report_of_a_group_is_called_after_it(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from trainers.contract.rundir import RunDir
 from trainers.launch import resume
 from trainers.state.messages import describe_alone
 from trainers.state.run_state import RunState, Topic
-from trainers.state.summary import read_config
+from trainers.state.summary import read_config, summarise
 from trainers.state.text import join_words, sanitize
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
@@ -120,6 +120,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("u", "resume", "Resume", tooltip="Resume, train longer", id="run.resume"),
     Binding("P", "profile", "Profile", tooltip="Where time goes", id="run.profile", show=False),
     Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
+    Binding("w", "report", "Report", tooltip="Write a report", id="run.report", show=False),
     Binding("x", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
     Binding("a", "again", "Run again", tooltip="Run again, by the form", id="run.again"),
     Binding("ctrl+y", "copy_path", "Copy path", id="run.copy-path"),
@@ -522,6 +523,12 @@ class RunScreen(RefusingScreen[None]):
         from tuiapp.screens.runs_actions import ask_export
 
         await ask_export(self.app, [self.run])
+
+    @work(exclusive=True, group="control")
+    async def action_report(self) -> None:
+        from tuiapp.screens.runs_actions import ask_report
+
+        await ask_report(self.app, [await patiently(self.app, in_thread(summarise, self.run))])
 
     def action_compare(self) -> None:
         self.post_message(CompareWith(self.run))
