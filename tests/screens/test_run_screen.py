@@ -14,6 +14,7 @@ from tests import interrupted
 from tests.reported import evaluation_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.shown import is_current, shown_lines
+from trainers.contract.events import Replicas
 from trainers.state.fold import apply
 from tuiapp.screens.arrangement import PANELS
 from tuiapp.widgets.alert_strip import AlertStrip
@@ -23,6 +24,7 @@ from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.sharding_map import ShardingMap
 
 
 def visible(app: RunApp) -> list[str]:
@@ -300,3 +302,14 @@ async def test_the_header_of_a_small_terminal_says_what_runs(devices: int, speed
         header = str(app.run_screen.query_one(RunHeader).render())
         assert f"torch-ddp · net · digits · {devices} CPU ranks  " in header
         assert speed in header
+
+
+async def test_beneath_the_charts_all_lines_of_the_sharding_are_seen() -> None:
+    """What is said of the replicas takes a line more than before they were compared."""
+    app = RunApp([*h.running(), Replicas(step=116, replicas=2, arrays=14, **h.at(8.5))])
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settled(pilot, app)
+        panel = app.run_screen.query_one(ShardingMap)
+        assert app.run_screen.has_class("-flat")
+        assert "weights: equal" in str(panel.query_one(Lines).render())
+        assert panel.query_one(Lines).size.height <= panel.size.height

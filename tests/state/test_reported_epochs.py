@@ -155,7 +155,7 @@ def test_the_end_of_a_run_counts_as_its_curve_does(
     trainings: list[tuple[int, list[tuple[int, int]]]], fractions: bool, repeats: bool
 ) -> None:
     """The supervisor's count, without arrays, of trainings whose first epoch is 0, 1 or 2."""
-    meter, events, step = EpochMeter(), list[AnyEvent](), 0
+    meter, events, values, step = EpochMeter(), list[AnyEvent](), list[float](), 0
     for first, epochs in trainings:
         for number, (count, apart) in enumerate(epochs, first):
             for place in range(1, count + 1):
@@ -165,10 +165,11 @@ def test_the_end_of_a_run_counts_as_its_curve_does(
                 for each in [value, value + (not fractions)][: 1 + repeats]:
                     meter.add([step], [each], [each])
                     events.append(said(step, {"loss": 1.0, "epoch": each}))
+                    values.append(each)
     reported = folded(events).curves.reported_epochs
     assert reported is not None
     whole, last = meter.done(completed=True), float(reported.places(np.array([step], np.float64))[0])
-    if any(value % 1 for event in events if isinstance(event, Metrics) for value in event.values["epoch"]):
+    if any(value % 1 for value in values):
         assert whole == meter.done(completed=False) == pytest.approx(last, abs=1e-3)
     else:
         assert whole == reported.present
