@@ -104,7 +104,7 @@ CHECKS = (
         "a language model learns and writes, with the losses of the CPU",
         "tests.gpu.text:gpt",
         takes_s=20,
-        limit_s=180,
+        limit_s=240,
     ),
     Check(
         "bandwidth",

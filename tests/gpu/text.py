@@ -27,7 +27,7 @@ def gpt(box: Box) -> None:
         "model": "gpt-small", "dataset": "shakespeare", "context": CONTEXT, "optimizer": "sgd", "learning_rate": 0.1,
         "gradient_clip": 1.0, "max_steps": STEPS, "checkpoint_every": 0, "global_batch_size": 16,
     }  # fmt: skip
-    able = list(box.able("torch-ddp", "torch-fsdp", "jax-sharding"))
+    able = list(box.able("torch-ddp", "torch-fsdp", "jax-sharding", "keras-jax", "keras-torch"))
     if not able:
         raise SkipCheck("neither PyTorch nor JAX can train here: see doctor")
     configs = {backend: box.config(**config, backend=backend) for backend in able}
