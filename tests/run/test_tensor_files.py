@@ -56,6 +56,12 @@ def test_a_cut_file_is_damaged(tmp_path: Path) -> None:
         load(file)
 
 
+def test_what_has_no_place_in_a_file_is_named() -> None:
+    arrays = {**ARRAYS, "spectrum.weight": np.ones(2, np.complex64)}
+    with pytest.raises(TypeError, match=r"^spectrum\.weight is complex64; an array can be float64, float32, .* uint8$"):
+        list(encode(arrays))
+
+
 def test_bfloat16_is_written_and_read_without_numpys_knowing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ class _Entry(msgspec.Struct):
 
 
 def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
-    """The parts of a file, in their order; raises KeyError for a dtype that the format does not have."""
+    """The parts of a file, in their order; raises TypeError for a dtype that is not written here."""
     # Those with the widest numbers first: every array begins at a multiple of its own.
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     header, end = {}, 0
@@ -47,6 +47,8 @@ def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
         array, begin = tensors[name], end
         end += array.nbytes
         kind = "bfloat16" if array.dtype == BFLOAT16 else array.dtype.name
+        if kind not in _NAMES:
+            raise TypeError(f"{name} is {kind}; an array can be {', '.join(_NAMES)}")
         header[name] = _Entry(_NAMES[kind], list(array.shape), (begin, end))
     text = msgspec.json.encode(header)
     text += b" " * (-len(text) % 8)
