@@ -63,6 +63,16 @@ def test_a_stop_saves_first_and_exports_nothing() -> None:
     assert list(shelf.saved) == [3, 4]
 
 
+def test_a_stop_right_after_an_epoch_saves_no_second_time() -> None:
+    report, shelf = Recorder(), Shelf()
+    report.stop_at, report.save_at = 4, 3
+    assert follow(report, shelf) == ["1!", "2", "3", "save 3"]
+    # A checkpoint that was asked for is saved, and is the answer.
+    report = Recorder()
+    report.save_at = 3
+    assert follow(report, Shelf())[:6] == ["1!", "2", "3", "save 3", "save 3", "4"]
+
+
 def test_a_resumed_run_makes_the_steps_that_are_left() -> None:
     assert follow(Recorder(), Shelf(Saved(7, {}, {}))) == ["8!", "9", "evaluate 9", "save 9", "export"]
     assert follow(Recorder(), Shelf(Saved(9, {}, {}))) == ["export"]

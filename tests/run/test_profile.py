@@ -108,6 +108,22 @@ def test_a_run_that_stops_meanwhile_says_how_many_steps_it_was(tmp_path: Path) -
     assert [(one.step, one.steps) for one in told.profiled] == [(5, 4)]
 
 
+@pytest.mark.parametrize(
+    ("asked", "stop_at", "last"), [((9, 10), 9, 8), ((21, 10), 25, 24), ((3 * EPOCH + 1, 10), 0, 3 * EPOCH)]
+)
+def test_a_run_that_ends_before_says_that_none_was(
+    asked: tuple[int, int], stop_at: int, last: int, tmp_path: Path
+) -> None:
+    """Asked for with the stop, or too late in an epoch before it, or during the last step."""
+    told = Told(tmp_path)
+    told.profile_at, told.stop_at = asked, stop_at
+    assert run(told)[-1] == last
+    assert (told.spans, told.profiled) == ([], [])
+    [alert] = told.alerts
+    text = f"10 steps were to be profiled, and none was: the run ended after step {last}"
+    assert (alert.kind, alert.step, alert.text) == ("profile", last, text)
+
+
 @pytest.mark.parametrize("error", ["start", "stop"])
 def test_a_profiler_that_fails_stops_nothing(error: str, tmp_path: Path) -> None:
     told = Told(tmp_path, error)

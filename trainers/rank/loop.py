@@ -205,12 +205,14 @@ def training(
         report.once(Alert(kind="loss", severity="info", step=done, text=text))
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
     comparison = Comparison(report)
+    number, saved = done, 0
     for epoch in plan.epochs_after(done):
         report.phase("training")
         first, order = remaining(plan, epoch, done)
         batches = zip(order, timed(place(with_draws(plan, epoch, first, order))), strict=True)
         for number, (batch, (rows, waited_s)) in enumerate(batches, start=first):
-            if report.save_before(number):
+            # A stop right after an epoch has its checkpoint already.
+            if report.save_before(number) and not (number - 1 == saved and report.stop_before(number)):
                 in_flight.wait()
                 tracing.finish(number - 1)
                 report.phase("checkpointing")
@@ -220,6 +222,7 @@ def training(
             if report.stop_before(number):
                 in_flight.wait()
                 tracing.finish(number - 1)
+                tracing.give_up(number - 1)
                 return
             if tracing.due(number):
                 in_flight.wait()
@@ -244,9 +247,11 @@ def training(
         if plan.saves_after(number):
             report.phase("checkpointing")
             yield Save(number, checkpoints)
+            saved = number
         if checkpoints.patience.is_over and number < plan.total_steps:
             report.once(Alert(kind="early-stop", severity="info", step=number, text=checkpoints.patience.words))
             break
+    tracing.give_up(number)
     yield Export()
 
 

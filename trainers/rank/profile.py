@@ -109,6 +109,13 @@ class Tracing:
     def _tell(self, text: str, step: int) -> None:
         self._report.send(Alert(kind="profile", rank=self._report.rank, step=step, text=text))
 
+    def give_up(self, last: int) -> None:
+        """Says that no step was traced where some were to be and the run ends after its `last`."""
+        if wanted := self._report.profile_before(last + 1) or self._wanted:
+            steps = f"{wanted:,} steps" if wanted > 1 else "1 step"
+            text = f"{steps} were to be profiled, and none was: the run ended after step {last:,}"
+            self._report.once(Alert(kind="profile", step=last, text=text))
+
     def waited(self, seconds: float) -> None:
         """Adds to the time in which the process waited for a batch."""
         self._waited_s += seconds

@@ -46,8 +46,7 @@ class StopGate:
             return wanted
 
     def profiles_before(self, step: int) -> int:
-        """Like `saves_before`: how many steps to profile from this one on; 0 unless asked for."""
-        self.enter(step)
+        """How many steps to profile from this one on, 0 unless asked for; call after `enter`."""
         with self._changed:
             return self._profiles.pop(step - 1, 0)
 
