@@ -171,6 +171,26 @@ def test_other_models(model: str, backend: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("backend", backends_with("mesh"))
+def test_resnet18_has_the_curve_of_one_device_in_halves_and_goes_on_bit_for_bit(backend: str) -> None:
+    """Its BatchNorm normalizes with the global batch."""
+    changes = {"model": "resnet18", "max_steps": 4, "optimizer": "sgd", "global_batch_size": 8}
+    config, shelf = _config(backend, "batch=2,model=2", **changes), Shelf()
+    one, told = train(_config(backend, "model=1", **changes)), train(config, save_at=2, shelf=shelf)
+    np.testing.assert_allclose(_means(told), _means(one), atol=2e-5)
+    assert told.evaluations[-1].loss == pytest.approx(one.evaluations[-1].loss, abs=2e-5)
+    whole = 4 * MODELS["resnet18"].size((28, 28, 1), 10).parameters
+    assert len(told.held) == 4
+    for held in told.held:
+        assert (held.whole["parameters"], held.held["parameters"]) == (whole, whole // 2)
+        assert held.held["optimizer"] == pytest.approx(whole / 2, rel=1e-3)
+    again = train(config, shelf=Shelf(shelf.saved[2]))
+    assert again.losses() == told.losses()[2:]
+    assert again.evaluations == told.evaluations
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_adam_differs_by_a_bias_that_has_no_gradient(backend: str) -> None:
     """BatchNorm subtracts the bias of the convolution before it, so its gradient is rounding alone.
