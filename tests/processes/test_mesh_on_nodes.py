@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import msgspec
@@ -16,7 +18,7 @@ from trainers.config.catalog import backends_with
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Held, Metrics, Predictions, RankStarted, Replicas, Sharding
+from trainers.contract.events import Checkpoint, Held, Metrics, Predictions, RankStarted, Replicas, Sharding
 from trainers.contract.manifest import list_checkpoints
 from trainers.rank.checkpoints import load
 
@@ -105,6 +107,30 @@ def test_it_stops_and_goes_on_bit_for_bit_and_on_one_machine(runs_dir: Path, bac
     assert first == wanted[:, :stopped].tolist()
     assert again == wanted[:, stopped : stopped + 6].tolist()
     np.testing.assert_allclose(_losses(third), wanted[:, stopped + 6 :], atol=2e-5)
+
+
+@pytest.mark.parametrize("killed", [0, 2], ids=["first node", "second node"])
+@BACKENDS
+def test_a_killed_process_ends_the_run_which_goes_on_from_its_last_checkpoint(
+    runs_dir: Path, backend: str, killed: int
+) -> None:
+    """Rank 2 is the first of the second node."""
+    config = _config(backend, "batch=2,model=2", schedule="constant", epochs=1000, eval_every=0, **NODES)
+    with launched(config, runs_dir) as run, agent(run):
+        run.wait(Checkpoint, seconds=END_S)
+        os.kill(run.pid(killed), signal.SIGKILL)
+        end = run.end(END_S)
+        assert (end.status, end.failed_rank) == ("failed", killed)
+        assert "SIGKILL" in end.reason
+        run.wait_gone()
+        before = _losses(run)
+        saved = max(one.step for one in run.of(Checkpoint))
+        with resumed(run.run, msgspec.structs.replace(config, max_steps=saved + 6)) as again, agent(again):
+            _completed(again)
+            assert again.started.resumed_from == saved
+            assert [again.steps_of(rank) for rank in range(4)] == [[*range(saved + 1, saved + 7)]] * 4
+            for found, lost in zip(_losses(again), before, strict=True):
+                assert found[: len(lost) - saved] == lost[saved : saved + 6]
 
 
 @BACKENDS
