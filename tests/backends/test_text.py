@@ -28,7 +28,7 @@ from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import UserCodeError
 from trainers.contract.events import Metrics, Predictions
-from trainers.contract.metrics import TEST_LOSS
+from trainers.contract.metrics import SKIPPED, TEST_LOSS
 from trainers.frameworks.jax import models as flax_models
 from trainers.frameworks.jax.state import create, snapshot
 from trainers.frameworks.keras import models as keras_models
@@ -146,6 +146,8 @@ WITHIN = 2e-5
 
 IN_BFLOAT16 = 2e-2
 """Its 8 bits are rounded differently by other kernels."""
+IN_FLOAT16 = 2e-3
+"""Its 11 bits, from float32's curve."""
 
 
 def check(told: Recorder, losses: list[float], test: float, within: float = WITHIN) -> None:
@@ -169,25 +171,29 @@ def test_one_rank_has_the_curve_of_the_loop(backend: str, by_hand: Curve) -> Non
     check(train_alone(msgspec.structs.replace(CONFIG, backend=backend)), *by_hand)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "case",
     mostly_slow(
         [
             *[("torch-ddp", 2, 1), ("torch-ddp", 2, 2), ("torch-ddp", 4, 2)],
             *[("torch-fsdp", 2, 1), ("torch-fsdp", 4, 1)],
-            *[("keras-torch", 1, 1), ("keras-torch", 2, 1), ("keras-torch", 2, 2)],
+            *[("keras-torch", 1, 1), ("keras-torch", 2, 1), ("keras-torch", 2, 2), ("keras-torch", 2, 2, "float16")],
         ],
         ("torch-ddp", 2, 1),
     ),
     ids=lambda case: "-".join(map(str, case)),
 )
 def test_several_ranks_have_it_and_go_on_bit_for_bit(
-    case: tuple[str, int, int], by_hand: Curve, tmp_path: Path
+    case: tuple[str, int, int] | tuple[str, int, int, str], by_hand: Curve, tmp_path: Path
 ) -> None:
-    backend, devices, accumulate = case
+    backend, devices, accumulate, *precision = case
+    within = IN_FLOAT16 if precision else WITHIN
     config = msgspec.structs.replace(
         CONFIG, backend=backend, devices=devices, accumulate=accumulate, checkpoint_every=1
     )
+    for one in precision:
+        config = msgspec.structs.replace(config, precision=one)
     if backend == "keras-torch":
         file = tmp_path / "start.safetensors"
         file.write_bytes(b"".join(tensor_files.encode(in_keras())))
@@ -196,8 +202,8 @@ def test_several_ranks_have_it_and_go_on_bit_for_bit(
     with launched(config, tmp_path) as run:
         assert run.end().status == "completed"
         straight = [run.losses(rank) for rank in range(devices)]
-        assert np.mean(straight, axis=0) == pytest.approx(losses, abs=WITHIN)
-        assert values(run.of(Metrics), TEST_LOSS)[-1] == pytest.approx(test, abs=WITHIN)
+        assert np.mean(straight, axis=0) == pytest.approx(losses, abs=within)
+        assert values(run.of(Metrics), TEST_LOSS)[-1] == pytest.approx(test, abs=within)
         shown = run.of(Predictions)[-1]
         check_shown(shown)
     with launched(msgspec.structs.replace(config, max_steps=9), tmp_path) as run:
@@ -265,6 +271,19 @@ def test_in_bfloat16_it_is_that_of_the_loop_in_bfloat16(backend: str, by_hand_in
     shelf = Shelf(carried(config)) if "jax" in backend else None
     run = train_alone if backend in ("torch-ddp", "torch-fsdp") else train
     check(run(config, shelf=shelf), *by_hand_in_bfloat16, IN_BFLOAT16)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax"])
+def test_in_float16_it_is_about_that_of_the_loop_and_goes_on_bit_for_bit(backend: str, by_hand: Curve) -> None:
+    config = msgspec.structs.replace(CONFIG, backend=backend, precision="float16")
+    shelf = Shelf(carried(config)) if "jax" in backend else Shelf()
+    run = train_alone if backend in ("torch-ddp", "torch-fsdp") else train
+    whole = run(config, save_at=9, shelf=shelf)
+    check(whole, *by_hand, IN_FLOAT16)
+    assert [named[SKIPPED] for _, named in whole.named] == [0]
+    assert run(config, shelf=Shelf(shelf.saved[9])).losses() == whole.losses()[9:]
 
 
 def test_data_parallel_has_it(by_hand: Curve) -> None:

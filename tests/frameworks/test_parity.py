@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -113,3 +114,14 @@ def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) ->
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
     logits = jax.eval_shape(lambda v: model.apply(v, flax_models.empty(one), train=False), variables)
     assert (logits.shape, logits.dtype) == ((1, *each, 10), jnp.dtype("float32"))
+
+
+def test_a_language_model_computes_in_float16_on_a_cpu_too() -> None:
+    tokens = jnp.arange(32).reshape(2, 16) % 10
+    variables = flax_models.build("gpt-small", 10).init(jax.random.key(0), tokens, train=False)
+    half, single = (
+        jax.jit(partial(flax_models.build("gpt-small", 10, dtype).apply, train=False))(variables, tokens)
+        for dtype in (jnp.float16, jnp.float32)
+    )
+    np.testing.assert_allclose(half, single, atol=5e-3)
+    assert not np.array_equal(half, single)

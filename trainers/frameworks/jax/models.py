@@ -216,6 +216,11 @@ class Gpt(nn.Module):
         return logits.astype(jnp.float32)
 
 
+def wide_attention(dtype: DTypeLike) -> bool:
+    """Whether attention has to be computed in float32: JAX's wants products of float16 that XLA lacks on CPUs."""
+    return bool(dtype == jnp.float16) and jax.default_backend() == "cpu"
+
+
 class Block(nn.Module):
     """Causal attention, then a hidden layer four times as wide, each beside a residual stream."""
 
@@ -229,6 +234,8 @@ class Block(nn.Module):
         qkv = dense(3 * GPT_WIDTH, kernel_init=start, name="qkv")(LayerNorm(dtype=self.dtype, name="norm1")(x))
         # Each [N, T, heads, width of a head].
         q, k, v = jnp.moveaxis(qkv.reshape(*x.shape[:2], 3, GPT_HEADS, -1), 2, 0)
+        if wide_attention(q.dtype):
+            q, k, v = (one.astype(jnp.float32) for one in (q, k, v))
         attended = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(x.shape)
         x = x + dense(GPT_WIDTH, kernel_init=into_stream, name="out")(attended)
         hidden = dense(4 * GPT_WIDTH, kernel_init=start, name="fc1")(LayerNorm(dtype=self.dtype, name="norm2")(x))

@@ -228,6 +228,8 @@ def _block(stack: Stack, name: str) -> None:
     stack.layer_norm(f"{name}_norm1")
     stack.dense(3 * GPT_WIDTH, f"{name}_qkv", kernel_initializer=_normal())
     heads = ops.reshape(stack.x, (-1, stream.shape[1], 3, GPT_HEADS, GPT_WIDTH // GPT_HEADS))
+    if _wide_attention(stack.dtype):
+        heads = ops.cast(heads, "float32")
     attended = ops.dot_product_attention(*ops.unstack(heads, axis=2), is_causal=True)
     stack.x = ops.reshape(attended, (-1, *stream.shape[1:]))
     stack.dense(GPT_WIDTH, f"{name}_out", kernel_initializer=_normal(into_stream))
@@ -238,6 +240,15 @@ def _block(stack: Stack, name: str) -> None:
     stack.x = ops.gelu(stack.x, approximate=True)
     stack.dense(GPT_WIDTH, f"{name}_fc2", kernel_initializer=_normal(into_stream))
     stack.add(stream, f"{name}_add2")
+
+
+def _wide_attention(policy: str) -> bool:
+    """Whether attention has to be computed in float32: JAX's wants products of float16 that XLA lacks on CPUs."""
+    if policy != "mixed_float16" or keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() == "cpu"
 
 
 def _normal(part: float = 1.0) -> keras.initializers.Initializer:
