@@ -47,8 +47,21 @@ class Net(nn.Module):
         x = nn.relu(x).reshape(len(x), -1)
         return nn.Dense(self.classes, name="fc", dtype=bfloat16, param_dtype=bfloat16)(x)
 """
-WEIGHTS = {"torch": "fc.weight", "jax": "params.fc.kernel"}
+KERAS = """
+import keras
+from keras import layers
+
+def Net(shape, classes):
+    policy = keras.DTypePolicy("bfloat16")
+    images = keras.Input(shape)
+    x = layers.Conv2D(4, 3, padding="same", name="conv", dtype=policy)(images)
+    x = layers.ReLU(dtype=policy)(layers.BatchNormalization(name="norm", dtype=policy)(x))
+    return keras.Model(images, layers.Dense(classes, name="fc", dtype=policy)(layers.Flatten(dtype=policy)(x)))
+"""
+SOURCES = {"torch": TORCH, "jax": FLAX, "keras": KERAS}
+WEIGHTS = {"torch": "fc.weight", "jax": "params.fc.kernel", "keras": "fc/kernel"}
 ALONE = ["torch-ddp", "torch-fsdp", "torch-dp"]
+EACH = [*ALONE, "jax-sharding", "jax-pmap", "keras-jax"]
 
 
 def trained(config: RunConfig, shelf: Shelf, save_at: int | None = None) -> Recorder:
@@ -56,11 +69,11 @@ def trained(config: RunConfig, shelf: Shelf, save_at: int | None = None) -> Reco
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.9])
-@pytest.mark.parametrize("backend", mostly_slow([*ALONE, "jax-sharding", "jax-pmap"], "torch-ddp", "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_slow(EACH, "torch-ddp", "jax-sharding"))
 def test_it_is_saved_and_goes_on_bit_for_bit(backend: str, ema: float, tmp_path: Path) -> None:
     source, file = tmp_path / "net.py", tmp_path / "x.safetensors"
     framework = backend.partition("-")[0]
-    source.write_text(TORCH if framework == "torch" else FLAX)
+    source.write_text(SOURCES[framework])
     config = RunConfig(
         backend=backend, model=f"py:{source}:Net", platform="cpu", devices=1, max_steps=6, optimizer="adamw", ema=ema
     )

@@ -45,6 +45,17 @@ def test_where_gradients_are_as_small_as_epsilon(name: str) -> None:
     _compare(_keras(config, start, gradients), by_torch(config, start, gradients), start)
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_weights_in_bfloat16_follow_those_in_float32(name: str) -> None:
+    """In that type Adam's β₂ is 1."""
+    config = RunConfig(optimizer=name, learning_rate=0.05, weight_decay=0.1)
+    start, gradients = numbers()
+    found = _keras(config, start, gradients, "bfloat16").astype(np.float32)
+    # A weight of 2 has steps of 1/64.
+    np.testing.assert_allclose(found, by_torch(config, start, gradients), atol=4 / 64)
+    assert not np.allclose(found, start, atol=4 / 64)
+
+
 def numbers(scale: float = 1) -> tuple[Any, Any]:
     """Parameters, float32 [7], and gradients, float32 [steps, 7], with a norm of 2.6 times `scale` on the average."""
     random = np.random.default_rng(0)
@@ -64,15 +75,15 @@ def by_torch(config: RunConfig, start: Any, gradients: Any) -> Any:
     return layer.weight.detach().numpy()[0]
 
 
-def _keras(config: RunConfig, start: Any, gradients: Any) -> Any:
+def _keras(config: RunConfig, start: Any, gradients: Any, dtype: str = "float32") -> Any:
     """The parameters after all of Keras' updates."""
     # Two variables: gradients are clipped by the norm over both.
-    variables = [keras.Variable(part) for part in np.split(start, [3])]
+    variables = [keras.Variable(part, dtype=dtype) for part in np.split(start, [3])]
     optimizer = build_optimizer(config)
     optimizer.build(variables)
     for gradient, rate in zip(gradients, RATES, strict=True):
         optimizer.learning_rate = rate
-        optimizer.apply([jnp.asarray(part) for part in np.split(gradient, [3])])
+        optimizer.apply([jnp.asarray(part, dtype) for part in np.split(gradient, [3])])
     return np.concatenate([np.asarray(variable.value) for variable in variables])
 
 

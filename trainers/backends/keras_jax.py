@@ -289,10 +289,9 @@ class Training:
 
     def restore(self, saved: Saved) -> None:
         self.loss_scale = restored(self.loss_scale, saved)
-        # Of a checkpoint without an average it begins here.
-        keras_state.assign(keras_state.weights(self.model), saved.model)
-        self.average = first_average(self.config, self.state().trainable)
         keras_state.assign(keras_state.weights(self.model), {**saved.model, **saved.part(TRAINED)})
+        # Of a checkpoint without an average it begins here. Not by way of the weights, whose type may be narrower.
+        self.average = first_average(self.config, [saved.model[one.path] for one in self.model.trainable_variables])
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
 
     def named(self, state: State) -> dict[str, Any]:

@@ -75,7 +75,8 @@ class Adam(L2, keras.optimizers.Adam):
 
     def update_variable(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
         """Subtracts rate times the mean gradient over the root of the mean squared one, both bias-corrected."""
-        step = ops.cast(self.iterations + 1, variable.dtype)
+        # Of weights in bfloat16 or float16, whose type rounds β₂ to 1, the corrections are float32, too.
+        step = ops.cast(self.iterations + 1, keras.backend.result_type(variable.dtype, "float32"))
         index = self._get_variable_index(variable)
         first, second = self._momentums[index], self._velocities[index]
         self.assign_add(first, ops.multiply(ops.subtract(gradient, first), 1 - self.beta_1))
