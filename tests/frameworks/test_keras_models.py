@@ -62,7 +62,7 @@ def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) ->
 
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [("mlp", "float32"), ("net", "float32"), ("convnet", "float32"), ("gpt-small", "float32"), ("gpt-small", "float16")],
+    [*((name, "float32") for name in ("mlp", "net", "convnet", "gpt-small")), ("gpt-small", "float16")],
 )
 def test_plain_keras_loads_what_is_saved(name: str, precision: str, tmp_path: Path) -> None:
     shape = (28, 28, 1) if name in IMAGE_MODELS else (16,)
