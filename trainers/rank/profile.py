@@ -114,7 +114,7 @@ class Tracing:
         if wanted := self._report.profile_before(last + 1) or self._wanted:
             steps = f"{wanted:,} steps" if wanted > 1 else "1 step"
             text = f"{steps} were to be profiled, and none was: the run ended after step {last:,}"
-            self._report.once(Alert(kind="profile", step=last, text=text))
+            self._report.once(Alert(kind="profile", rank=self._report.rank, step=last, text=text))
 
     def waited(self, seconds: float) -> None:
         """Adds to the time in which the process waited for a batch."""
