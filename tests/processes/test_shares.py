@@ -101,12 +101,36 @@ def net(shape, classes):
     return Net()
 """
 """A model that takes rank 1 so many seconds more for each example."""
+SLOW_IN_KERAS = """
+import os
+import time
+import keras
+from keras import layers
+
+class Slow(layers.Layer):
+    def call(self, x, training=False):
+        if training and os.environ["RANK"] == "1":
+            time.sleep(SECONDS * len(x))
+        return x
+
+def net(shape, classes):
+    hidden = layers.Flatten(), layers.Dense(32), layers.BatchNormalization(), layers.Dropout(0.5)
+    return keras.Sequential([keras.Input(shape), Slow(), *hidden, layers.Dense(classes)])
+"""
 
 
-def test_a_slow_rank_takes_fewer_examples_measured_once(runs_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "net"),
+    [
+        ("torch-ddp", SLOW_RANK),
+        pytest.param("keras-torch", SLOW_IN_KERAS, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+    ids=["torch-ddp", "keras-torch"],
+)
+def test_a_slow_rank_takes_fewer_examples_measured_once(runs_dir: Path, tmp_path: Path, backend: str, net: str) -> None:
     file = tmp_path / "slow_rank.py"
-    file.write_text(SLOW_RANK.replace("SECONDS", "0.005"))
-    config = msgspec.structs.replace(EQUAL, model=f"py:{file}:net", shares="measured", max_steps=8)
+    file.write_text(net.replace("SECONDS", "0.005"))
+    config = msgspec.structs.replace(EQUAL, backend=backend, model=f"py:{file}:net", shares="measured", max_steps=8)
     with launched(msgspec.structs.replace(config, max_steps=4), runs_dir) as first:
         assert first.end(END_S).status == "completed"
         [said] = [alert for alert in first.of(Alert) if alert.kind == "shares"]
@@ -116,7 +140,7 @@ def test_a_slow_rank_takes_fewer_examples_measured_once(runs_dir: Path, tmp_path
         assert said.text.startswith(f"of each batch the ranks take {fast}:{slow} examples, as measured")
         first.wait_gone()
         # From then on the same, though no rank is slow any more.
-        file.write_text(SLOW_RANK.replace("SECONDS", "0"))
+        file.write_text(net.replace("SECONDS", "0"))
         with resumed(first.run, config) as second:
             assert second.end(END_S).status == "completed"
             assert second.reports(0)[-1].values[EXAMPLES][-1] == fast
@@ -211,6 +235,9 @@ def test_measured_on_other_backends_changes_no_bit(runs_dir: Path, backend: str)
     assert [by_hand.losses(rank) for rank in range(2)] == [measured.losses(rank) for rank in range(2)]
 
 
+TEXT = {"model": "gpt-small", "dataset": "shakespeare", "max_steps": 4, "context": 16}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
@@ -223,7 +250,8 @@ def test_measured_on_other_backends_changes_no_bit(runs_dir: Path, backend: str)
         ({"devices": 3, "shares": "2:5:1"}, 1e-5),
         ({"model": "net", "sync_batch_norm": True, "learning_rate": 0.01}, 2e-4),
         ({"model": "net", "sync_batch_norm": True, "learning_rate": 0.01, "backend": "torch-fsdp"}, 2e-4),
-        ({"model": "gpt-small", "dataset": "shakespeare", "max_steps": 4, "context": 16}, 1e-4),
+        (TEXT, 1e-4),
+        ({**TEXT, "backend": "keras-torch"}, 1e-5),
     ],
 )
 def test_whatever_the_backend(runs_dir: Path, changes: dict[str, object], tolerance: float) -> None:
