@@ -71,6 +71,10 @@ def test_a_stop_right_after_an_epoch_saves_no_second_time() -> None:
     report = Recorder()
     report.save_at = 3
     assert follow(report, Shelf())[:6] == ["1!", "2", "3", "save 3", "save 3", "4"]
+    # Before the first step nothing is saved yet.
+    report = Recorder()
+    report.stop_at, report.save_at = 1, 0
+    assert follow(report, Shelf()) == ["save 0"]
 
 
 def test_a_resumed_run_makes_the_steps_that_are_left() -> None:

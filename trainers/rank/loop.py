@@ -205,7 +205,7 @@ def training(
         report.once(Alert(kind="loss", severity="info", step=done, text=text))
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
     comparison = Comparison(report)
-    number, saved = done, 0
+    number, saved = done, -1
     for epoch in plan.epochs_after(done):
         report.phase("training")
         first, order = remaining(plan, epoch, done)
