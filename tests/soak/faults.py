@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -159,10 +160,17 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+def _is_further(rank: int, last: int, event: Metrics) -> bool:
+    return event.rank == rank and event.last_step > last
+
+
 def _reach(step: int, run: Watched) -> None:
-    """Waits until every rank has reported a step: a script's entries have no step time."""
+    """Waits until every rank has reported a step, as long as each gets on: a script's entries have no step time."""
     for rank in range(run.started.world_size):
-        run.wait(Metrics, lambda event, rank=rank: event.rank == rank and event.last_step >= step)  # type: ignore[misc]
+        last = 0
+        while last < step:
+            further = partial(_is_further, rank, last)
+            last = run.wait(Metrics, further, END_S).last_step
 
 
 def _nothing(_: Plan, run: Watched) -> tuple[str, ...]:
