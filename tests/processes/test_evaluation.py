@@ -18,6 +18,7 @@ EXAMPLES = 101
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "backend",
     [

@@ -72,16 +72,17 @@ def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_resumed_run_goes_on_bit_for_bit(runs_dir: Path) -> None:
     # Dropout and BatchNorm differ from rank to rank, and a schedule from step to step.
     config = msgspec.structs.replace(CONFIG, model="convnet", epochs=2, schedule="cosine", eval_every=2)
     with launched(config, runs_dir) as run:
-        assert run.end().status == "completed"
+        assert run.end(300).status == "completed"
         run.wait_gone()
         before = len(run.events)
         shutil.rmtree(run.run.checkpoints / "step-00000058")
         assert resume(run.run).step == 29
-        run.wait(RunEnded, lambda end: end is not run.events[before - 1], 120)
+        run.wait(RunEnded, lambda end: end is not run.events[before - 1], 300)
         attempts = run.events[:before], run.events[before:]
 
         def losses(attempt: int, rank: int) -> list[float | None]:
