@@ -11,7 +11,7 @@ import numpy.typing as npt
 import optax
 import pytest
 
-from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, check_predictions, train
+from tests.backends.recorder import JAX_BACKENDS, Recorder, check_predictions, train
 from tests.slow import mostly_slow
 from trainers.config.catalog import BACKENDS
 from trainers.config.datasets import find_dataset
@@ -133,10 +133,3 @@ def test_dropout_and_bfloat16_train(backend: str) -> None:
     losses = np.array(told.losses()).mean(axis=1)
     assert np.isfinite(losses).all()
     assert losses[-5:].mean() < 0.9 * losses[:5].mean()
-
-
-@pytest.mark.slow
-def test_a_global_batch_for_seven_devices(backend: str) -> None:
-    told = _train(backend, DEVICES, global_batch_size=49, max_steps=0, epochs=1)
-    assert np.array(told.losses()).shape == (29, DEVICES)
-    assert told.evaluations[-1].examples == 360

@@ -15,10 +15,9 @@ import torch._inductor.config
 import torch.nn.functional as F
 
 from tests.backends.recorder import Recorder, Shelf, check_predictions, train
-from tests.model_tasks import EXAMPLE
+from tests.model_tasks import IMAGE_MODELS
 from trainers.backends import torch_ddp, torch_dp
 from trainers.backends.torch_dp import mean_per_device
-from trainers.config.catalog import MODELS
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.frameworks.torch import models as torch_models
@@ -103,7 +102,6 @@ def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
     """With dropout, BatchNorm, momentum, and a learning rate that changes."""
     changes: dict[str, Any] = {
         "model": model,
-        "dataset": EXAMPLE[model],
         "optimizer": optimizer,
         "max_steps": 12,
         "global_batch_size": 24,
@@ -184,14 +182,13 @@ def test_bfloat16_trains() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", IMAGE_MODELS)
 def test_compiling_changes_no_number(model: str) -> None:
     """Dropout's draws included; and the first step is not the second one on that batch."""
     changes: dict[str, Any] = {
         "model": model,
-        "dataset": EXAMPLE[model],
         # Rounding grows from step to step in a deep network: as much so uncompiled, with another number of threads.
-        "max_steps": 3 if model in ("resnet18", "gpt-small") else 30,
+        "max_steps": 3 if model == "resnet18" else 30,
         "eval_every": 0,
         "optimizer": "sgd",
         "learning_rate": 0.001,

@@ -106,11 +106,3 @@ def test_what_lies_in_the_run_directory(short: Watched, place: Path) -> None:
     # The frameworks make their caches, which hold code, as the umask says.
     for path in (place / ".cache", place / ".cache" / "tuiapp", place / ".cache" / "tuiapp" / "torch"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
-
-
-@pytest.mark.slow
-def test_every_test_example_counts_once_when_the_ranks_do_not_divide_them(runs_dir: Path) -> None:
-    config = RunConfig(model="mlp", platform="cpu", devices=7, global_batch_size=49, epochs=1)
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed"
-        assert [one.examples for one in run.evaluations()] == [360]

@@ -183,13 +183,9 @@ def test_a_journal_cut_by_hand(runs_dir: Path, fake: Callable[..., None]) -> Non
 
 
 ALL = [
-    pytest.param("torch-ddp", 0, marks=()),
-    pytest.param("torch-ddp", 40, marks=pytest.mark.slow),
-    *[
-        pytest.param(backend, steps, marks=pytest.mark.slow)
-        for backend in ("torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon")
-        for steps in (0, 40)
-    ],
+    (backend, steps)
+    for backend in ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon")
+    for steps in (0, 40)
 ]
 """Backends, and the steps of runs that end within an epoch."""
 
