@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -71,11 +72,17 @@ def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path) -> None:
+def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path, tmp_path: Path) -> None:
+    """Whose steps start late, as on a busy node: nothing has the run until then."""
+    late = tmp_path / "late" / "srun"
+    late.parent.mkdir()
+    late.write_text(f'#!/bin/sh\nsleep 5\nexec {shutil.which("srun")} "$@"\n')
+    late.chmod(0o755)
+    environment = {**in_cluster, "PATH": f"{late.parent}:{in_cluster['PATH']}"}
     settings = ["launcher=slurm", "nodes=2", "network=lo", "platform=cpu", "devices=2", "max_steps=8"]
     program = [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), "run", "mlp"]
     command = [*program, *(word for one in settings for word in ("--set", one))]
-    subprocess.run(["salloc", "--nodes=2", "--exclusive", *command], env=in_cluster, check=True, timeout=PATIENCE_S)
+    subprocess.run(["salloc", "--nodes=2", "--exclusive", *command], env=environment, check=True, timeout=PATIENCE_S)
     (run,) = runs_dir.iterdir()
     assert summarise(RunDir(run)).status == "completed"
 

@@ -23,6 +23,8 @@ from trainers.launch.directory import working_directory
 from trainers.launch.errors import LaunchError
 
 START_TIMEOUT_S = 30.0
+STEP_TIMEOUT_S = 90.0
+"""Of a job within an allocation: `srun` has to start it first, which then starts the supervisor."""
 TOO_SLOW = "The run's supervisor did not start within"
 """As the error begins where the machine was too busy, or its disks were."""
 
@@ -39,11 +41,22 @@ def start_supervisor(
     `passed` are descriptors to inherit, `resumed` its arguments beyond the directory; `environment` is this process's
     if None.
     """
+    command = module("trainers.run.supervisor", str(run.path), *resumed)
+    return _start(run, command, START_TIMEOUT_S, offset, passed, environment)
+
+
+def _start(
+    run: RunDir,
+    command: list[str],
+    timeout_s: float,
+    offset: int = 0,
+    passed: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+) -> RunStarted:
     process = None
     try:
-        command = module("trainers.run.supervisor", str(run.path), *resumed)
         process, said_before = start_process(run.supervisor_log, command, passed, environment)
-        started = _wait_for_start(run, offset, process, said_before)
+        started = _wait_for_start(run, offset, process, said_before, timeout_s)
     except BaseException:
         # Ctrl-C, too: a run that nobody knows of must not train. Its reaper ends what it has started.
         if process is not None:
@@ -55,8 +68,10 @@ def start_supervisor(
     return started
 
 
-def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], said_before: int) -> RunStarted:
-    deadline = time.monotonic() + START_TIMEOUT_S
+def _wait_for_start(
+    run: RunDir, offset: int, process: subprocess.Popen[bytes], said_before: int, timeout_s: float
+) -> RunStarted:
+    deadline = time.monotonic() + timeout_s
     reader = JournalReader(run.journal, offset)
     # It is written once the supervisor has the lock.
     while not (begun := [event for event in reader.read() if isinstance(event, RunStarted)]):
@@ -64,7 +79,7 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
             said = read_end(run.supervisor_log, said_before, 8000).strip()[-2000:]
             code = process.returncode
             what = (
-                f"{TOO_SLOW} {START_TIMEOUT_S:.0f} s"
+                f"{TOO_SLOW} {timeout_s:.0f} s"
                 if code is None
                 else f"The run's supervisor did not start (exit code {code})"
             )
@@ -80,7 +95,8 @@ def start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
         # `salloc` gives its shell on the machine where it was typed.
         elsewhere = "SLURMD_NODENAME" not in os.environ
         first = ["srun", "--nodes=1", "--ntasks=1", "--overlap"] if elsewhere else []
-        start_process(run.supervisor_log, [*first, *command])
+        # Until it has the run's lock, the run would count as lost.
+        _start(run, [*first, *command], STEP_TIMEOUT_S)
         return
     script = run.path / "slurm.sh"
     write_atomically(script, slurm.job_script(config, run.path, command).encode())
