@@ -103,8 +103,8 @@ CHECKS = (
         "text",
         "a language model learns and writes, with the losses of the CPU",
         "tests.gpu.text:gpt",
-        takes_s=20,
-        limit_s=240,
+        takes_s=28,
+        limit_s=190,
     ),
     Check(
         "bandwidth",
