@@ -1,4 +1,4 @@
-"""Proves the program on a GPU machine: `python -m tests.gpu`, in at most nine and a half minutes and without a network.
+"""Proves the program on a GPU machine: `python -m tests.gpu`, in less than ten minutes and without a network.
 
 Prints a line a check as it ends, then a table in Markdown, and writes `report.json` and `report.md` into the output
 directory, with a folder for each check: its log, and the dashboard's pictures. Exits with 1 if a check fails or was not
