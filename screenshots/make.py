@@ -255,10 +255,11 @@ def _runs_and_compare(camera: Camera) -> None:
         terminal.wait("3 marked")
         terminal.press("p")
         terminal.wait("REPLAY")
+        terminal.press(*["."] * 8)
+        terminal.wait(r"step +\d")
         # It stands still at every size.
         terminal.press(" ")
         terminal.wait("space play")
-        terminal.press(*["."] * 8)
         camera.take(terminal, "replay")
 
 
