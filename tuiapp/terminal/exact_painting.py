@@ -36,6 +36,9 @@ class ExactCompositor(Compositor):
         between a scroll and a layout, or a scroll is taken back with a layout, old lines stay on the screen. Not
         reported upstream.
         """
+        if self._due:
+            # What is painted is cut as it was laid out before; a widget that has been removed asks for its place.
+            return self._full_map
         if self.root is None or not self._full_map_invalidated:
             return super().full_map
         before = self._places()
