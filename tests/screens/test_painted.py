@@ -52,7 +52,7 @@ async def walk(pilot: Pilot[Any], keys: list[str], seed: int) -> None:
             stream.feed(update.render_segments(app.console))
 
     app._display = show  # type: ignore[method-assign,assignment]
-    stream.feed(app.screen._compositor.render_full_update().render_segments(app.console))
+    stream.feed(whole_screen(app))
     for _ in range(KEYS):
         pressed.append(draw.choice(keys))
         await pilot.press(pressed[-1])
@@ -64,11 +64,18 @@ async def walk(pilot: Pilot[Any], keys: list[str], seed: int) -> None:
             compositor = app.screen._compositor
             due = compositor._dirty_regions.copy()
             whole = pyte.Screen(*app.size)
-            pyte.Stream(whole).feed(compositor.render_full_update().render_segments(app.console))
+            pyte.Stream(whole).feed(whole_screen(app))
             compositor._dirty_regions |= due
             if lines_of(terminal) == lines_of(whole):
                 break
         assert lines_of(terminal) == lines_of(whole), pressed
+
+
+def whole_screen(app: App[Any]) -> str:
+    """What paints the whole screen, with what shows through from beneath."""
+    update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
+    assert isinstance(update, CompositorUpdate)
+    return update.render_segments(app.console)
 
 
 def lines_of(screen: pyte.Screen) -> list[str]:
