@@ -27,11 +27,11 @@ from textual.theme import BUILTIN_THEMES
 from screenshots import picture
 from tests.processes.harness import Watched, watching
 from tests.pty.terminal import Terminal
-from trainers.config.environment import HANG_VARIABLE
-from trainers.config.settings import save_setting
-from trainers.contract.events import Alert
 from tuiapp.library.find import find_run
 from tuiapp.screens.arrangement import PANELS
+from tuiapp.trainers.config.environment import HANG_VARIABLE
+from tuiapp.trainers.config.settings import save_setting
+from tuiapp.trainers.contract.events import Alert
 
 HERE = Path(__file__).parent
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

@@ -17,7 +17,7 @@ from screenshots import picture
 from screenshots.make import HERE, PATIENCE_S, TUIAPP
 from tests.pty.terminal import READY, Terminal
 from tests.snapshots.screen_text import Cell
-from trainers.config.settings import settings_path
+from tuiapp.trainers.config.settings import settings_path
 
 EVERY_S = 0.25
 """Between two looks at the screen."""

@@ -19,7 +19,7 @@ import pytest
 from textual.widgets import Input
 
 from tests.at_rest import make_pilots_patient
-from trainers.config.machine import Machine
+from tuiapp.trainers.config.machine import Machine
 
 # The same examples every time, so that a failure is the change's. `--hypothesis-profile=search` draws others, and more.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None, print_blob=False)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from tests import histories as h
-from trainers.config.machine import GpuProcess
-from trainers.contract.events import AnyEvent, DeviceSample, FrameworkMemory, MigInstance, RankStarted
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.events import AnyEvent, DeviceSample, FrameworkMemory, MigInstance, RankStarted
 
 SECONDS = 40
 """Samples, one a second, after the run's first two."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.reported import evaluation_event, step_event
-from trainers.config.machine import GpuProcess
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import (
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import (
     AnyEvent,
     Checkpoint,
     DeviceSample,
@@ -32,7 +32,7 @@ from trainers.contract.events import (
     Summary,
     WorstExample,
 )
-from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
 

@@ -13,12 +13,12 @@ import msgspec
 from tests import histories as h
 from tests import interrupted
 from tests.contract.specimens import specimens
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import AnyEvent, Event
-from trainers.contract.journal import JournalWriter
-from trainers.contract.manifest import Manifest, StoredFile
-from trainers.contract.rundir import RunDir
 from tuiapp.library.presets import presets_dir
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import AnyEvent, Event
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.manifest import Manifest, StoredFile
+from tuiapp.trainers.contract.rundir import RunDir
 
 HOSTILE = (
     "[bold red]A[/] [/] [@click=app.quit]B[/] \x1b]52;c;SEFDSw==\x07\x1b]0;HACKED\x1b\\\x1bPHACKED\x1b\\\x1b[2J"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.histories import at, checkpoint, ended, rank_started, running, started, steps
-from trainers.contract.events import Alert, AnyEvent, Differing, Phase, RankFailed, Replicas, StopRequested
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Differing, Phase, RankFailed, Replicas, StopRequested
 
 TRACEBACK = """Traceback (most recent call last):
   File "/venv/lib/python3.11/site-packages/trainers/rank/process.py", line 61, in main

@@ -9,10 +9,10 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from trainers.config.options import WORDS, Option, Value
-from trainers.config.run_config import OPTIONS
 from tuiapp.cli import build_parser
 from tuiapp.library.manual import DIRECTORY
+from tuiapp.trainers.config.options import WORDS, Option, Value
+from tuiapp.trainers.config.run_config import OPTIONS
 
 BEGIN, END = "<!-- generated: python -m tests.manual -->\n", "<!-- end -->\n"
 

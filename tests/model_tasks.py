@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainers.config.catalog import MODELS
-from trainers.tasks.catalog import IMAGES
+from tuiapp.trainers.config.catalog import MODELS
+from tuiapp.trainers.tasks.catalog import IMAGES
 
 IMAGE_MODELS = [name for name, model in MODELS.items() if model.task == IMAGES.name]
 EXAMPLE = {name: "digits" if name in IMAGE_MODELS else "shakespeare" for name in MODELS}

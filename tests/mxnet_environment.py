@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.catalog import BACKENDS
 
 # A test has a home of its own; this is the user's.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuiapp-tests"

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests import histories as h
-from trainers.contract.events import (
+from tuiapp.trainers.contract.events import (
     Alert,
     AnyEvent,
     DeviceSample,

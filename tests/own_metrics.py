@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests import histories as h
-from trainers.contract.events import AnyEvent, Metrics, RankStarted, RunEnded, RunStarted, Status, Summary
+from tuiapp.trainers.contract.events import AnyEvent, Metrics, RankStarted, RunEnded, RunStarted, Status, Summary
 
 RUN_ID = "20261120T101500-script-finetune-3fa1"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from trainers.contract.events import Metrics
-from trainers.contract.metrics import (
+from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.contract.metrics import (
     EXAMPLES,
     LEARNING_RATE,
     LOSS,

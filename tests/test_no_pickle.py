@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import trainers
 import tuiapp
+import tuiapp.trainers
 
 MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "multiprocessing"}
 """multiprocessing pickles what it sends."""
 CALLS = {"eval", "exec", "compile_command", "__import__"}
-SOURCES = [path for package in (trainers, tuiapp) for path in sorted(Path(next(iter(package.__path__))).rglob("*.py"))]
+ROOMS = (tuiapp.trainers, tuiapp)
+SOURCES = [path for room in ROOMS for path in sorted(Path(next(iter(room.__path__))).rglob("*.py"))]
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""What a journal lacks of its run, found out without the program's own `trainers.state.history`."""
+"""What a journal lacks of its run, found out without the program's own `tuiapp.trainers.state.history`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RunStarted
-from trainers.contract.metrics import TEST_ACCURACY
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import AnyEvent, Checkpoint, Metrics, RunStarted
+from tuiapp.trainers.contract.metrics import TEST_ACCURACY
 
 
 def missing_steps(events: Sequence[AnyEvent]) -> list[int]:

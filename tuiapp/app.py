@@ -17,9 +17,6 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 
-from trainers.config.options import Problem
-from trainers.config.settings import Settings
-from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
 from tuiapp.library.find import find_runs, titled
 from tuiapp.library.in_thread import in_thread
@@ -32,11 +29,14 @@ from tuiapp.terminal.key_queue import KeyQueue
 from tuiapp.terminal.patience import patiently
 from tuiapp.terminal.readable import readable
 from tuiapp.terminal.reliable_timers import ReliableTimers
+from tuiapp.trainers.config.options import Problem
+from tuiapp.trainers.config.settings import Settings
+from tuiapp.trainers.contract.rundir import RunDir
 
 if TYPE_CHECKING:
-    from trainers.config.machine import Machine
-    from trainers.config.run_config import RunConfig
     from tuiapp.screens.configure import ConfigureScreen, Launcher
+    from tuiapp.trainers.config.machine import Machine
+    from tuiapp.trainers.config.run_config import RunConfig
 
 JUST_S = 1.0
 """A warning younger than this may be of what opens a screen, as of a run that is resumed."""

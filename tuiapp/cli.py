@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainers.config.environment import INTERVAL_S, INTERVAL_VARIABLE
 from tuiapp import __version__
 from tuiapp.library.exporters import EXPORTERS, TABLES, names_of
+from tuiapp.trainers.config.environment import INTERVAL_S, INTERVAL_VARIABLE
 from tuiapp.verbs import arguments
 from tuiapp.verbs.arguments import Names
 
@@ -157,7 +157,7 @@ class _Parser(argparse.ArgumentParser):
         return options, unknown
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        from trainers.state.text import sanitize
+        from tuiapp.trainers.state.text import sanitize
 
         super()._print_message("\n".join(map(sanitize, message.split("\n"))), file)
 
@@ -166,7 +166,7 @@ class _Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            from trainers.config.options import suggest
+            from tuiapp.trainers.config.options import suggest
 
             if action.metavar == "VERB" and value in ELSEWHERE:
                 error.message += f" Did you mean 'tuiapp {ELSEWHERE[value]}'?"

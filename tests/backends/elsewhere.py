@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from tests.backends.recorder import Recorder, Shelf, train_plan
-from trainers.config.plan import Plan, read_plan, write_plan
-from trainers.contract.events import InitialWeights, Predictions, Sharding
-from trainers.rank.checkpoints import Saved
+from tuiapp.trainers.config.plan import Plan, read_plan, write_plan
+from tuiapp.trainers.contract.events import InitialWeights, Predictions, Sharding
+from tuiapp.trainers.rank.checkpoints import Saved
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,8 +44,8 @@ class Told(msgspec.Struct):
 def train_elsewhere(plan: Plan, recorder: Recorder, shelf: Shelf) -> None:
     """Fills recorder and shelf; raises ValueError with what the interpreter said if it failed."""
     from tests.mxnet_environment import interpreter_of
-    from trainers.run.place import Place
-    from trainers.run.processes import rank_environment
+    from tuiapp.trainers.run.place import Place
+    from tuiapp.trainers.run.processes import rank_environment
 
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

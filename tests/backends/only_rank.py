@@ -7,10 +7,10 @@ import os
 import pytest
 
 from tests.backends.recorder import Recorder, Shelf, train
-from trainers.config.run_config import RunConfig
-from trainers.run import wire
-from trainers.run.place import LOOPBACK
-from trainers.run.processes import bind_rendezvous
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.place import LOOPBACK
+from tuiapp.trainers.run.processes import bind_rendezvous
 
 
 def train_alone(config: RunConfig, shelf: Shelf | None = None, *, save_at: int | None = None) -> Recorder:

@@ -15,18 +15,27 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.plan import Plan, make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.evaluations import Evaluated
-from trainers.contract.events import Alert, Held, InitialWeights, Predictions, Profile, Replicas, Sharding, StepMemory
-from trainers.rank.checkpoints import Checkpoints, Saved
-from trainers.rank.evaluation import WORST
-from trainers.rank.patience import Patience
-from trainers.rank.profile import Profiler
-from trainers.rank.reporter import Reporter
-from trainers.rank.tensor_files import Tensors
-from trainers.sources.normalization import normalized
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.plan import Plan, make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.evaluations import Evaluated
+from tuiapp.trainers.contract.events import (
+    Alert,
+    Held,
+    InitialWeights,
+    Predictions,
+    Profile,
+    Replicas,
+    Sharding,
+    StepMemory,
+)
+from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
+from tuiapp.trainers.rank.evaluation import WORST
+from tuiapp.trainers.rank.patience import Patience
+from tuiapp.trainers.rank.profile import Profiler
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.tensor_files import Tensors
+from tuiapp.trainers.sources.normalization import normalized
 
 DEVICES = 7
 JAX_BACKENDS = [name for name, backend in BACKENDS.items() if "jax" in backend.packages]

@@ -10,7 +10,7 @@ import pytest
 from tests.backends.recorder import JAX_BACKENDS, Shelf, train
 from tests.processes.harness import launched
 from tests.slow import mostly_slow
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, max_steps=20, optimizer="sgd", weight_decay=1e-3, gradient_clip=1.0,

@@ -20,17 +20,17 @@ from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
 from tests.user_files import write_data
-from trainers.config.catalog import BACKENDS
-from trainers.config.plan import Plan, make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.manifest import checkpoint_name, read_checkpoint
-from trainers.frameworks.jax.augmentation import take
-from trainers.frameworks.mxnet import augmentation as on_host
-from trainers.frameworks.torch.ranks import TrainingSet
-from trainers.rank.checkpoints import load
-from trainers.sources import user_data
-from trainers.sources.augmentation import PAD, Order, draws, examples, with_draws
-from trainers.sources.datasets import epoch_order, remaining
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.plan import Plan, make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.manifest import checkpoint_name, read_checkpoint
+from tuiapp.trainers.frameworks.jax.augmentation import take
+from tuiapp.trainers.frameworks.mxnet import augmentation as on_host
+from tuiapp.trainers.frameworks.torch.ranks import TrainingSet
+from tuiapp.trainers.rank.checkpoints import load
+from tuiapp.trainers.sources import user_data
+from tuiapp.trainers.sources.augmentation import PAD, Order, draws, examples, with_draws
+from tuiapp.trainers.sources.datasets import epoch_order, remaining
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, global_batch_size=24, max_steps=8, learning_rate=0.01, checkpoint_every=0

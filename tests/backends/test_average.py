@@ -15,13 +15,13 @@ from tests.backends.only_rank import train_alone
 from tests.backends.recorder import JAX_BACKENDS, Recorder, Shelf, train
 from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
-from trainers.config.datasets import find_dataset
-from trainers.config.relevance import check_inapplicable
-from trainers.config.run_config import RunConfig, build_config
-from trainers.contract.manifest import list_checkpoints
-from trainers.frameworks.torch import models as torch_models
-from trainers.rank.checkpoints import TRAINED, load
-from trainers.sources import datasets
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.relevance import check_inapplicable
+from tuiapp.trainers.config.run_config import RunConfig, build_config
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.rank.checkpoints import TRAINED, load
+from tuiapp.trainers.sources import datasets
 
 EMA = 0.7
 """Passed on the way: the decay is that of a short run at first."""

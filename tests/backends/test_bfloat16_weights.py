@@ -12,10 +12,10 @@ from torch import nn
 from tests.backends.only_rank import train_alone
 from tests.backends.recorder import Recorder, Shelf, train
 from tests.slow import mostly_slow
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.torch.average import Average
-from trainers.rank.checkpoints import TRAINED, Saved
-from trainers.rank.tensor_files import Tensors, as_float32, encode, load
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.torch.average import Average
+from tuiapp.trainers.rank.checkpoints import TRAINED, Saved
+from tuiapp.trainers.rank.tensor_files import Tensors, as_float32, encode, load
 
 TORCH = """
 from torch import nn

@@ -17,14 +17,14 @@ from tests.backends.recorder import ONE_PROCESS, Recorder, Shelf, train
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import InitialWeights
-from trainers.contract.manifest import MODEL_FILE, list_checkpoints
-from trainers.rank import tensor_files
-from trainers.rank.checkpoints import load
-from trainers.rank.tensor_files import encode
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import InitialWeights
+from tuiapp.trainers.contract.manifest import MODEL_FILE, list_checkpoints
+from tuiapp.trainers.rank import tensor_files
+from tuiapp.trainers.rank.checkpoints import load
+from tuiapp.trainers.rank.tensor_files import encode
 
 CONFIG = RunConfig(
     model="convnet", platform="cpu", devices=2, epochs=2, global_batch_size=24, learning_rate=0.01, weight_decay=0.1,

@@ -12,9 +12,9 @@ import pytest
 from tests.backends.only_rank import train_alone
 from tests.backends.recorder import JAX_BACKENDS, Recorder, Shelf, train
 from tests.slow import mostly_slow
-from trainers.config.run_config import RunConfig, cross_check
-from trainers.contract.metrics import SCALE, SKIPPED
-from trainers.rank.checkpoints import LOSS_SCALE, Saved
+from tuiapp.trainers.config.run_config import RunConfig, cross_check
+from tuiapp.trainers.contract.metrics import SCALE, SKIPPED
+from tuiapp.trainers.rank.checkpoints import LOSS_SCALE, Saved
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, max_steps=37, optimizer="adam", learning_rate=0.003, gradient_clip=1.0,

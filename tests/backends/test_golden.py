@@ -16,8 +16,8 @@ import pytest
 
 from tests.model_tasks import IMAGE_MODELS
 from tests.processes.harness import launched
-from trainers.config.catalog import BACKENDS
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.run_config import RunConfig
 
 GOLDEN = Path(__file__).with_name("golden")
 STEPS = 20

@@ -13,14 +13,14 @@ import pytest
 
 from tests.backends.recorder import JAX_BACKENDS, Recorder, check_predictions, train
 from tests.slow import mostly_slow
-from trainers.config.catalog import BACKENDS
-from trainers.config.datasets import find_dataset
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.jax.devices import scale
-from trainers.frameworks.jax.state import create
-from trainers.frameworks.keras import state as keras_state
-from trainers.sources import datasets
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.jax.devices import scale
+from tuiapp.trainers.frameworks.jax.state import create
+from tuiapp.trainers.frameworks.keras import state as keras_state
+from tuiapp.trainers.sources import datasets
 
 MLP = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"

@@ -1,4 +1,4 @@
-"""The names of JAX that `trainers.frameworks.jax.devices` needs for several nodes and JAX may drop."""
+"""The names of JAX that `tuiapp.trainers.frameworks.jax.devices` needs for several nodes and JAX may drop."""
 
 from __future__ import annotations
 

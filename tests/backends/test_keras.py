@@ -12,9 +12,9 @@ import pytest
 
 from tests.backends.recorder import Shelf, train
 from tests.npz import make_arrays, write_npz
-from trainers.config.datasets import find_dataset
-from trainers.config.run_config import RunConfig
-from trainers.sources import datasets
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.sources import datasets
 
 CONVNET = RunConfig(backend="keras-jax", model="convnet", platform="cpu", devices=2, max_steps=15)
 

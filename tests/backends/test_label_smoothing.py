@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from tests.backends.recorder import ONE_PROCESS, Shelf, train
 from tests.slow import mostly_slow
-from trainers.backends import keras_jax
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.jax import state as flax_state
-from trainers.frameworks.mxnet.augmentation import smooth
-from trainers.frameworks.torch.losses import cross_entropy
+from tuiapp.trainers.backends import keras_jax
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.jax import state as flax_state
+from tuiapp.trainers.frameworks.mxnet.augmentation import smooth
+from tuiapp.trainers.frameworks.torch.losses import cross_entropy
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=1, optimizer="sgd", learning_rate=1e-30, momentum=0.0, max_steps=2,

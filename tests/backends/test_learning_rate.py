@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tests.backends.recorder import ONE_PROCESS, Shelf, train
 from tests.processes.harness import launched
 from tests.slow import mostly_slow
-from trainers.config.catalog import BACKENDS
-from trainers.config.run_config import RunConfig
-from trainers.contract.metrics import LEARNING_RATE
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.metrics import LEARNING_RATE
 
 SCALED = RunConfig(
     model="mlp", platform="cpu", devices=2, global_batch_size=64, max_steps=8, optimizer="sgd", schedule="cosine",

@@ -14,16 +14,16 @@ import torch.nn.functional as F
 from tests.backends.recorder import Recorder
 from tests.frameworks.weights import from_torch
 from tests.slow import mostly_slow
-from trainers.backends.jax_sharding import make_step
-from trainers.config.datasets import find_dataset
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.jax.mesh import DeviceMesh
-from trainers.frameworks.jax.state import create
-from trainers.frameworks.torch import models as torch_models
-from trainers.frameworks.torch.ranks import build_optimizer
-from trainers.rank.schedules import learning_rate
-from trainers.sources import datasets
+from tuiapp.trainers.backends.jax_sharding import make_step
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.jax.mesh import DeviceMesh
+from tuiapp.trainers.frameworks.jax.state import create
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch.ranks import build_optimizer
+from tuiapp.trainers.rank.schedules import learning_rate
+from tuiapp.trainers.sources import datasets
 
 STEPS = 20
 

@@ -9,10 +9,10 @@ import jax
 import pytest
 import torch
 
-from trainers.contract.events import FrameworkMemory
-from trainers.frameworks.jax import devices as jax_devices
-from trainers.frameworks.torch import ranks as torch_ranks
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.contract.events import FrameworkMemory
+from tuiapp.trainers.frameworks.jax import devices as jax_devices
+from tuiapp.trainers.frameworks.torch import ranks as torch_ranks
+from tuiapp.trainers.rank.reporter import Reporter
 
 
 def test_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,19 +14,19 @@ import pytest
 from tests.backends.recorder import Recorder, Shelf, check_predictions, train
 from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
-from trainers.config.catalog import MODELS, backends_with
-from trainers.config.datasets import find_dataset
-from trainers.config.memory import estimate_memory
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.config.user_code import UserCodeError
-from trainers.contract.events import Differing, Replicas
-from trainers.contract.manifest import list_checkpoints
-from trainers.frameworks.jax.mesh import DeviceMesh, exchanged
-from trainers.frameworks.jax.replicas import replica_checksums
-from trainers.rank.checkpoints import load
-from trainers.rank.replicas import find_differing
-from trainers.sources import datasets
+from tuiapp.trainers.config.catalog import MODELS, backends_with
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.memory import estimate_memory
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.user_code import UserCodeError
+from tuiapp.trainers.contract.events import Differing, Replicas
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.frameworks.jax.mesh import DeviceMesh, exchanged
+from tuiapp.trainers.frameworks.jax.replicas import replica_checksums
+from tuiapp.trainers.rank.checkpoints import load
+from tuiapp.trainers.rank.replicas import find_differing
+from tuiapp.trainers.sources import datasets
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", max_steps=20, global_batch_size=12, schedule="cosine", gradient_clip=1.0,

@@ -14,16 +14,16 @@ from tests.backends.recorder import JAX_BACKENDS, ONE_PROCESS, Shelf, train
 from tests.npz import NpzArrays, make_arrays, write_npz
 from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
-from trainers.config.catalog import BACKENDS
-from trainers.config.normalization import Normalization
-from trainers.config.plan import make_plan, read_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.manifest import list_checkpoints
-from trainers.frameworks.keras import state as keras_state
-from trainers.launch import LaunchError, resume
-from trainers.sources.arrays import StoredImages
-from trainers.sources.datasets import load
-from trainers.sources.normalization import MOST, measure, normalized
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.normalization import Normalization
+from tuiapp.trainers.config.plan import make_plan, read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.frameworks.keras import state as keras_state
+from tuiapp.trainers.launch import LaunchError, resume
+from tuiapp.trainers.sources.arrays import StoredImages
+from tuiapp.trainers.sources.datasets import load
+from tuiapp.trainers.sources.normalization import MOST, measure, normalized
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, global_batch_size=24, max_steps=10, learning_rate=0.01, checkpoint_every=0

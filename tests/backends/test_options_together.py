@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from tests.backends.only_rank import train_alone
 from tests.backends.recorder import ONE_PROCESS, Recorder, Shelf, train
 from tests.slow import mostly_slow
-from trainers.config.catalog import BACKENDS
-from trainers.config.run_config import RunConfig
-from trainers.rank.tensor_files import encode
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.rank.tensor_files import encode
 
 EVERYTHING = RunConfig(
     model="mlp", platform="cpu", devices=1, max_steps=12, optimizer="sgd", learning_rate=0.02, learning_rate_for=96,

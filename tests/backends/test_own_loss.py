@@ -19,16 +19,16 @@ from tests.backends.recorder import Recorder, Shelf, train
 from tests.processes.harness import launched
 from tests.reported import values
 from tests.slow import mostly_slow
-from trainers.config.catalog import BACKENDS
-from trainers.config.datasets import find_dataset
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig, build_config
-from trainers.config.user_code import UserCodeError
-from trainers.contract.events import Alert, Checkpoint, Metrics, RankFailed
-from trainers.rank import evaluation, tensor_files
-from trainers.rank.checkpoints import Saved
-from trainers.sources.datasets import load
-from trainers.sources.own_loss import fitting, own_of, refuse
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig, build_config
+from tuiapp.trainers.config.user_code import UserCodeError
+from tuiapp.trainers.contract.events import Alert, Checkpoint, Metrics, RankFailed
+from tuiapp.trainers.rank import evaluation, tensor_files
+from tuiapp.trainers.rank.checkpoints import Saved
+from tuiapp.trainers.sources.datasets import load
+from tuiapp.trainers.sources.own_loss import fitting, own_of, refuse
 
 TORCH = """
 import torch

@@ -10,9 +10,9 @@ import pytest
 from tests.backends import recorder
 from tests.backends.test_accumulate import CONFIG
 from tests.slow import mostly_slow
-from trainers.config.memory import estimate_memory
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import StepMemory
+from tuiapp.trainers.config.memory import estimate_memory
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import StepMemory
 
 
 @pytest.mark.parametrize(("backend", "devices"), [("jax-sharding", 2), ("torch-dp", 1)])

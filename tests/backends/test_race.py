@@ -20,16 +20,16 @@ from tests.benchmarks import race
 from tests.benchmarks.bare import on_torch
 from tests.benchmarks.bare.common import Race
 from tests.slow import mostly_slow
-from trainers.config.catalog import BACKENDS
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.jax import devices as jax_devices
-from trainers.frameworks.jax import models as flax_models
-from trainers.frameworks.jax import state as flax_state
-from trainers.frameworks.torch import ranks as torch_ranks
-from trainers.frameworks.torch.compile import uses_cuda_graphs
-from trainers.rank.reporter import Reporter
 from tuiapp.cli import build_parser
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.jax import devices as jax_devices
+from tuiapp.trainers.frameworks.jax import models as flax_models
+from tuiapp.trainers.frameworks.jax import state as flax_state
+from tuiapp.trainers.frameworks.torch import ranks as torch_ranks
+from tuiapp.trainers.frameworks.torch.compile import uses_cuda_graphs
+from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.verbs.sources import read_source
 
 OPTIONS = argparse.Namespace(epochs={"net": 3}, batch=24, platform="cpu", precision="bfloat16", compile=True)
@@ -107,7 +107,7 @@ import sys
 sys.argv = sys.argv[1:]
 import jax
 import {module} as bare
-from trainers.frameworks.{framework} import models
+from tuiapp.trainers.frameworks.{framework} import models
 
 def build(*arguments, **options):
     print(jax.config.jax_default_matmul_precision, *(str(getattr(one, "__name__", one)) for one in arguments[-1:]))

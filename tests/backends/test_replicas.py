@@ -19,15 +19,15 @@ from jax.sharding import PartitionSpec as P
 from tests.backends.recorder import Recorder, train
 from tests.processes.harness import launched
 from tests.slow import mostly_slow
-from trainers.backends import jax_pmap, jax_sharding, keras_jax
-from trainers.config.catalog import backends_with
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, Differing, Replicas
-from trainers.frameworks.jax.replicas import replica_checksums
-from trainers.frameworks.torch.replicas import checksums
-from trainers.rank.replicas import Comparison, find_differing
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.backends import jax_pmap, jax_sharding, keras_jax
+from tuiapp.trainers.config.catalog import backends_with
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Alert, Differing, Replicas
+from tuiapp.trainers.frameworks.jax.replicas import replica_checksums
+from tuiapp.trainers.frameworks.torch.replicas import checksums
+from tuiapp.trainers.rank.replicas import Comparison, find_differing
+from tuiapp.trainers.rank.reporter import Reporter
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, epochs=2, global_batch_size=12, optimizer="sgd", checkpoint_every=0,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.backends.recorder import ONE_PROCESS, Recorder, Shelf, train
 from tests.slow import mostly_slow
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig
 
 CONFIG = RunConfig(
     model="convnet", platform="cpu", devices=2, epochs=2, max_steps=40, schedule="cosine", warmup_steps=5,

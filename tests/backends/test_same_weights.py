@@ -15,18 +15,18 @@ from tests.frameworks.weights import from_torch, gluon_arrays, into_keras, keras
 from tests.processes.harness import launched
 from tests.reported import Evaluation, values
 from tests.slow import mostly_slow
-from trainers.config.datasets import find_dataset
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Predictions
-from trainers.contract.manifest import checkpoint_name, read_checkpoint
-from trainers.contract.metrics import GRADIENT_NORM
-from trainers.frameworks.jax.devices import named_leaves
-from trainers.frameworks.jax.state import create
-from trainers.frameworks.keras import state as keras_state
-from trainers.frameworks.torch import models as torch_models
-from trainers.rank.checkpoints import Saved, load
-from trainers.sources import datasets
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Predictions
+from tuiapp.trainers.contract.manifest import checkpoint_name, read_checkpoint
+from tuiapp.trainers.contract.metrics import GRADIENT_NORM
+from tuiapp.trainers.frameworks.jax.devices import named_leaves
+from tuiapp.trainers.frameworks.jax.state import create
+from tuiapp.trainers.frameworks.keras import state as keras_state
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.rank.checkpoints import Saved, load
+from tuiapp.trainers.sources import datasets
 
 STEPS = 30
 CONFIG = RunConfig(

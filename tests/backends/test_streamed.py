@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from tests.backends.recorder import Shelf, train_plan
 from tests.slow import mostly_slow
 from tests.user_files import write_data
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.sources import user_data
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.sources import user_data
 
 
 @pytest.mark.parametrize(

@@ -24,18 +24,18 @@ from tests.frameworks.weights import from_torch, into_keras, keras_arrays
 from tests.processes.harness import launched, resumed
 from tests.reported import values
 from tests.slow import mostly_slow
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.config.user_code import UserCodeError
-from trainers.contract.events import Metrics, Predictions
-from trainers.contract.metrics import SKIPPED, TEST_LOSS
-from trainers.frameworks.jax import models as flax_models
-from trainers.frameworks.jax.state import create, snapshot
-from trainers.frameworks.keras import models as keras_models
-from trainers.frameworks.torch import models as torch_models
-from trainers.rank import tensor_files
-from trainers.rank.checkpoints import Saved
-from trainers.sources.datasets import SHAKESPEARE_FILE
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.user_code import UserCodeError
+from tuiapp.trainers.contract.events import Metrics, Predictions
+from tuiapp.trainers.contract.metrics import SKIPPED, TEST_LOSS
+from tuiapp.trainers.frameworks.jax import models as flax_models
+from tuiapp.trainers.frameworks.jax.state import create, snapshot
+from tuiapp.trainers.frameworks.keras import models as keras_models
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.rank import tensor_files
+from tuiapp.trainers.rank.checkpoints import Saved
+from tuiapp.trainers.sources.datasets import SHAKESPEARE_FILE
 
 CONTEXT, BATCH, STEPS = 32, 8, 20
 CONFIG = RunConfig(

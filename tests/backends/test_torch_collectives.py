@@ -10,14 +10,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from trainers.config.environment import HANG_VARIABLE
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.torch import collectives as torch_collectives
-from trainers.frameworks.torch import ranks as torch_ranks
-from trainers.frameworks.torch.collectives import read_trace
-from trainers.rank.reporter import Reporter
-from trainers.run import wire
-from trainers.run.stacks import Collectives
+from tuiapp.trainers.config.environment import HANG_VARIABLE
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.torch import collectives as torch_collectives
+from tuiapp.trainers.frameworks.torch import ranks as torch_ranks
+from tuiapp.trainers.frameworks.torch.collectives import read_trace
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.stacks import Collectives
 
 
 def entry(number: int, **changes: Any) -> dict[str, Any]:

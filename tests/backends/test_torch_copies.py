@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from tests.waiting import wait_until
-from trainers.frameworks.torch.copies import Copies
-from trainers.sources.arrays import AHEAD, StoredImages, prefetch
+from tuiapp.trainers.frameworks.torch.copies import Copies
+from tuiapp.trainers.sources.arrays import AHEAD, StoredImages, prefetch
 
 CPU = torch.device("cpu")
 DEADLINE_S = 30.0

@@ -16,18 +16,18 @@ import torch.nn.functional as F
 
 from tests.backends.recorder import Recorder, Shelf, check_predictions, train
 from tests.model_tasks import IMAGE_MODELS
-from trainers.backends import torch_ddp, torch_dp
-from trainers.backends.torch_dp import mean_per_device
-from trainers.config.datasets import find_dataset
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.torch import models as torch_models
-from trainers.frameworks.torch.loss_scale import LossScale
-from trainers.frameworks.torch.ranks import steps_in_flight, to_device
-from trainers.rank.loop import STEPS_IN_FLIGHT
-from trainers.run import wire
-from trainers.run.place import LOOPBACK
-from trainers.run.processes import bind_rendezvous
-from trainers.sources import datasets
+from tuiapp.trainers.backends import torch_ddp, torch_dp
+from tuiapp.trainers.backends.torch_dp import mean_per_device
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.ranks import steps_in_flight, to_device
+from tuiapp.trainers.rank.loop import STEPS_IN_FLIGHT
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.place import LOOPBACK
+from tuiapp.trainers.run.processes import bind_rendezvous
+from tuiapp.trainers.sources import datasets
 
 CONFIG = RunConfig(
     backend="torch-dp", model="mlp", platform="cpu", devices=1, epochs=2, max_steps=40, schedule="cosine"

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from trainers.frameworks.torch.losses import Losses
-from trainers.frameworks.torch.ranks import Images, sum_up
-from trainers.rank.evaluation import EVAL_BATCH, WORST, evaluation_of
+from tuiapp.trainers.frameworks.torch.losses import Losses
+from tuiapp.trainers.frameworks.torch.ranks import Images, sum_up
+from tuiapp.trainers.rank.evaluation import EVAL_BATCH, WORST, evaluation_of
 
 CPU = torch.device("cpu")
 

@@ -15,16 +15,16 @@ from tests.backends.recorder import Recorder, Shelf, check_predictions
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import Watched, launched, resumed
 from tests.slow import mostly_slow
-from trainers.backends.torch_fsdp import BESIDE_BLOCKS, blocks
-from trainers.config.datasets import find_dataset
-from trainers.config.memory import estimate_memory
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Held, Sharding
-from trainers.contract.manifest import list_checkpoints
-from trainers.frameworks.torch import models as torch_models
-from trainers.rank.checkpoints import load
-from trainers.rank.evaluation import EVAL_BATCH
-from trainers.sources import datasets
+from tuiapp.trainers.backends.torch_fsdp import BESIDE_BLOCKS, blocks
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.memory import estimate_memory
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Held, Sharding
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.rank.checkpoints import load
+from tuiapp.trainers.rank.evaluation import EVAL_BATCH
+from tuiapp.trainers.sources import datasets
 
 CONFIG = RunConfig(
     backend="torch-fsdp", model="convnet", platform="cpu", devices=1, epochs=1, max_steps=8, global_batch_size=24,

@@ -7,11 +7,11 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.torch.ranks import TrainingSet, to_device
-from trainers.sources import datasets
-from trainers.sources.augmentation import with_draws
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.torch.ranks import TrainingSet, to_device
+from tuiapp.trainers.sources import datasets
+from tuiapp.trainers.sources.augmentation import with_draws
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])

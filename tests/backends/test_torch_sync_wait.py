@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from trainers.contract.metrics import SYNC_WAIT  # noqa: E402
-from trainers.frameworks.torch.sync_wait import EVERY_ON_CPU, FIRST, SyncWait  # noqa: E402
+from tuiapp.trainers.contract.metrics import SYNC_WAIT  # noqa: E402
+from tuiapp.trainers.frameworks.torch.sync_wait import EVERY_ON_CPU, FIRST, SyncWait  # noqa: E402
 
 
 class Timed:

@@ -27,7 +27,7 @@ import psutil
 from tests.benchmarks.drawing import time_drawing
 from tests.benchmarks.long_run import RANKS
 from tests.pty.terminal import Terminal
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 
 WATCH_S = 20.0
 PAST_STEPS = 4000

@@ -13,10 +13,10 @@ from itertools import islice
 from pathlib import Path
 
 from tests.benchmarks.stream import STEPS_PER_SECOND, Stream
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.run.journal_keeper import DigestWriter
-from trainers.state.digest import read_digest
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.journal_keeper import DigestWriter
+from tuiapp.trainers.state.digest import read_digest
 
 
 def measure(ranks: int, minutes: int) -> None:

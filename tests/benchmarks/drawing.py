@@ -9,9 +9,9 @@ import numpy as np
 from textual_plotext.plot import Plot as Plotext
 
 from tests.benchmarks.long_run import EPOCH, Run
-from trainers.contract.events import AnyEvent
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.chart import Chart, ChartOptions, build_chart
 from tuiapp.view.raster import rasterize
 

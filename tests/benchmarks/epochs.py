@@ -17,10 +17,10 @@ import msgspec
 
 from tests import histories as h
 from tests.reported import step_event
-from trainers.config.run_config import RunConfig
-from trainers.contract.journal import JournalReader, JournalWriter
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 PER_EVENT = 50
 EPOCHS = {"without epochs": 0, "epochs of 10,000 steps": 10_000, "epochs of 29 steps": 29}

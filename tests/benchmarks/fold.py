@@ -15,14 +15,14 @@ from pathlib import Path
 
 from tests import histories as h
 from tests.reported import step_event
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract.events import Metrics, RunEnded, Summary
-from trainers.contract.journal import JournalWriter
-from trainers.contract.metrics import LOSS
-from trainers.contract.rundir import RunDir
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.contract.events import Metrics, RunEnded, Summary
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 STEPS, RANKS = 100_000, 8
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.reported import evaluation_event, step_event
-from trainers.config.run_config import RunConfig, to_toml, to_toml_values
-from trainers.contract.events import Event, Phase, RankStarted, RunStarted
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.run_config import RunConfig, to_toml, to_toml_values
+from tuiapp.trainers.contract.events import Event, Phase, RankStarted, RunStarted
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
 
 RANKS = 2
 STEPS_PER_SECOND = 20

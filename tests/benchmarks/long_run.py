@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.reported import evaluation_event, step_event
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import (
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import (
     Event,
     HostSample,
     LogLine,
@@ -24,9 +24,9 @@ from trainers.contract.events import (
     RunStarted,
     Summary,
 )
-from trainers.contract.journal import JournalWriter
-from trainers.contract.metrics import LOSS
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.contract.rundir import RunDir
 
 RANKS = 8
 STEPS_PER_SECOND = 200

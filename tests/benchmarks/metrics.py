@@ -21,10 +21,10 @@ import psutil
 from tests.benchmarks.dashboard import Home, watch
 from tests.benchmarks.opening import _peak_megabytes
 from tests.pty.terminal import Terminal
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import Event, Metrics, RankStarted, RunEnded, RunStarted, Summary, encode
-from trainers.contract.rundir import RunDir
-from trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import Event, Metrics, RankStarted, RunEnded, RunStarted, Summary, encode
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.digest_keeper import DigestKeeper
 
 MANY, STEPS, BATCH = 5000, 1000, 10
 FEW, LONG, LONG_BATCH = 5, 1_000_000, 50

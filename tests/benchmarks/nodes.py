@@ -31,9 +31,9 @@ from tests.processes.harness import Watched
 from tests.processes.simulated import SimulatedAgent
 from tests.reported import step_event
 from tests.waiting import wait_until
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import (
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import (
     DeviceSample,
     HostSample,
     LogLine,
@@ -45,10 +45,10 @@ from trainers.contract.events import (
     Shard,
     Sharding,
 )
-from trainers.contract.metrics import LOSS
-from trainers.contract.rundir import RunDir
-from trainers.launch import launch
-from trainers.run.wire import Heartbeat
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import launch
+from tuiapp.trainers.run.wire import Heartbeat
 
 NODES, EACH = 65, 8
 WORLD = NODES * EACH

@@ -26,7 +26,7 @@ import psutil
 from tests.benchmarks.dashboard import Home, watch
 from tests.benchmarks.stream import BATCH_STEPS, record
 from tests.pty.terminal import Terminal
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 
 ROUNDS = 5
 PATIENCE_S = 600.0

@@ -57,7 +57,7 @@ def training_step() -> Callable[[], dict[str, Any]]:
     """A step of `net` on 48 made-up digits, which returns what a script would log."""
     import torch
 
-    from trainers.frameworks.torch import models as torch_models
+    from tuiapp.trainers.frameworks.torch import models as torch_models
 
     torch.set_num_threads(1)
     model = torch_models.build("net", (28, 28, 1), 10)

@@ -27,13 +27,13 @@ import numpy as np
 
 from tests.mxnet_environment import interpreter_of
 from tests.processes.harness import Watched
-from trainers.config.catalog import BACKENDS
-from trainers.config.datasets import find_dataset
-from trainers.config.options import format_value
-from trainers.contract.events import Phase
-from trainers.contract.metrics import STEP_TIME
-from trainers.contract.rundir import RunDir
-from trainers.sources import datasets
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.options import format_value
+from tuiapp.trainers.contract.events import Phase
+from tuiapp.trainers.contract.metrics import STEP_TIME
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.sources import datasets
 
 TIMEOUT_S = 180
 ATTEMPTS = 3

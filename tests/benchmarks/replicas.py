@@ -18,16 +18,16 @@ from time import perf_counter
 from typing import Any, cast
 
 from tests.backends.recorder import Recorder, Shelf
-from trainers.config.catalog import BACKENDS, backends_with
-from trainers.config.plan import make_plan, read_plan, write_plan
-from trainers.config.run_config import RunConfig
-from trainers.rank import loop
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Compare
-from trainers.rank.reporter import Reporter
-from trainers.run import wire
-from trainers.run.place import LOOPBACK, Place
-from trainers.run.processes import bind_rendezvous, rank_environment
+from tuiapp.trainers.config.catalog import BACKENDS, backends_with
+from tuiapp.trainers.config.plan import make_plan, read_plan, write_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.rank import loop
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.loop import Compare
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.place import LOOPBACK, Place
+from tuiapp.trainers.run.processes import bind_rendezvous, rank_environment
 
 EPOCHS = {"mlp": 100, "net": 40, "convnet": 40, "resnet18": 12}
 

@@ -36,13 +36,13 @@ from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp, info
-from trainers.contract.events import AnyEvent
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.library.export import export_to
 from tuiapp.library.listed_before import SETTLED_S
 from tuiapp.library.run_index import RunIndex
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
 
 ROUNDS = 5
 LIVE, LIVE_S = 20, 24.0

@@ -30,8 +30,8 @@ from typing import NamedTuple
 import torch
 
 from tests.telemetry.fake_nvml import FakeNvml, several
-from trainers.frameworks.torch import models as torch_models
-from trainers.telemetry.handover import SamplerConfig, encode_config
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.telemetry.handover import SamplerConfig, encode_config
 
 GPUS = RANKS = 8
 WINDOW_S = 5.0
@@ -55,7 +55,7 @@ def sampling(nvml: FakeNvml, directory: Path, interval_s: float) -> Iterator[int
     held = [f"process {pid} 1000000" for pid in ranks.values()]
     nvml.say(script(held))
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "trainers.telemetry", encode_config(order)],
+        [sys.executable, "-P", "-m", "tuiapp.trainers.telemetry", encode_config(order)],
         stdout=subprocess.DEVNULL,
         env=nvml.run_environment(),
     ) as process:

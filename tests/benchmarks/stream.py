@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import (
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import (
     Event,
     HostSample,
     LogLine,
@@ -29,9 +29,17 @@ from trainers.contract.events import (
     decode,
     encode,
 )
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
-from trainers.contract.rundir import RunDir
-from trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.contract.metrics import (
+    DATA_WAIT,
+    EXAMPLES,
+    LEARNING_RATE,
+    LOSS,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_LOSS,
+)
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.digest_keeper import DigestKeeper
 
 STEPS_PER_SECOND = 200
 BATCH_STEPS = 40

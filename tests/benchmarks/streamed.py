@@ -22,9 +22,9 @@ import torch.nn.functional as F
 
 from tests.benchmarks.bare.common import Race
 from tests.benchmarks.bare.on_torch import autocast, finish, memory_format, set_arithmetic
-from trainers.frameworks.torch import models as torch_models
-from trainers.frameworks.torch.ranks import TrainingSet
-from trainers.sources.arrays import StoredImages
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch.ranks import TrainingSet
+from tuiapp.trainers.sources.arrays import StoredImages
 
 WARM_UP = 5
 """Rounds that are not counted."""

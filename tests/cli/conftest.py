@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Command, in_process
-from trainers.config.machine import Machine
+from tuiapp.trainers.config.machine import Machine
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 
 from tests.cli.terminal import Command, Done, as_process
 from tests.npz import make_arrays, write_npz
-from trainers.config.machine import Machine
-from trainers.config.run_config import OPTIONS
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import read_config
 from tuiapp.library.presets import load_config, presets_dir
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import OPTIONS
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import read_config
 
 MAX_MESSAGE = 2000
 

@@ -18,12 +18,12 @@ import pytest
 
 from tests.cli.terminal import Command, as_process
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler
-from trainers.config.machine import Link
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.bandwidth import Answer, Asked, Begins, LeftOut, Links, Measured
-from trainers.contract.orphans import TOKEN, find_orphans, tagged_processes
-from trainers.rank.bandwidth import SIZES, measure
+from tuiapp.trainers.config.machine import Link
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.bandwidth import Answer, Asked, Begins, LeftOut, Links, Measured
+from tuiapp.trainers.contract.orphans import TOKEN, find_orphans, tagged_processes
+from tuiapp.trainers.rank.bandwidth import SIZES, measure
 from tuiapp.verbs.bandwidth import _Found
 
 MEASURE = [sys.executable, "-m", "tuiapp", "devices", "--bandwidth", "--platform", "cpu", "--json"]
@@ -98,7 +98,7 @@ def test_links_are_what_the_driver_says(tmp_path: Path) -> None:
     plain = {"pcie_generation": 5, "pcie_width": 16}
     script = gpu("GPU-a", "H200", **plain, nvlinks=18, nvlinks_up=17, nvlink_mbps=26562)
     fake = FakeNvml(tmp_path, script + gpu("GPU-b", "L4", pcie_generation=4, pcie_width=8, nvlinks=0) + gpu("GPU-c"))
-    command = [sys.executable, "-m", "trainers.telemetry.links"]
+    command = [sys.executable, "-m", "tuiapp.trainers.telemetry.links"]
     done = subprocess.run(command, env=fake.run_environment(), capture_output=True, check=True, timeout=60)
     first, second, third = msgspec.json.decode(done.stdout, type=list[Link])
     assert (first.uuid, first.index, first.name, first.nvlinks) == ("GPU-a", 0, "H200", 17)
@@ -183,7 +183,7 @@ def test_its_end_is_that_of_all_ranks(number: signal.Signals) -> None:
         assert process.stderr is not None
         assert process.stderr.readline() == "tuiapp: measuring 1.00 KiB\n"
         children = psutil.Process(process.pid).children()
-        (token,) = {child.environ()[TOKEN] for child in children if "trainers.run.bandwidth" in child.cmdline()}
+        (token,) = {child.environ()[TOKEN] for child in children if "tuiapp.trainers.run.bandwidth" in child.cmdline()}
         ranks = tagged_processes(token)
         assert len(ranks) == 3
         process.send_signal(number)

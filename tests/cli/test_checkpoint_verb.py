@@ -10,11 +10,11 @@ import pytest
 from tests import histories as h
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
-from trainers.contract import mailbox
-from trainers.contract.events import CheckpointRequested, Event, RunEnded
-from trainers.contract.journal import JournalWriter
-from trainers.contract.lock import LockNote, write_note
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import CheckpointRequested, Event, RunEnded
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.lock import LockNote, write_note
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 class Run:

@@ -13,15 +13,15 @@ from tests import interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
 from tests.state.test_feed import until
-from trainers.contract.metrics import LOSS
-from trainers.contract.rundir import RunDir
-from trainers.state.curves import ALL
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.summary import last_attempt, summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.curves import ALL
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import last_attempt, summarise
 
 GARBAGE = b"\x00" * 40_000_000
 

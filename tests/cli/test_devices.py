@@ -18,7 +18,7 @@ from tests.cli.terminal import Command
 from tests.pty.terminal import Terminal
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from tests.telemetry.test_keeper import WITH_SHORT_LIMITS
-from trainers.telemetry import keeper
+from tuiapp.trainers.telemetry import keeper
 
 HERE = [sys.executable, "-m", "tuiapp", "devices"]
 
@@ -54,7 +54,9 @@ def open_processes() -> set[int]:
     """Samplers that are still there."""
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
-    return {int(pid) for pid, parent, args in rows[1:] if int(parent) == os.getpid() and "trainers.telemetry" in args}
+    return {
+        int(pid) for pid, parent, args in rows[1:] if int(parent) == os.getpid() and "tuiapp.trainers.telemetry" in args
+    }
 
 
 @needs_compiler

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
-from trainers.config.catalog import BACKENDS, NEWEST_TESTED
-from trainers.config.data_files import FILES, cache_dir
-from trainers.config.settings import settings_path
 from tuiapp.library.presets import presets_dir
+from tuiapp.trainers.config.catalog import BACKENDS, NEWEST_TESTED
+from tuiapp.trainers.config.data_files import FILES, cache_dir
+from tuiapp.trainers.config.settings import settings_path
 
 
 def findings(done: Done) -> dict[str, dict[str, Any]]:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.terminal import Command
 from tests.isolated import isolated
-from trainers.config.catalog import BACKENDS
-from trainers.config.settings import settings_path
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.settings import settings_path
 
 
 @pytest.fixture

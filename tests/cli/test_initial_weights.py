@@ -9,12 +9,12 @@ import msgspec
 from tests import histories
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record, record_checkpoint
-from trainers.contract.about import About, write_about
-from trainers.contract.events import InitialWeights
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import find_waiting
-from trainers.state.summary import read_config
 from tuiapp.library.presets import load_config
+from tuiapp.trainers.contract.about import About, write_about
+from tuiapp.trainers.contract.events import InitialWeights
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.state.summary import read_config
 
 
 def _source(runs_dir: Path, *steps: int, name: str = "", number: int = 1) -> RunDir:

@@ -18,12 +18,12 @@ from tests import histories as h
 from tests.processes.conftest import FAULTS
 from tests.processes.harness import START_S, Gate, watching
 from tests.pty.terminal import Terminal
-from trainers.contract.events import AnyEvent
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
 from tuiapp.library.find import find_run
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.verbs.narration import live_view, progress_bar
 
 

@@ -17,8 +17,8 @@ from mcp.types import TextContent
 
 from tests import interrupted
 from tests.contract.recorded import record
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
 from tuiapp.verbs.mcp import make_server
 
 FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"

@@ -12,11 +12,11 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
-from trainers.contract.events import AnyEvent, CheckpointRequested
-from trainers.contract.metrics import EXAMPLES
-from trainers.contract.rundir import RunDir
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract.events import AnyEvent, CheckpointRequested
+from tuiapp.trainers.contract.metrics import EXAMPLES
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.verbs import narration
 from tuiapp.verbs.narration import LiveNarrator, PlainNarrator, QuietNarrator, live_view, progress_words
 

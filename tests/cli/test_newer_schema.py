@@ -12,14 +12,14 @@ import pytest
 from tests import histories as h
 from tests.cli.terminal import Command
 from tests.screens.run_app import RunApp, until
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract.events import JOURNAL_SCHEMA, RunStarted
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError, resume
-from trainers.state.summary import summarise
 from tuiapp.library.removal import RemovalError, remove_run
 from tuiapp.screens.confirm import Choice
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.contract.events import JOURNAL_SCHEMA, RunStarted
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError, resume
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.alert_strip import AlertStrip
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests import histories, interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
-from trainers.contract.about import About, Change, change_about, read_about
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.about import About, Change, change_about, read_about
+from tuiapp.trainers.contract.rundir import RunDir
 
 FIRST, SECOND, THIRD = (
     "20261120T101500-torch-ddp-net-3fa1",

@@ -14,9 +14,9 @@ from tests import histories as h
 from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
-from trainers.contract.rundir import RunDir
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.verbs.narration import PlainNarrator, live_view, progress_words
 
 OTHER = own.RUN_ID[:-1] + "2"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
-from trainers.config.run_config import SCHEMA, RunConfig, parse_toml, to_toml_values
 from tuiapp.library.presets import load_config, presets_dir
+from tuiapp.trainers.config.run_config import SCHEMA, RunConfig, parse_toml, to_toml_values
 
 
 @pytest.fixture

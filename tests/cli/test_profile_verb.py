@@ -12,7 +12,7 @@ from tests import histories as h
 from tests.cli.terminal import Command
 from tests.cli.test_checkpoint_verb import Run
 from tests.contract.recorded import CONFIG, record
-from trainers.contract.events import Alert, StepMemory
+from tuiapp.trainers.contract.events import Alert, StepMemory
 
 
 def test_the_profile_of_all_ranks(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from tests import histories as h
 from tests import interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record, record_checkpoint
-from trainers.config.run_config import to_toml
-from trainers.contract.events import Metrics
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.run_config import to_toml
+from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.contract.rundir import RunDir
 
 COMPLETED, FAILED, OTHER = (
     "20261120T101500-torch-ddp-net-3fa1",

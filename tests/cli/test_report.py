@@ -19,8 +19,8 @@ from tests import interrupted
 from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record
-from trainers.contract.events import Alert, AnyEvent, Facts, Metrics, RankFailed
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Facts, Metrics, RankFailed
+from tuiapp.trainers.contract.rundir import RunDir
 
 COMPLETED, FAILED = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"
 EVIL = "</pre><script>alert(1)</script>|`*_\x1b]52;c;x\x07&\"'"

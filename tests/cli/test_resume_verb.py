@@ -13,7 +13,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import record, record_checkpoint
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 @pytest.fixture

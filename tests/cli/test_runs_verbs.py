@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from tests import histories, interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record
-from trainers.config.run_config import to_toml, to_toml_values
-from trainers.contract.events import Alert, RankFailed
-from trainers.contract.lock import LockNote, write_note
-from trainers.contract.rundir import RunDir
-from trainers.state.efficiency import EfficiencyMeter
-from trainers.state.messages import describe_start
-from trainers.state.text import join_words
+from tuiapp.trainers.config.run_config import to_toml, to_toml_values
+from tuiapp.trainers.contract.events import Alert, RankFailed
+from tuiapp.trainers.contract.lock import LockNote, write_note
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.efficiency import EfficiencyMeter
+from tuiapp.trainers.state.messages import describe_start
+from tuiapp.trainers.state.text import join_words
 from tuiapp.view.devices.large import efficiency_words
 
 COMPLETED, FAILED, LOST, DAMAGED, EMPTY = (

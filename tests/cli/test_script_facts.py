@@ -12,9 +12,9 @@ from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
 from tests.state.test_digest import digest_of
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import AnyEvent, Facts, LogLine
-from trainers.state.summary import summarise
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import AnyEvent, Facts, LogLine
+from tuiapp.trainers.state.summary import summarise
 
 SCRIPT = RunConfig(backend="script", script="/x/train.py", platform="cpu")
 FIRST, SECOND = own.RUN_ID, own.RUN_ID[:-1] + "2"

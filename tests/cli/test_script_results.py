@@ -12,18 +12,18 @@ from tests import histories as h
 from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import AnyEvent, Checkpoint, Facts, Metrics, Summary
-from trainers.contract.metrics import evaluation_of, held_out_of, loss_of
-from trainers.run.notice import in_a_sentence
-from trainers.state.condition import headline
-from trainers.state.fold import apply
-from trainers.state.known_metrics import format_accuracy
-from trainers.state.messages import describe_result
-from trainers.state.run_state import RunState
-from trainers.state.summary import summarise
-from trainers.state.summary_meter import SummaryMeter
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import AnyEvent, Checkpoint, Facts, Metrics, Summary
+from tuiapp.trainers.contract.metrics import evaluation_of, held_out_of, loss_of
+from tuiapp.trainers.run.notice import in_a_sentence
+from tuiapp.trainers.state.condition import headline
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.known_metrics import format_accuracy
+from tuiapp.trainers.state.messages import describe_result
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import summarise
+from tuiapp.trainers.state.summary_meter import SummaryMeter
 from tuiapp.verbs.narration import describe_end
 from tuiapp.view.chart import ChartOptions, build_chart
 from tuiapp.view.notification import ending

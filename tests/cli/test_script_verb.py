@@ -16,9 +16,9 @@ import pytest
 from tests.cli.terminal import Command, as_process
 from tests.cli.test_bad_input import check_refused
 from tests.leftovers import mark as mark
-from trainers.state.summary import read_config
 from tuiapp.library.find import find_run
 from tuiapp.library.presets import load_config
+from tuiapp.trainers.state.summary import read_config
 
 pytestmark = pytest.mark.usefixtures("mark")
 

@@ -11,8 +11,8 @@ from tests import histories as h
 from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import Facts
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import Facts
 
 SECRETS = ("s3cr3t-of-env", "s3cr3t-of-argument", "s3cr3t-of-config", "s3cr3t-of-command")
 SCRIPT = RunConfig(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cli.terminal import Command
-from trainers.config.settings import settings_path
+from tuiapp.trainers.config.settings import settings_path
 
 
 def test_settings_are_shown_without_the_secret(tuiapp: Command) -> None:

@@ -11,15 +11,15 @@ import pytest
 
 from tests.cli.terminal import Command
 from tests.experiments.measured_runs import GROUP, record_study, recorded
-from trainers.config.machine import Machine
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import read_about
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import find_waiting
-from trainers.experiments import queue
-from trainers.experiments.group_study import GroupStudy
-from trainers.launch import LaunchError
-from trainers.state.summary import read_config, summarise
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import read_about
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.experiments import queue
+from tuiapp.trainers.experiments.group_study import GroupStudy
+from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.state.summary import read_config, summarise
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def queued(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def press(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trainers.experiments.queue.start_keeper", lambda runs_dir: None)
+    monkeypatch.setattr("tuiapp.trainers.experiments.queue.start_keeper", lambda runs_dir: None)
     for verb in ("scale", "shootout"):
         monkeypatch.setattr(f"tuiapp.verbs.{verb}.inspect_machine", lambda: machine)
     monkeypatch.setattr("tuiapp.verbs.measured_studies.follow", press)
@@ -117,7 +117,7 @@ def test_a_study_that_cannot_be_queued_whole_is_not_queued(
         added.append(queue.add(config, where, *rest, **more))  # type: ignore[arg-type]
         return added[-1]
 
-    monkeypatch.setattr("trainers.experiments.group_study.add", add)
+    monkeypatch.setattr("tuiapp.trainers.experiments.group_study.add", add)
     done = tuiapp("scale", "mlp", "--devices", "1,2", "--name", "mine")
     assert (done.code, done.err) == (2, "tuiapp: No room.\n")
     assert not find_waiting(runs_dir)

@@ -10,21 +10,21 @@ import pytest
 
 from tests import histories
 from tests.cli.terminal import Command
-from trainers.config.machine import Machine
-from trainers.contract.about import read_about
-from trainers.contract.events import Figures, Metrics, RunEnded, Summary
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import find_waiting
-from trainers.experiments.study import StudyDir, runs_of_group
-from trainers.state.summary import read_config
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.contract.about import read_about
+from tuiapp.trainers.contract.events import Figures, Metrics, RunEnded, Summary
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.experiments.study import StudyDir, runs_of_group
+from tuiapp.trainers.state.summary import read_config
 
 GRID = ("--grid", "learning_rate=0.1,0.01", "--grid", "seed=0..2")
 
 
 @pytest.fixture(autouse=True)
 def _machine(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("tuiapp.verbs.sweep", "trainers.experiments.sweep"):
+    for module in ("tuiapp.verbs.sweep", "tuiapp.trainers.experiments.sweep"):
         monkeypatch.setattr(f"{module}.inspect_machine", lambda: machine)
 
 
@@ -89,14 +89,14 @@ def test_what_makes_no_sweep(tuiapp: Command, runs_dir: Path, words: tuple[str, 
 
 
 def test_without_optuna_the_extra_is_named(tuiapp: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.experiments.study.find_spec", lambda _: None)
+    monkeypatch.setattr("tuiapp.trainers.experiments.study.find_spec", lambda _: None)
     done = tuiapp("sweep", "mlp", "--search", "seed=0..9", "--trials", "3")
     assert (done.code, "tuiapp[sweep]" in done.err) == (2, True)
 
 
 def test_a_search_begins_with_its_objective(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[StudyDir] = []
-    monkeypatch.setattr("trainers.experiments.sweep.start_search", begun.append)
+    monkeypatch.setattr("tuiapp.trainers.experiments.sweep.start_search", begun.append)
     rate = ("--search", "learning_rate=log:1e-5..1e-1", "--trials", "5")
     assert tuiapp("sweep", "mlp", *rate, "--set", "best=loss").out == "mlp-1\n"
     study = begun[0].read()
@@ -246,7 +246,7 @@ def test_a_study_is_deleted_and_its_runs_where_that_is_asked_for(tuiapp: Command
 
 
 def test_what_is_no_study_is_not_deleted(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.experiments.sweep.start_search", lambda place: None)
+    monkeypatch.setattr("tuiapp.trainers.experiments.sweep.start_search", lambda place: None)
     tuiapp("sweep", "mlp", "--search", "seed=0..9", "--trials", "5")
     assert "The search mlp-1 goes on. Stop it first" in tuiapp("study", "rm", "mlp-1", "--yes").err
     for name in ("nothing", "../studies/mlp-1", "..", ""):

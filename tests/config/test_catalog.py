@@ -13,16 +13,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.model_tasks import IMAGE_MODELS
-from trainers.config.catalog import (
+from tuiapp.trainers.config.catalog import (
     BACKENDS,
     MODELS,
     Backend,
 )
-from trainers.config.installed import installed_version
-from trainers.config.run_config import RunConfig, cross_check
-from trainers.frameworks.jax import models as flax_models
-from trainers.frameworks.jax.devices import by_name
-from trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.config.installed import installed_version
+from tuiapp.trainers.config.run_config import RunConfig, cross_check
+from tuiapp.trainers.frameworks.jax import models as flax_models
+from tuiapp.trainers.frameworks.jax.devices import by_name
+from tuiapp.trainers.frameworks.torch import models as torch_models
 
 SHAPES = [(28, 28, 1), (32, 32, 3), (17, 23, 2)]
 CONTEXTS = [(128,), (40,)]

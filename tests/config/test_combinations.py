@@ -8,15 +8,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.datasets import find_dataset
-from trainers.config.machine import Gpu, Machine
-from trainers.config.options import ConfigError
-from trainers.config.placement import check_facts, place
-from trainers.config.plan import make_plan
-from trainers.config.relevance import check_inapplicable, drop_inapplicable
-from trainers.config.run_config import OPTIONS, build_config, parse_toml, to_toml
-from trainers.rank.schedules import learning_rate
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import check_facts, place
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.relevance import check_inapplicable, drop_inapplicable
+from tuiapp.trainers.config.run_config import OPTIONS, build_config, parse_toml, to_toml
+from tuiapp.trainers.rank.schedules import learning_rate
 
 BUILTIN = [name for name, backend in BACKENDS.items() if backend.builtin and backend.name != "mxnet-gluon"]
 """Whose packages are installed here: those of MXNet are in an interpreter of its own."""

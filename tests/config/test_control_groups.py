@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.machine import memory_groups, memory_limit
+from tuiapp.trainers.config.machine import memory_groups, memory_limit
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.config.files import make_private
-from trainers.config.gpu_choice import find, is_idle, most, pick
-from trainers.config.machine import Gpu, GpuProcess
-from trainers.config.settings import settings_path
-from trainers.config.visible_gpus import choose
+from tuiapp.trainers.config.files import make_private
+from tuiapp.trainers.config.gpu_choice import find, is_idle, most, pick
+from tuiapp.trainers.config.machine import Gpu, GpuProcess
+from tuiapp.trainers.config.settings import settings_path
+from tuiapp.trainers.config.visible_gpus import choose
 
 GIB = 1 << 30
 PRESENT: dict[str, list[str]] = {"GPU-aa11": [], "GPU-aa22": [], "GPU-bb33": [], "GPU-cc44": ["MIG-p1", "MIG-p2"]}

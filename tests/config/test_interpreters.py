@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.isolated import isolated
-from trainers.config import installed as installed_module
-from trainers.config.catalog import BACKENDS, PACKAGES
-from trainers.config.installed import inspect_packages, known
-from trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
-from trainers.config.machine import Machine
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.config.settings import read_settings, settings_path
-from trainers.launch import launch
+from tuiapp.trainers.config import installed as installed_module
+from tuiapp.trainers.config.catalog import BACKENDS, PACKAGES
+from tuiapp.trainers.config.installed import inspect_packages, known
+from tuiapp.trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.settings import read_settings, settings_path
+from tuiapp.trainers.launch import launch
 
 
 def write_settings(text: str) -> None:

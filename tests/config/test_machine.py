@@ -12,12 +12,12 @@ import psutil
 import pytest
 
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler
-from trainers.config.machine import Machine, inspect_machine
-from trainers.telemetry.owners import HOST_PID_NAMESPACE
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.telemetry.owners import HOST_PID_NAMESPACE
 
 INSPECT = """
 import sys, msgspec
-from trainers.config import machine
+from tuiapp.trainers.config import machine
 machine.GPU_PROBE_TIMEOUT_S = float(sys.argv[1])
 sys.stdout.buffer.write(msgspec.json.encode(machine.inspect_machine()))
 """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trainers.config.division import BAND, SMALLEST, relative_speeds, shares_by_speed
+from tuiapp.trainers.config.division import BAND, SMALLEST, relative_speeds, shares_by_speed
 
 ROUNDS = 11
 

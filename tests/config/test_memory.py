@@ -12,10 +12,10 @@ import torch
 
 from tests.model_tasks import EXAMPLE
 from tests.npz import make_arrays, write_npz
-from trainers.config.catalog import MODELS, OPTIMIZER_SLOTS
-from trainers.config.datasets import find_dataset
-from trainers.config.machine import Gpu, Machine
-from trainers.config.memory import (
+from tuiapp.trainers.config.catalog import MODELS, OPTIMIZER_SLOTS
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.memory import (
     check_data_fits,
     data_copies,
     estimate_memory,
@@ -24,11 +24,11 @@ from trainers.config.memory import (
     parts_that_fit,
     shortages,
 )
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.torch.models import build
-from trainers.frameworks.torch.ranks import build_optimizer
-from trainers.rank.initial import frozen_names
-from trainers.state.text import format_bytes
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.torch.models import build
+from tuiapp.trainers.frameworks.torch.ranks import build_optimizer
+from tuiapp.trainers.rank.initial import frozen_names
+from tuiapp.trainers.state.text import format_bytes
 from tuiapp.view.launch_warnings import memory_warning
 
 CPU = RunConfig(platform="cpu", devices=2)

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from trainers.config.catalog import MODELS
-from trainers.config.datasets import find_dataset
-from trainers.config.machine import Machine
-from trainers.config.memory import estimate_memory, split_weights
-from trainers.config.mesh import OUTPUTS, TRANSFORMER, Mesh, Split, mesh_of, parse_mesh, split_of
-from trainers.config.options import ConfigError
-from trainers.config.placement import place
-from trainers.config.plan import make_plan
-from trainers.config.relevance import with_changes
-from trainers.config.run_config import RunConfig, build_config, to_mapping
+from tuiapp.trainers.config.catalog import MODELS
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.memory import estimate_memory, split_weights
+from tuiapp.trainers.config.mesh import OUTPUTS, TRANSFORMER, Mesh, Split, mesh_of, parse_mesh, split_of
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.relevance import with_changes
+from tuiapp.trainers.config.run_config import RunConfig, build_config, to_mapping
 
 CONFIG = RunConfig(backend="jax-sharding", platform="cpu", devices=4, model="mlp")
 MACHINE = Machine(cpu_cores=8, memory_total_bytes=8 << 30)

@@ -15,16 +15,16 @@ def test_a_new_backend_is_a_row(tmp_path: Path) -> None:
         import asyncio, sys
         from pathlib import Path
         from dataclasses import replace
-        from trainers.config import catalog
+        from tuiapp.trainers.config import catalog
 
         catalog.BACKENDS["fake"] = replace(catalog.BACKENDS["torch-ddp"], name="fake", max_cpu_devices=1)
 
         from tests.manual import configuration
         from tests.screens.configure_app import Launches, type_into, until
-        from trainers.config.machine import Machine
-        from trainers.config.options import ConfigError
-        from trainers.config.plan import make_plan
-        from trainers.config.run_config import RunConfig
+        from tuiapp.trainers.config.machine import Machine
+        from tuiapp.trainers.config.options import ConfigError
+        from tuiapp.trainers.config.plan import make_plan
+        from tuiapp.trainers.config.run_config import RunConfig
         from tuiapp.app import TuiApp
         from tuiapp.cli import main
 
@@ -67,9 +67,9 @@ def test_a_new_source_of_data_is_a_row(tmp_path: Path) -> None:
         textwrap.dedent("""
         import sys
         import numpy as np
-        from trainers.sources.arrays import Arrays
+        from tuiapp.trainers.sources.arrays import Arrays
 
-        sys.modules["trainers.sources.numbers"] = sys.modules[__name__]
+        sys.modules["tuiapp.trainers.sources.numbers"] = sys.modules[__name__]
 
         def load(facts):
             count = facts.train_examples
@@ -80,8 +80,8 @@ def test_a_new_source_of_data_is_a_row(tmp_path: Path) -> None:
     program = """
         import asyncio, sys
         from pathlib import Path
-        from trainers.config import datasets
-        from trainers.config.datasets import Dataset, DatasetError, Source
+        from tuiapp.trainers.config import datasets
+        from tuiapp.trainers.config.datasets import Dataset, DatasetError, Source
 
         def facts(value):
             name = Path(value.removeprefix("numbers:")).name
@@ -95,10 +95,10 @@ def test_a_new_source_of_data_is_a_row(tmp_path: Path) -> None:
         import numbers_source
         from tests.manual import configuration
         from tests.screens.configure_app import Launches, type_into, until
-        from trainers.config.machine import Machine
-        from trainers.config.plan import make_plan
-        from trainers.config.run_config import RunConfig
-        from trainers.sources.datasets import open_planned
+        from tuiapp.trainers.config.machine import Machine
+        from tuiapp.trainers.config.plan import make_plan
+        from tuiapp.trainers.config.run_config import RunConfig
+        from tuiapp.trainers.sources.datasets import open_planned
         from tuiapp.app import TuiApp
         from tuiapp.cli import main
 

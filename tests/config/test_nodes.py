@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.config.test_placement import machine
-from trainers.config import slurm
-from trainers.config.machine import NotHereError, own_address
-from trainers.config.options import ConfigError
-from trainers.config.placement import place
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig, build_config
+from tuiapp.trainers.config import slurm
+from tuiapp.trainers.config.machine import NotHereError, own_address
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig, build_config
 
 
 def on_nodes(**keys: object) -> RunConfig:

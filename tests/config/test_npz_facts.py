@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.npz import NpzArrays, make_arrays, write_npz
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import find_dataset
-from trainers.config.files import absolute
-from trainers.config.npz import read_facts
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.files import absolute
+from tuiapp.trainers.config.npz import read_facts
 
 DESCRIPTIONS = st.sampled_from(["'<f8'", "'|u1'", "'|O'", "'<U1'", "3", "[('a', '<f8')]", "'<f9'", "(", "'" + "f" * 90])
 FLAGS = st.sampled_from(["False", "True", "None", "0"])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.config.options import ConfigError, Option, Value, format_value, shown, suggest
-from trainers.config.run_config import OPTIONS
+from tuiapp.trainers.config.options import ConfigError, Option, Value, format_value, shown, suggest
+from tuiapp.trainers.config.run_config import OPTIONS
 
 HUGE = 10**5000
 """Too large for a float, and for Python to write out."""

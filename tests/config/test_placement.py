@@ -9,12 +9,12 @@ import pytest
 
 from tests.model_tasks import IMAGE_MODELS
 from tests.npz import make_arrays, write_npz
-from trainers.config.catalog import MODELS
-from trainers.config.machine import Gpu, Machine
-from trainers.config.options import ConfigError
-from trainers.config.placement import place, placement_problems
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig, build_config, cross_check, parse_toml, to_toml
+from tuiapp.trainers.config.catalog import MODELS
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import place, placement_problems
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig, build_config, cross_check, parse_toml, to_toml
 
 
 def machine(gpus: int, cores: int = 4) -> Machine:

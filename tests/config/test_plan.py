@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.plan import make_plan, read_plan, write_plan
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.plan import make_plan, read_plan, write_plan
+from tuiapp.trainers.config.run_config import RunConfig
 
 PLAN = make_plan(RunConfig(platform="cpu", devices=2, global_batch_size=100, epochs=3, max_steps=20))
 """14 steps an epoch; the run ends within the second."""

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from trainers.config.catalog import takes
-from trainers.config.datasets import DATASETS
-from trainers.config.options import ConfigError, Option, Problem
-from trainers.config.plan import make_plan
-from trainers.config.relevance import drop_inapplicable
-from trainers.config.run_config import (
+from tuiapp.trainers.config.catalog import takes
+from tuiapp.trainers.config.datasets import DATASETS
+from tuiapp.trainers.config.options import ConfigError, Option, Problem
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.relevance import drop_inapplicable
+from tuiapp.trainers.config.run_config import (
     OPTIONS,
     SCHEMA,
     RunConfig,
@@ -252,7 +252,7 @@ def test_a_file_read_by_its_lines_is_as_a_whole_one(text: str, monkeypatch: pyte
             return str(error)
 
     by_lines = [read(), read()]
-    monkeypatch.setattr("trainers.config.run_config._read_lines", lambda text: None)
+    monkeypatch.setattr("tuiapp.trainers.config.run_config._read_lines", lambda text: None)
     assert by_lines == [read()] * 2
 
 

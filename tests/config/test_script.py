@@ -8,16 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.machine import Gpu, Machine
-from trainers.config.memory import check_data_fits
-from trainers.config.options import ConfigError
-from trainers.config.placement import place
-from trainers.config.plan import make_plan, read_plan, write_plan
-from trainers.config.relevance import inapplicable_keys
-from trainers.config.run_config import RunConfig, build_config, to_mapping
-from trainers.config.script import command, data_name, read_code, short_command, subject, variables
-from trainers.config.script_syntax import compile_pattern, program_name, read_environment, read_values, split_words
-from trainers.contract.rundir import RUN_ID, make_run_dir
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.memory import check_data_fits
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.plan import make_plan, read_plan, write_plan
+from tuiapp.trainers.config.relevance import inapplicable_keys
+from tuiapp.trainers.config.run_config import RunConfig, build_config, to_mapping
+from tuiapp.trainers.config.script import command, data_name, read_code, short_command, subject, variables
+from tuiapp.trainers.config.script_syntax import (
+    compile_pattern,
+    program_name,
+    read_environment,
+    read_values,
+    split_words,
+)
+from tuiapp.trainers.contract.rundir import RUN_ID, make_run_dir
 
 GPUS = tuple(Gpu(index=index, uuid=f"GPU-{index}", name="H200") for index in range(5))
 
@@ -175,7 +181,7 @@ def test_values_take_the_place_of_their_names(script: RunConfig, machine: Machin
 
 
 def test_a_script_finds_its_values_in_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.script import tracking
+    from tuiapp.trainers.script import tracking
 
     monkeypatch.setenv("TUIAPP_MODE", "disabled")
     for name, value in {"lr": "0.1", "layers": "3", "amp": "true", "name": "base"}.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.config.secrets import is_secret, mask_arguments, mask_environment, mask_values
+from tuiapp.trainers.config.secrets import is_secret, mask_arguments, mask_environment, mask_values
 
 
 @pytest.mark.parametrize(

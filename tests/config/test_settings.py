@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.settings import Settings, host_of, is_open_to_others, read_settings, save_setting, settings_path
+from tuiapp.trainers.config.settings import (
+    Settings,
+    host_of,
+    is_open_to_others,
+    read_settings,
+    save_setting,
+    settings_path,
+)
 
 
 def write(text: str | bytes) -> Path:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config import user_code
-from trainers.config.machine import Machine
-from trainers.config.options import ConfigError
-from trainers.config.placement import check_data, place
-from trainers.config.run_config import OPTIONS, RunConfig, cross_check
-from trainers.config.user_code import UserCodeError, check, files_of, read_names, slug
+from tuiapp.trainers.config import user_code
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import check_data, place
+from tuiapp.trainers.config.run_config import OPTIONS, RunConfig, cross_check
+from tuiapp.trainers.config.user_code import UserCodeError, check, files_of, read_names, slug
 
 SOURCE = """
 raise RuntimeError("executed")

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from trainers.config.datasets import DATASETS
-from trainers.config.plan import make_plan, write_plan
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract.events import AnyEvent
-from trainers.contract.journal import JournalWriter
-from trainers.contract.manifest import MANIFEST, Manifest, StoredFile, checkpoint_name
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.datasets import DATASETS
+from tuiapp.trainers.config.plan import make_plan, write_plan
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.manifest import MANIFEST, Manifest, StoredFile, checkpoint_name
+from tuiapp.trainers.contract.rundir import RunDir
 
 CONFIG = RunConfig(platform="cpu", devices=2)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from trainers.contract.events import AnyEvent, Event
+from tuiapp.trainers.contract.events import AnyEvent, Event
 
 EVENT_TYPES: tuple[type[Event], ...] = get_args(AnyEvent)
 

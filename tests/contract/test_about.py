@@ -9,7 +9,7 @@ import pytest
 
 from tests import histories as h
 from tests.contract.recorded import record
-from trainers.contract.about import (
+from tuiapp.trainers.contract.about import (
     MAX_FILE_BYTES,
     MAX_NOTE_CHARACTERS,
     About,
@@ -19,9 +19,9 @@ from trainers.contract.about import (
     read_about,
     split_tags,
 )
-from trainers.contract.events import Facts
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import run_name, summarise
+from tuiapp.trainers.contract.events import Facts
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import run_name, summarise
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
-from trainers.contract.events import AnyEvent, LogLine, Metrics, encode
-from trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES
-from trainers.state import resume_point
+from tuiapp.trainers.contract.events import AnyEvent, LogLine, Metrics, encode
+from tuiapp.trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES
+from tuiapp.trainers.state import resume_point
 
 Journal = list[AnyEvent]
 
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Journal, tuple[int, ...], list[int]]] = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("part", [7, 100, 1 << 18])
 def test_what_is_covered(journal: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: int) -> None:
-    monkeypatch.setattr("trainers.contract.journal.READ_BYTES", part)
+    monkeypatch.setattr("tuiapp.trainers.contract.journal.READ_BYTES", part)
     events, checkpoints, wanted = CASES[name]
     assert covered(journal, events, *checkpoints) == wanted
 
@@ -107,7 +107,7 @@ def test_a_line_longer_than_any_event(journal: Path) -> None:
 
 
 def test_no_more_is_read_than_it_takes(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.contract.journal.READ_BYTES", 1 << 12)
+    monkeypatch.setattr("tuiapp.trainers.contract.journal.READ_BYTES", 1 << 12)
     before = [LogLine(rank=0, stream="stdout", text="x" * 1000)] * 1000
     journal.write_bytes(b"".join(map(encode, [*attempt(1, 0, *both(1, 29), saved(29)), *before, *FIRST[1:]])))
     read: list[int] = []

@@ -11,8 +11,8 @@ import pytest
 from tests.contract.specimens import EVENT_TYPES, specimen, specimens
 from tests.hostile import poison
 from tests.reported import evaluation_event, step_event
-from trainers.contract.events import Alert, DeviceSample, Event, Facts, Metrics, Phase, decode, encode
-from trainers.contract.metrics import LOSS, TEST_LOSS
+from tuiapp.trainers.contract.events import Alert, DeviceSample, Event, Facts, Metrics, Phase, decode, encode
+from tuiapp.trainers.contract.metrics import LOSS, TEST_LOSS
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contract.specimens import specimens
-from trainers.contract.events import AnyEvent, LogLine, Phase, encode
-from trainers.contract.journal import (
+from tuiapp.trainers.contract.events import AnyEvent, LogLine, Phase, encode
+from tuiapp.trainers.contract.journal import (
     MAX_LINE_BYTES,
     READ_BYTES,
     JournalReader,
@@ -23,7 +23,7 @@ from trainers.contract.journal import (
     journal_end,
     last_line_with,
 )
-from trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.journal_ends import peek_journal
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_lines_that_are_no_events_are_counted(journal: Path) -> None:
 
 def test_much_that_is_not_known_does_not_hide_what_follows(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # In chunks so small that there are more of them than Python could nest calls.
-    monkeypatch.setattr("trainers.contract.journal.READ_BYTES", 64)
+    monkeypatch.setattr("tuiapp.trainers.contract.journal.READ_BYTES", 64)
     journal.write_bytes(b'{"type":"event-of-the-future"}\n' * 5000 + encode(line("b")))
     reader = JournalReader(journal)
     assert texts(reader.read()) == ["b"]

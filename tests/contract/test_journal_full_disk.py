@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.events import LogLine
-from trainers.contract.journal import JournalReader, JournalWriter
+from tuiapp.trainers.contract.events import LogLine
+from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 
 LIMITED = textwrap.dedent(
     """
     import resource, sys
     from pathlib import Path
-    from trainers.contract import journal
-    from trainers.contract.events import LogLine
+    from tuiapp.trainers.contract import journal
+    from tuiapp.trainers.contract.events import LogLine
 
     def line(number):
         return LogLine(rank=0, stream="stdout", text=f"line {number} " + "x" * 100)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.events import LogLine
-from trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.events import LogLine
+from tuiapp.trainers.contract.journal import JournalReader
 
 KILLS = 100
 
@@ -21,8 +21,8 @@ WRITER = textwrap.dedent(
     """
     import os, sys
     from pathlib import Path
-    from trainers.contract.events import LogLine
-    from trainers.contract.journal import JournalWriter
+    from tuiapp.trainers.contract.events import LogLine
+    from tuiapp.trainers.contract.journal import JournalWriter
 
     writer = JournalWriter(Path(sys.argv[1]))
     number, size = int(sys.argv[2]), 0

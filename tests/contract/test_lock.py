@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from trainers.contract import lock as locks
-from trainers.contract.lock import (
+from tuiapp.trainers.contract import lock as locks
+from tuiapp.trainers.contract.lock import (
     BEATS_S,
     ERRORS,
     FLOCK,
@@ -35,8 +35,8 @@ from trainers.contract.lock import (
     take,
     write_note,
 )
-from trainers.contract.process_identity import machine
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.process_identity import machine
+from tuiapp.trainers.contract.rundir import RunDir
 
 in_one_directory = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract import mailbox
+from tuiapp.trainers.contract import mailbox
 
 
 @pytest.fixture

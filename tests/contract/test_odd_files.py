@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.events import AnyEvent, LogLine, RunStarted
-from trainers.contract.journal import (
+from tuiapp.trainers.contract.events import AnyEvent, LogLine, RunStarted
+from tuiapp.trainers.contract.journal import (
     MAX_DAMAGE_BYTES,
     READ_BYTES,
     JournalReader,
@@ -20,10 +20,10 @@ from trainers.contract.journal import (
     journal_end,
     last_line_with,
 )
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.lock import NOTE_BYTES, LockNote, write_note
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import last_attempt, summarise
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.lock import NOTE_BYTES, LockNote, write_note
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import last_attempt, summarise
 
 HUGE = 2 << 30
 LINE = LogLine(rank=0, stream="stdout", text="one")
@@ -81,24 +81,24 @@ MEASURED = textwrap.dedent(
 
 WORKS = {
     "a view tails the journal": (
-        "from trainers.contract.journal import JournalReader",
+        "from tuiapp.trainers.contract.journal import JournalReader",
         "reader = JournalReader(Path(sys.argv[1]) / 'events.jsonl'); [reader.read() for _ in range(8)]",
     ),
     "a list of runs": (
-        "from trainers.state.summary import summarise; from trainers.contract.rundir import RunDir",
+        "from tuiapp.trainers.state.summary import summarise; from tuiapp.trainers.contract.rundir import RunDir",
         "summarise(RunDir(Path(sys.argv[1])))",
     ),
     "a writer's start": (
-        "from trainers.contract.journal import JournalWriter",
+        "from tuiapp.trainers.contract.journal import JournalWriter",
         "JournalWriter(Path(sys.argv[1]) / 'events.jsonl')",
     ),
     "checkpoints": (
-        "from trainers.contract.manifest import list_checkpoints",
+        "from tuiapp.trainers.contract.manifest import list_checkpoints",
         "found, problems = list_checkpoints(Path(sys.argv[1]) / 'checkpoints'); assert 'longer than' in problems[0]",
     ),
     "a data set": (
-        "from trainers.config.npz import read_facts\n"
-        "from trainers.config.data_files import DatasetError\nimport numpy.lib.format",
+        "from tuiapp.trainers.config.npz import read_facts\n"
+        "from tuiapp.trainers.config.data_files import DatasetError\nimport numpy.lib.format",
         "try: read_facts(Path(sys.argv[1]) / 'data.npz'); raise SystemExit('taken')\nexcept DatasetError: pass",
     ),
 }
@@ -190,7 +190,7 @@ def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_does_not_confirm_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.run.journal_keeper import JournalWatch
+    from tuiapp.trainers.run.journal_keeper import JournalWatch
 
     writer = JournalWriter(tmp_path / "events.jsonl")
     watch = JournalWatch(writer, None, 1)

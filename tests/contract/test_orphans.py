@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 import psutil
 import pytest
 
-from trainers.contract.orphans import TOKEN, kill_tagged, tagged_processes
+from tuiapp.trainers.contract.orphans import TOKEN, kill_tagged, tagged_processes
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 WITH_GRANDCHILD = f"""

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.rundir import RUN_ID, RunDir, make_run_dir, new_run_id
+from tuiapp.trainers.contract.rundir import RUN_ID, RunDir, make_run_dir, new_run_id
 
 HOLD = """
 import sys
 from pathlib import Path
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 fd = RunDir(Path(sys.argv[1])).take_lock()
 print("held", flush=True)
 sys.stdin.read()
@@ -102,7 +102,8 @@ def test_the_end_of_a_run_is_waited_for_as_long_as_it_may_take(tmp_path: Path) -
 def test_a_look_does_not_keep_a_supervisor_out(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     run.lock.touch()
-    look = "import sys; from pathlib import Path; from trainers.contract.rundir import RunDir\nprint(1, flush=True)\n"
+    look = "import sys; from pathlib import Path; from tuiapp.trainers.contract.rundir import RunDir\n"
+    look += "print(1, flush=True)\n"
     look += "while True: RunDir(Path(sys.argv[1])).is_live()"
     with subprocess.Popen([sys.executable, "-c", look, str(tmp_path)], stdout=subprocess.PIPE) as looker:
         assert looker.stdout is not None
@@ -131,7 +132,7 @@ def test_a_lock_that_is_none(tmp_path: Path) -> None:
 def test_a_name_that_is_taken_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = iter(["3fa1", "3fa1", "3fa2"])
     monkeypatch.setattr("secrets.token_hex", lambda _: next(digits))
-    monkeypatch.setattr("trainers.contract.rundir.time.strftime", lambda *_: "20261120T101500")
+    monkeypatch.setattr("tuiapp.trainers.contract.rundir.time.strftime", lambda *_: "20261120T101500")
     made = [make_run_dir(tmp_path, "torch-ddp", "net").run_id for _ in range(2)]
     assert made == ["20261120T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-net-3fa2"]
 

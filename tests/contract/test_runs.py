@@ -9,12 +9,12 @@ import pytest
 
 from tests import histories, interrupted
 from tests.contract.recorded import CONFIG, record
-from trainers.config.options import ConfigError
-from trainers.config.plan import make_plan
-from trainers.contract.events import Queued, RunEnded, Summary
-from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.state.summary import read_config, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.contract.events import Queued, RunEnded, Summary
+from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
+from tuiapp.trainers.state.summary import read_config, summarise
 
 OLD, NEW, NEWER = (
     "20261119T101500-torch-ddp-net-3fa1",

@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import RunEnded, RunStarted
-from trainers.contract.journal import JournalReader
-from trainers.contract.rundir import RUN_ID, RunDir
-from trainers.contract.waiting import find_waiting
-from trainers.experiments import queue
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import RunEnded, RunStarted
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.experiments import queue
 
 PATIENCE_S = 120.0
 
@@ -71,7 +71,7 @@ class Queue:
             except psutil.Error:
                 continue
             mine = any(word.startswith(str(self.runs_dir)) for word in words)
-            if mine and (not names or any(f"trainers.experiments.{name}" in words for name in names)):
+            if mine and (not names or any(f"tuiapp.trainers.experiments.{name}" in words for name in names)):
                 found.append(process)
         return found
 

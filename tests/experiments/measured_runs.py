@@ -11,12 +11,12 @@ import msgspec
 from tests import histories as h
 from tests.contract.recorded import record
 from tests.reported import with_values
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.about import About, write_about
-from trainers.contract.events import AnyEvent, Metrics, RankSample, RunEnded, RunStarted, Status, Summary
-from trainers.contract.metrics import SYNC_WAIT
-from trainers.contract.rundir import RunDir
-from trainers.experiments.group_study import GroupStudy, study_file
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.about import About, write_about
+from tuiapp.trainers.contract.events import AnyEvent, Metrics, RankSample, RunEnded, RunStarted, Status, Summary
+from tuiapp.trainers.contract.metrics import SYNC_WAIT
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.experiments.group_study import GroupStudy, study_file
 
 STEPS = 40
 PACE_S = 0.05

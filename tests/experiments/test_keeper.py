@@ -13,13 +13,13 @@ import pytest
 
 from tests.experiments.conftest import Queue, script, wait_until
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import About
-from trainers.contract.lock import take
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import read_waiting
-from trainers.experiments.queue import add, cancel, change, files_of, move, start_keeper
-from trainers.state.summary import summarise
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.lock import take
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.experiments.queue import add, cancel, change, files_of, move, start_keeper
+from tuiapp.trainers.state.summary import summarise
 
 BRIEF = "import os; open(os.environ['NOTES'], 'a').write(os.environ['TUIAPP_RUN_DIR'].rpartition('/')[2] + chr(10))\n"
 """Notes which run ran."""
@@ -91,7 +91,7 @@ def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path:
 
 SLOW_ONCE = """
 import os, sys, time
-if "trainers.run.supervisor" in sys.orig_argv and not os.path.exists(os.environ["NOTES"] + ".slow"):
+if "tuiapp.trainers.run.supervisor" in sys.orig_argv and not os.path.exists(os.environ["NOTES"] + ".slow"):
     open(os.environ["NOTES"] + ".slow", "w").close()
     time.sleep(120)
 """

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.config.machine import Gpu
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Entry, Waiting
-from trainers.experiments.placing import Facts, Held, decide, forecast
+from tuiapp.trainers.config.machine import Gpu
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import Entry, Waiting
+from tuiapp.trainers.experiments.placing import Facts, Held, decide, forecast
 
 UUIDS = [f"GPU-{number}" for number in range(8)]
 

@@ -9,14 +9,24 @@ import msgspec
 import pytest
 
 from tests.experiments.conftest import Queue, script
-from trainers.config.machine import Gpu, Machine
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.contract.lock import Liveness
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import read_waiting
-from trainers.experiments.queue import Outlook, QueueError, add, cancel, change, move, outlook, placed, write_outlook
-from trainers.state.summary import summarise
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.experiments.queue import (
+    Outlook,
+    QueueError,
+    add,
+    cancel,
+    change,
+    move,
+    outlook,
+    placed,
+    write_outlook,
+)
+from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="mlp", platform="cpu", devices=2)
 GPUS = tuple(

@@ -8,9 +8,9 @@ import pytest
 
 from tests.experiments.measured_runs import GROUP, recorded, recorded_script
 from tests.histories import MIB
-from trainers.experiments.measured import measure
-from trainers.experiments.scaling import scaling_rows, unit_of
-from trainers.experiments.study import runs_of_group
+from tuiapp.trainers.experiments.measured import measure
+from tuiapp.trainers.experiments.scaling import scaling_rows, unit_of
+from tuiapp.trainers.experiments.study import runs_of_group
 from tuiapp.view.plain_chart import plain_chart
 from tuiapp.view.scaling import scaling_chart
 

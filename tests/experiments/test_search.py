@@ -18,16 +18,16 @@ from tests.cli.terminal import as_process
 from tests.contract.recorded import record
 from tests.leftovers import mark as mark
 from tests.waiting import wait_until
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract import mailbox
-from trainers.contract.about import About, read_about, write_about
-from trainers.contract.events import AnyEvent, Figures, Metrics, RunEnded, RunStarted, Summary
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.experiments import search
-from trainers.experiments.search import Searcher, TrialRun
-from trainers.experiments.study import Ended, Search, Study, StudyDir, make_study
-from trainers.experiments.sweep import resume_search
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.about import About, read_about, write_about
+from tuiapp.trainers.contract.events import AnyEvent, Figures, Metrics, RunEnded, RunStarted, Summary
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.experiments import search
+from tuiapp.trainers.experiments.search import Searcher, TrialRun
+from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, make_study
+from tuiapp.trainers.experiments.sweep import resume_search
 from tuiapp.view.study import draw_slice, read_study_state
 
 BASE = RunConfig(platform="cpu", devices=1, model="mlp", epochs=10)
@@ -133,7 +133,7 @@ def place(tmp_path: Path) -> StudyDir:
 
 def go(place: StudyDir, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Ended:
     monkeypatch.setattr(search, "add", stage.add)
-    monkeypatch.setattr("trainers.experiments.search.time.sleep", stage.pass_time)
+    monkeypatch.setattr("tuiapp.trainers.experiments.search.time.sleep", stage.pass_time)
     return Searcher(place).search()
 
 
@@ -186,7 +186,7 @@ def test_a_search_that_is_killed_goes_on_where_it_was(
 
 def test_more_trials(place: StudyDir, monkeypatch: pytest.MonkeyPatch) -> None:
     go(place, Stage(), monkeypatch)
-    monkeypatch.setattr("trainers.experiments.sweep.start_search", lambda _: None)
+    monkeypatch.setattr("tuiapp.trainers.experiments.sweep.start_search", lambda _: None)
     assert not place.ended.exists()
     resume_search(place, 3)
     go(place, Stage(), monkeypatch)

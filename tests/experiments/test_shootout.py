@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.measured_runs import GROUP, STEPS, recorded
-from trainers.experiments.measured import measure
-from trainers.experiments.shootout import shootout_rows
-from trainers.experiments.study import runs_of_group
+from tuiapp.trainers.experiments.measured import measure
+from tuiapp.trainers.experiments.shootout import shootout_rows
+from tuiapp.trainers.experiments.study import runs_of_group
 
 
 def test_backends_are_compared_with_the_first(tmp_path: Path) -> None:

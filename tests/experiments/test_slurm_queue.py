@@ -10,8 +10,8 @@ import pytest
 
 from tests.experiments.conftest import Queue, script, wait_until
 from tests.processes.cluster import cancel_all, slurm
-from trainers.experiments.queue import add
-from trainers.state.summary import summarise
+from tuiapp.trainers.experiments.queue import add
+from tuiapp.trainers.state.summary import summarise
 
 TEXT = "import os, time; time.sleep(1); open(os.environ['NOTES'], 'a').write('x')"
 

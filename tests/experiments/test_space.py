@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.config.options import ConfigError, Value, format_value
-from trainers.config.run_config import OPTIONS, RunConfig, build_config, to_mapping
-from trainers.experiments.space import all_configs, combinations, names_several, read_axis, run_name, with_values
+from tuiapp.trainers.config.options import ConfigError, Value, format_value
+from tuiapp.trainers.config.run_config import OPTIONS, RunConfig, build_config, to_mapping
+from tuiapp.trainers.experiments.space import all_configs, combinations, names_several, read_axis, run_name, with_values
 
 BASE = RunConfig(platform="cpu", devices=2)
 SCRIPT = RunConfig(backend="script", script="train.py", arguments="--lr {lr}", values="k=3")

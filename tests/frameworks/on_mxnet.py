@@ -14,11 +14,11 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from trainers.config.catalog import MODELS
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.mxnet import models as mxnet_models
-from trainers.frameworks.mxnet.optimizers import build_optimizer, clip
-from trainers.frameworks.mxnet.state import named_parameters
+from tuiapp.trainers.config.catalog import MODELS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.mxnet import models as mxnet_models
+from tuiapp.trainers.frameworks.mxnet.optimizers import build_optimizer, clip
+from tuiapp.trainers.frameworks.mxnet.state import named_parameters
 
 CONTEXTS = [mx.cpu(0), mx.cpu(1)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tests.frameworks.test_parity import test_evaluation, test_training
-from trainers.frameworks.keras import models as keras_models
+from tuiapp.trainers.frameworks.keras import models as keras_models
 
 __all__ = ["test_evaluation", "test_training"]
 

@@ -15,9 +15,9 @@ import pytest
 from tests.frameworks.weights import keras_arrays
 from tests.model_tasks import IMAGE_MODELS
 from tests.slow import mostly_slow
-from trainers.config.catalog import MODELS, Shape
-from trainers.config.frozen import own_name
-from trainers.frameworks.keras import models as keras_models
+from tuiapp.trainers.config.catalog import MODELS, Shape
+from tuiapp.trainers.config.frozen import own_name
+from tuiapp.trainers.frameworks.keras import models as keras_models
 
 TEXT = ("gpt-small", (40,), 256)
 CASES = [(name, *how) for name in IMAGE_MODELS for how in [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)]]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from trainers.config.catalog import OPTIMIZER_SLOTS
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.keras.optimizers import build_optimizer
-from trainers.frameworks.torch.loss_scale import LossScale
-from trainers.frameworks.torch.ranks import build_optimizer as build_torch
-from trainers.frameworks.torch.ranks import update
+from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.keras.optimizers import build_optimizer
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.ranks import build_optimizer as build_torch
+from tuiapp.trainers.frameworks.torch.ranks import update
 
 RATES = [0.05 / (step + 1) for step in range(12)]
 

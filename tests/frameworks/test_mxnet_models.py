@@ -17,8 +17,8 @@ from tests.frameworks.test_parity import SHAPES, random_torch
 from tests.frameworks.weights import gluon_arrays
 from tests.model_tasks import IMAGE_MODELS
 from tests.mxnet_environment import mxnet_python
-from trainers.config.catalog import OPTIMIZER_SLOTS
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
+from tuiapp.trainers.config.run_config import RunConfig
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,12 +8,12 @@ import optax
 import pytest
 import torch
 
-from trainers.config.catalog import OPTIMIZER_SLOTS
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.jax.state import build_optimizer
-from trainers.frameworks.torch.loss_scale import LossScale
-from trainers.frameworks.torch.ranks import build_optimizer as build_torch
-from trainers.frameworks.torch.ranks import update
+from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.jax.state import build_optimizer
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.ranks import build_optimizer as build_torch
+from tuiapp.trainers.frameworks.torch.ranks import update
 
 CASES = [(name, False) for name in OPTIMIZER_SLOTS] + [("sgd", True)]
 """Optimizer, and whether its momentum looks ahead."""

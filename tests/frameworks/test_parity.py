@@ -17,10 +17,10 @@ import torch
 from tests.frameworks.weights import from_torch, into_keras, keras_arrays
 from tests.model_tasks import IMAGE_MODELS
 from tests.slow import mostly_slow
-from trainers.config.catalog import MODELS
-from trainers.frameworks.jax import models as flax_models
-from trainers.frameworks.keras import models as keras_models
-from trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.config.catalog import MODELS
+from tuiapp.trainers.frameworks.jax import models as flax_models
+from tuiapp.trainers.frameworks.keras import models as keras_models
+from tuiapp.trainers.frameworks.torch import models as torch_models
 
 # 28×28×1 is what ships; the odd sides of the other make "SAME" padding uneven.
 SHAPES = [(28, 28, 1), (19, 25, 3)]

@@ -19,7 +19,7 @@ from tests.gpu import smi
 from tests.gpu.checks import CHECKS
 from tests.gpu.report import machine, passed, table, write_json
 from tests.gpu.runner import BUDGET_S, Outcome, run
-from trainers.config.visible_gpus import VISIBLE, choose
+from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch import models as torch_models
 
 
 def main(data: str, model: str, batch: str, device: str, *wanted: str) -> None:

@@ -17,11 +17,11 @@ import msgspec
 from tests.gpu.findings import Findings
 from tests.gpu.smi import MIB, Nvml
 from tests.processes.harness import Watched, launched
-from trainers.config.machine import inspect_machine
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import RunEnded
-from trainers.contract.rundir import RunDir
 from tuiapp.library.environments import inspect_environments
+from tuiapp.trainers.config.machine import inspect_machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import RunEnded
+from tuiapp.trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 

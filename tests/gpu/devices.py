@@ -13,8 +13,8 @@ import psutil
 from tests.gpu import smi
 from tests.gpu.box import Box
 from tests.processes.harness import Watched
-from trainers.contract.events import RankStarted
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.events import RankStarted
+from tuiapp.trainers.contract.rundir import RunDir
 
 SHORT = ("model=mlp", "max_steps=5", "devices=1", "checkpoint_every=0")
 

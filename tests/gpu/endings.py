@@ -8,8 +8,8 @@ import time
 
 from tests.gpu.box import FREED_S, Box
 from tests.processes.harness import resumed
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint
 
 STEPS = 20
 """Made before anything is asked."""

@@ -7,7 +7,7 @@ from bisect import bisect_left
 
 from tests.gpu.box import Box
 from tests.gpu.speed import BATCH, synthetic
-from trainers.contract.events import DeviceSample, RankSample
+from tuiapp.trainers.contract.events import DeviceSample, RankSample
 
 WINDOW_S, CPU_WINDOW_S = 12.0, 5.0
 
@@ -22,7 +22,7 @@ def energy(box: Box) -> None:
         run.at_step(10)
         # Its first samples ask more than later ones.
         run.wait(RankSample)
-        (sampler,) = run.processes("trainers.telemetry")
+        (sampler,) = run.processes("tuiapp.trainers.telemetry")
         began, used = time.monotonic(), processor_s(sampler.pid)
         counter: list[tuple[float, float]] = []
         while time.monotonic() - began < (CPU_WINDOW_S if box.on_cpu else WINDOW_S):

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from tests.gpu.box import Box
 from tests.gpu.findings import SkipCheck
 from tests.processes.harness import launched
-from trainers.config.options import ConfigError
-from trainers.contract.events import RankFailed
-from trainers.launch import LaunchError
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.launch import LaunchError
 
 HOLD = """
 import sys, torch

@@ -6,9 +6,9 @@ from tests.gpu import smi
 from tests.gpu.box import TUIAPP, Box
 from tests.processes.harness import START_S, watching
 from tests.pty.terminal import READY, Terminal
-from trainers.contract import mailbox
 from tuiapp.library.find import find_run
 from tuiapp.library.presets import save_preset
+from tuiapp.trainers.contract import mailbox
 
 PRESET = "on-this-machine"
 

@@ -7,9 +7,9 @@ import gzip
 from tests.gpu.box import Box
 from tests.gpu.findings import SkipCheck
 from tests.gpu.smi import MIB
-from trainers.contract import mailbox
-from trainers.contract.events import KERNELS, Profile
-from trainers.state.messages import describe_profile
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import KERNELS, Profile
+from tuiapp.trainers.state.messages import describe_profile
 
 STEPS = 10
 

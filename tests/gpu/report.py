@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.runner import Outcome
-from trainers.config.installed import installed_version
+from tuiapp.trainers.config.installed import installed_version
 
 PACKAGES = ("tuiapp", "torch", "jax", "flax", "keras", "numpy", "textual", "transformers", "lightning", "nvidia-ml-py")
 

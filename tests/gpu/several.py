@@ -12,9 +12,9 @@ import msgspec
 from tests.gpu.box import FREED_S, Box, apart, losses
 from tests.gpu.speed import BATCH, EPOCHS, config_of
 from tests.processes.harness import Watched
-from trainers.config.catalog import backends_with
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Held, RankFailed
+from tuiapp.trainers.config.catalog import backends_with
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Held, RankFailed
 
 BACKENDS = ("torch-ddp", "jax-sharding", "jax-pmap", "torch-fsdp")
 

@@ -17,16 +17,16 @@ from tests.gpu.box import Box
 from tests.gpu.training import quickstart_config
 from tests.processes.harness import Watched, watching
 from tests.reported import of_steps
-from trainers.config.files import user_cache
-from trainers.config.machine import inspect_machine
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import About
-from trainers.contract.events import AnyEvent, Event, Metrics, Phase, RankStarted, RunEnded, RunStarted
-from trainers.contract.metrics import STEP_TIME, TEST_SECONDS, total
-from trainers.launch.directory import make_directory
-from trainers.launch.prepare import prepare
-from trainers.launch.processes import start_supervisor
-from trainers.state.efficiency import EfficiencyMeter, find_peak
+from tuiapp.trainers.config.files import user_cache
+from tuiapp.trainers.config.machine import inspect_machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.events import AnyEvent, Event, Metrics, Phase, RankStarted, RunEnded, RunStarted
+from tuiapp.trainers.contract.metrics import STEP_TIME, TEST_SECONDS, total
+from tuiapp.trainers.launch.directory import make_directory
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.processes import start_supervisor
+from tuiapp.trainers.state.efficiency import EfficiencyMeter, find_peak
 
 IMAGES, BATCH = 60_000, 256
 CPU_IMAGES = 2_000

@@ -16,7 +16,7 @@ from tests.gpu.smi import MIB, parse
 from tests.gpu.speed import account, epoch_seconds, mfu
 from tests.gpu.test_runner import SMI
 from tests.reported import evaluation_event, step_event
-from trainers.contract.events import AnyEvent, Phase, PhaseName, RankStarted, RunStarted
+from tuiapp.trainers.contract.events import AnyEvent, Phase, PhaseName, RankStarted, RunStarted
 
 
 def phase(name: PhaseName, mono: float, rank: int = 0) -> Phase:

@@ -10,9 +10,9 @@ from tests.gpu.box import Box, apart, losses
 from tests.gpu.findings import SkipCheck
 from tests.gpu.training import AHEAD
 from tests.reported import values
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Metrics, Predictions
-from trainers.contract.metrics import TEST_LOSS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Metrics, Predictions
+from tuiapp.trainers.contract.metrics import TEST_LOSS
 
 CONTEXT, STEPS = 32, 60
 LEARNT = 3.0

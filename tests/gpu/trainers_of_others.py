@@ -10,9 +10,9 @@ from tests.gpu.box import Box
 from tests.gpu.findings import SkipCheck
 from tests.processes.harness import Watched
 from tests.reported import values
-from trainers.contract.events import LogLine, Metrics, RankStarted
-from trainers.contract.rundir import RunDir
 from tuiapp.examples import __path__ as examples
+from tuiapp.trainers.contract.events import LogLine, Metrics, RankStarted
+from tuiapp.trainers.contract.rundir import RunDir
 
 TRANSFORMERS = """
 import runpy, sys, torch

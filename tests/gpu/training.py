@@ -12,9 +12,9 @@ from tests.gpu.findings import SkipCheck
 from tests.gpu.smi import MIB, Nvml
 from tests.processes.harness import END_S, START_S, Watched, launched
 from tests.waiting import wait_until
-from trainers.config.catalog import BACKENDS
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import FrameworkMemory, Metrics, RankStarted, RunEnded
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import FrameworkMemory, Metrics, RankStarted, RunEnded
 
 LEAST_ACCURACY = 0.95
 

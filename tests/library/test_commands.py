@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract import mailbox
-from trainers.contract.lock import LockNote, write_note
-from trainers.contract.process_identity import identity, machine
-from trainers.contract.rundir import RunDir
 from tuiapp.library.commands import CannotAskError, send_command
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.lock import LockNote, write_note
+from tuiapp.trainers.contract.process_identity import identity, machine
+from tuiapp.trainers.contract.rundir import RunDir
 
 NAMES_SIGNALS = """
 import signal

@@ -15,8 +15,6 @@ import pytest
 
 from tests.waiting import wait_until
 from tests.wheels import offline
-from trainers.config.catalog import NEWEST_TESTED, is_newer_than_tested
-from trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
 from tuiapp.library.environments import (
     RECIPES,
     CancelledError,
@@ -27,6 +25,8 @@ from tuiapp.library.environments import (
     log_path,
     remove,
 )
+from tuiapp.trainers.config.catalog import NEWEST_TESTED, is_newer_than_tested
+from tuiapp.trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -170,7 +170,7 @@ def test_the_pins_are_what_is_tested() -> None:
     from packaging.requirements import Requirement
     from packaging.version import Version
 
-    from trainers.config.catalog import _requirements
+    from tuiapp.trainers.config.catalog import _requirements
 
     bounds = {
         one.name: one.specifier for extra in ("torch", "jax", "keras") for one in map(Requirement, _requirements(extra))

@@ -20,12 +20,12 @@ from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.manual import command_line
-from trainers.contract.events import Facts, Metrics
-from trainers.contract.rundir import RunDir
-from trainers.run.event_files import FoundEventFiles
 from tuiapp.cli import main
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.exporters import EXPORTERS, Exporter
+from tuiapp.trainers.contract.events import Facts, Metrics
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.event_files import FoundEventFiles
 
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
 

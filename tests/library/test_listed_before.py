@@ -14,16 +14,16 @@ import pytest
 from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import CONFIG, record
-from trainers.config.run_config import to_toml
-from trainers.contract.about import Change, change_about
-from trainers.contract.events import encode
-from trainers.contract.lock import LockNote, write_note
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Waiting, write_waiting
-from trainers.state.summary import RunInfo, summarise
 from tuiapp import __version__
 from tuiapp.library import listed_before, run_index
 from tuiapp.library.run_index import RunIndex
+from tuiapp.trainers.config.run_config import to_toml
+from tuiapp.trainers.contract.about import Change, change_about
+from tuiapp.trainers.contract.events import encode
+from tuiapp.trainers.contract.lock import LockNote, write_note
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import Waiting, write_waiting
+from tuiapp.trainers.state.summary import RunInfo, summarise
 
 COUNT = 4
 

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from tests.contract.test_rundir import holder
-from trainers.contract.lock import LockNote, write_note
-from trainers.contract.process_identity import identity, machine
-from trainers.contract.rundir import HeldDirectory, RunDir
 from tuiapp.library.liveness import AWAY_S, LivenessProbe
+from tuiapp.trainers.contract.lock import LockNote, write_note
+from tuiapp.trainers.contract.process_identity import identity, machine
+from tuiapp.trainers.contract.rundir import HeldDirectory, RunDir
 
 
 class Clock:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
 from tuiapp.library.presets import (
     PresetError,
     delete_preset,
@@ -20,6 +18,8 @@ from tuiapp.library.presets import (
     rename_preset,
     save_preset,
 )
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
 
 CONFIG = RunConfig(epochs=77)
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig, to_toml
 from tuiapp.library.presets import (
     BUILTIN_DIR,
     PresetError,
@@ -23,6 +21,8 @@ from tuiapp.library.presets import (
     rename_preset,
     save_preset,
 )
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
 
 CONFIG = RunConfig(epochs=77, learning_rate=1e-7, device_ids=("0", "GPU-1"), nan_policy="stop")
 

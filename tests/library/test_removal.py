@@ -9,9 +9,9 @@ import pytest
 
 from tests import histories as h
 from tests.contract.recorded import record, record_checkpoint
-from trainers.contract.rundir import RunDir
 from tuiapp.library.find import list_runs
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
+from tuiapp.trainers.contract.rundir import RunDir
 
 RUN_ID = "20261119T101500-torch-ddp-net-3fa1"
 

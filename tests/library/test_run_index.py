@@ -12,13 +12,13 @@ from tests import histories as h
 from tests import interrupted
 from tests import node_histories as nodes
 from tests.contract.recorded import record
-from trainers.contract.events import JOURNAL_SCHEMA, Alert, AnyEvent, SoFar, Summary, encode
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.metrics import TEST_ACCURACY
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo, summarise
 from tuiapp.library.find import list_runs
 from tuiapp.library.run_index import RunIndex
+from tuiapp.trainers.contract.events import JOURNAL_SCHEMA, Alert, AnyEvent, SoFar, Summary, encode
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.metrics import TEST_ACCURACY
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.view.run_list import state
 
 FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"

@@ -14,12 +14,12 @@ import psutil
 
 from tests import reported
 from tests.mxnet_environment import interpreter_of
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import About
-from trainers.contract.events import Alert, AnyEvent, Metrics, RankStarted, RunEnded, RunStarted
-from trainers.contract.journal import JournalReader
-from trainers.contract.rundir import RunDir
-from trainers.launch import launch, resume
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Metrics, RankStarted, RunEnded, RunStarted
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import launch, resume
 
 E = TypeVar("E", bound=AnyEvent)
 
@@ -121,7 +121,7 @@ class Watched:
         """All of them."""
         return reported.evaluations(self.of(Metrics))
 
-    def processes(self, module: str = "trainers.") -> list[psutil.Process]:
+    def processes(self, module: str = "tuiapp.trainers.") -> list[psutil.Process]:
         """What still runs of it: whatever has its directory's name in its command line or environment.
 
         Args:

@@ -18,9 +18,9 @@ import pytest
 
 from tests.processes.harness import START_S, Watched
 from tests.waiting import wait_until
-from trainers.contract.rundir import SECRET_VARIABLE
+from tuiapp.trainers.contract.rundir import SECRET_VARIABLE
 
-AGENT = (sys.executable, "-P", "-m", "trainers.run.node")
+AGENT = (sys.executable, "-P", "-m", "tuiapp.trainers.run.node")
 
 
 def address_of(run: Watched) -> tuple[str, int]:

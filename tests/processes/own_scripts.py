@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.processes.harness import Watched
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Metrics
 from tuiapp.library.find import list_runs
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint, Metrics
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -7,11 +7,11 @@ import socket
 import time
 from typing import cast
 
-from trainers.contract.events import AnyEvent, Event
-from trainers.run import node_wire
-from trainers.run.channel import Channel
-from trainers.run.node import greet
-from trainers.run.wire import FromRank
+from tuiapp.trainers.contract.events import AnyEvent, Event
+from tuiapp.trainers.run import node_wire
+from tuiapp.trainers.run.channel import Channel
+from tuiapp.trainers.run.node import greet
+from tuiapp.trainers.run.wire import FromRank
 
 
 class SimulatedAgent:

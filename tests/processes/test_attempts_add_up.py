@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from tests.processes.harness import MLP, launched, resumed
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RunStarted, SoFar
-from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import EXAMPLES, STEP_TIME, total
-from trainers.contract.rundir import RunDir
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import AnyEvent, Checkpoint, Metrics, RunStarted, SoFar
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.metrics import EXAMPLES, STEP_TIME, total
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import summarise
 
 APART_S = 4.0
 """Time between two attempts, in which nothing trains."""

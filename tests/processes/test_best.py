@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import launched
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Checkpoint
-from trainers.contract.manifest import list_checkpoints
-from trainers.state.summary import summarise
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Checkpoint
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.state.summary import summarise
 
 
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.pty.terminal import Terminal
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract.journal import JournalReader
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 KEYS, FLOOD_S = 200, 25.0
@@ -26,9 +26,9 @@ WRITER = textwrap.dedent(
     """
     import sys, time
     from pathlib import Path
-    from trainers.contract.events import LogLine, RunStarted
-    from trainers.contract.journal import JournalWriter
-    from trainers.contract.rundir import RunDir
+    from tuiapp.trainers.contract.events import LogLine, RunStarted
+    from tuiapp.trainers.contract.journal import JournalWriter
+    from tuiapp.trainers.contract.rundir import RunDir
 
     run, per_second, seconds = RunDir(Path(sys.argv[1])), 50_000, float(sys.argv[2])
     lock = run.take_lock()

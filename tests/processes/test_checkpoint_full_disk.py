@@ -16,11 +16,11 @@ import pytest
 from tests.processes.disks import Disk, disk_with_quota, small_disk
 from tests.processes.harness import MLP, Watched, launched, watching
 from tests.processes.test_full_disk import goes_on, wait_for
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, Checkpoint
-from trainers.contract.rundir import RunDir
 from tuiapp.library.commands import send_command
 from tuiapp.library.find import list_runs
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, Checkpoint
+from tuiapp.trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SETTINGS = {"model": "mlp", "platform": "cpu", "devices": 2, "epochs": 20_000, "checkpoint_every": 0, "eval_every": 0}

@@ -12,10 +12,10 @@ import pytest
 
 from tests.processes.harness import MLP, Watched, launched
 from tests.pty.terminal import Terminal
-from trainers.contract.events import Checkpoint, RankFailed, StopRequested
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.trainers.contract.events import Checkpoint, RankFailed, StopRequested
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 
 def _attach(run: Watched) -> Terminal:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.processes.harness import launched
 from tests.reported import Evaluation
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"

@@ -10,9 +10,9 @@ import psutil
 
 from tests.processes.harness import MLP, launched, resumed, wait_dead
 from tests.run.test_digest_writer import assert_complete
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint
-from trainers.state.digest import read_digest
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint
+from tuiapp.trainers.state.digest import read_digest
 
 
 def test_it_spans_all_attempts(runs_dir: Path, fake: Callable[..., None]) -> None:

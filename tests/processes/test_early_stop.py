@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tests.processes.harness import MLP, launched, resumed
-from trainers.config.catalog import BACKENDS
-from trainers.config.plan import make_plan
-from trainers.contract import mailbox
-from trainers.contract.events import Alert
-from trainers.contract.manifest import MODEL_FILE
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert
+from tuiapp.trainers.contract.manifest import MODEL_FILE
 
 
 def test_real_ranks_come_to_the_same_end_and_a_resumed_run_to_that_of_one_that_was_not_stopped(runs_dir: Path) -> None:

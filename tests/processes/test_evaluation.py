@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.processes.harness import launched
-from trainers.config.catalog import BACKENDS
-from trainers.config.datasets import find_dataset
-from trainers.config.run_config import RunConfig
-from trainers.sources import datasets
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.sources import datasets
 
 EXAMPLES = 101
 """In the test set: a prime number."""

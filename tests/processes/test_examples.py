@@ -12,7 +12,7 @@ import pytest
 import tuiapp.examples
 from tests.processes.harness import END_S, Watched, launched
 from tests.processes.own_scripts import curve, saved_then_stopped, the_run
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.mxnet_environment import interpreter_of
 from tests.processes.harness import launched
-from trainers.config.datasets import find_dataset
-from trainers.config.run_config import RunConfig
-from trainers.sources import datasets
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.sources import datasets
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "tuiapp/manual/models.md"

@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from tests.processes.harness import GONE_S, MLP, launched, wait_dead
-from trainers.contract.events import RankFailed
-from trainers.rank.process import ORPHAN_S
-from trainers.state.summary import summarise
+from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.rank.process import ORPHAN_S
+from tuiapp.trainers.state.summary import summarise
 
 
 def test_a_rank_that_raises_ends_the_run_with_its_traceback(runs_dir: Path, fault: Callable[[str], None]) -> None:
@@ -104,7 +104,7 @@ def test_ranks_without_supervisor_and_reaper_end_themselves(
         fake()
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
-        (reaper,) = run.processes("trainers.run.reaper")
+        (reaper,) = run.processes("tuiapp.trainers.run.reaper")
         reaper.kill()
         os.kill(run.started.pid, signal.SIGKILL)
         run.wait_gone(ORPHAN_S + GONE_S)

@@ -17,13 +17,13 @@ import pytest
 
 from tests.processes.disks import tmpfs
 from tests.processes.harness import MLP, Gate, Watched, launched
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, LogLine, StopRequested
-from trainers.state.condition import headline
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, LogLine, StopRequested
+from tuiapp.trainers.state.condition import headline
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import summarise
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SILENT = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)

@@ -17,15 +17,15 @@ import pytest
 from tests.processes.harness import MLP, Watched, launched
 from tests.processes.nodes import agent
 from tests.slow import mostly_slow
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, LogLine, Stacks
-from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import STEP_TIME
-from trainers.state.condition import run_words
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.summary import summarise
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, LogLine, Stacks
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.metrics import STEP_TIME
+from tuiapp.trainers.state.condition import run_words
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.view.rank_list import rank_rows
 
 FLOOR_S = 3.0

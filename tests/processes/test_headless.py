@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import Gate, Watched, watching
-from trainers.contract.about import About, read_about
-from trainers.contract.events import Checkpoint, CheckpointRequested
-from trainers.state.summary import summarise
 from tuiapp.library.find import find_run
+from tuiapp.trainers.contract.about import About, read_about
+from tuiapp.trainers.contract.events import Checkpoint, CheckpointRequested
+from tuiapp.trainers.state.summary import summarise
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 

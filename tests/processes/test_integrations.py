@@ -9,10 +9,10 @@ import pytest
 
 from tests.processes.harness import Watched
 from tests.processes.own_scripts import TORCHRUN, Start, curve, ends_well, saved_then_stopped, the_run
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Facts, Metrics
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint, Facts, Metrics
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 pytestmark = pytest.mark.slow
 

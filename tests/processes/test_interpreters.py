@@ -10,10 +10,10 @@ from PIL import Image
 
 from tests.isolated import isolated
 from tests.processes.harness import launched, resumed
-from trainers.config.run_config import RunConfig
-from trainers.config.settings import settings_path
-from trainers.contract.events import RankStarted
-from trainers.launch import LaunchError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.settings import settings_path
+from tuiapp.trainers.contract.events import RankStarted
+from tuiapp.trainers.launch import LaunchError
 
 OWN_DATA = """
 import importlib.util

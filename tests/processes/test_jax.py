@@ -12,13 +12,13 @@ import pytest
 
 from tests.backends.recorder import JAX_BACKENDS
 from tests.processes.harness import launched
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding
-from trainers.contract.metrics import STEP_TIME
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding
+from tuiapp.trainers.contract.metrics import STEP_TIME
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
 

@@ -18,12 +18,12 @@ from tests.processes.cluster import machines, slurm
 from tests.processes.harness import Watched
 from tests.processes.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
 from tests.waiting import wait_until
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, Facts, LogLine, Metrics, Node, RankFailed, RankStarted
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.summary import summarise
 from tuiapp.library.find import list_runs
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, Facts, LogLine, Metrics, Node, RankFailed, RankStarted
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.view.run_list import choose
 
 UNTIL_STOPPED = """
@@ -61,7 +61,7 @@ def reports(run: Watched, *ranks: int, beyond: int = 0) -> None:
 
 def agent_of(run: Watched) -> psutil.Process:
     """The agent of the second node."""
-    (agent,) = run.processes("trainers.run.node")
+    (agent,) = run.processes("tuiapp.trainers.run.node")
     return agent
 
 

@@ -13,18 +13,18 @@ import pytest
 
 from tests.processes.harness import launched
 from tests.reported import values
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Phase, RunEnded, Sharding
-from trainers.contract.metrics import LOSS
-from trainers.launch import resume
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Phase, RunEnded, Sharding
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.launch import resume
 
 CONFIG = RunConfig(backend="keras-torch", platform="cpu", devices=2)
 
 LOAD = """
 import keras, numpy, sys
 model = keras.saving.load_model(sys.argv[1])
-assert "trainers.frameworks" not in sys.modules
+assert "tuiapp.trainers.frameworks" not in sys.modules
 with numpy.load(sys.argv[2]) as stored:
     small, labels = stored["x_test"], stored["y_test"]
 images = numpy.pad(small.repeat(3, 1).repeat(3, 2), ((0, 0), (2, 2), (2, 2)))[..., None] * (255 / 16)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.model_tasks import IMAGE_MODELS
 from tests.processes.harness import launched
-from trainers.config.catalog import BACKENDS, backends_with
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Replicas, Sharding
+from tuiapp.trainers.config.catalog import BACKENDS, backends_with
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Replicas, Sharding
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

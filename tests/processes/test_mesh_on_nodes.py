@@ -13,14 +13,14 @@ import pytest
 from tests.processes.harness import Watched, launched, resumed
 from tests.processes.nodes import agent
 from tests.user_files import write_data
-from trainers.config import memory
-from trainers.config.catalog import backends_with
-from trainers.config.plan import read_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Held, Metrics, Predictions, RankStarted, Replicas, Sharding
-from trainers.contract.manifest import list_checkpoints
-from trainers.rank.checkpoints import load
+from tuiapp.trainers.config import memory
+from tuiapp.trainers.config.catalog import backends_with
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint, Held, Metrics, Predictions, RankStarted, Replicas, Sharding
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.rank.checkpoints import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -15,10 +15,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.processes.harness import MLP, launched
-from trainers.config.options import ConfigError
-from trainers.contract.events import Alert
-from trainers.contract.rundir import RunDir
-from trainers.launch import launch
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.contract.events import Alert
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import launch
 
 SCRIPT = """
 import tuiapp
@@ -35,12 +35,12 @@ def test_it_is_killed_and_has_all_steps(runs_dir: Path, tmp_path: Path) -> None:
         run.at_step(50)
         board = tmp_path / "board" / run.run.run_id
         _wait(lambda: (board / "rank1").exists())
-        (process,) = run.processes("trainers.run.mirror")
+        (process,) = run.processes("tuiapp.trainers.run.mirror")
         process.send_signal(signal.SIGKILL)
         alert = run.wait(Alert, lambda alert: alert.kind == "mirror")
         assert "the mirror was killed by SIGKILL" in alert.text
         assert "supervisor.log" in alert.text
-        _wait(lambda: bool(run.processes("trainers.run.mirror")))
+        _wait(lambda: bool(run.processes("tuiapp.trainers.run.mirror")))
         run.at_step(run.last_step(0) + 50)
         (run.run.commands / "stop").touch()
         os.kill(run.started.pid, signal.SIGTERM)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, StopRequested
-from trainers.contract.metrics import LOSS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Alert, StopRequested
+from tuiapp.trainers.contract.metrics import LOSS
 
 
 def test_flagged_within_the_step_and_the_policy_carried_out(runs_dir: Path, tmp_path: Path) -> None:

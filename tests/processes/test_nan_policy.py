@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import launched
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, Checkpoint, StopRequested
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Alert, Checkpoint, StopRequested
 
 SLOW = pytest.mark.slow
 

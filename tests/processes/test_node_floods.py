@@ -16,9 +16,9 @@ import pytest
 from tests.processes.harness import MLP, Watched, launched
 from tests.processes.nodes import address_of, agent, cable
 from tests.waiting import wait_until
-from trainers.contract.events import Alert, Node
-from trainers.run.channel import MAX_KEPT_BYTES, SILENT_S
-from trainers.run.nodes import MAX_UNAUTHENTICATED
+from tuiapp.trainers.contract.events import Alert, Node
+from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, SILENT_S
+from tuiapp.trainers.run.nodes import MAX_UNAUTHENTICATED
 
 ON_TWO = msgspec.structs.replace(
     MLP, launcher="join", nodes=2, network="lo", node_grace_s=60.0, checkpoint_every=0, eval_every=0

@@ -17,8 +17,8 @@ from tests.processes.test_full_disk import check_complete, goes_on
 from tests.processes.test_nodes import NAMED_S, ON_TWO
 from tests.slow import mostly_slow
 from tests.waiting import wait_until
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, Checkpoint, RankFailed
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, Checkpoint, RankFailed
 
 CONFIG = msgspec.structs.replace(ON_TWO, checkpoint_every=0, eval_every=0)
 FULL = "No space left on device"
@@ -111,7 +111,7 @@ def test_the_shared_runs_directory_fills_up(
             os.kill(run.started.pid, signal.SIGTERM)
             # The agent's ranks end, too, and it waits for no room.
             assert other.wait(NAMED_S) == 0
-            wait_until(lambda: not run.processes("trainers.rank.process"), NAMED_S)
+            wait_until(lambda: not run.processes("tuiapp.trainers.rank.process"), NAMED_S)
         disk.make_room()
         if ends == "room again":
             run.at_step(last + 20)

@@ -21,10 +21,10 @@ from tests.processes.harness import MLP, Watched, launched, resumed
 from tests.processes.nodes import AGENT, address_of, agent, cable
 from tests.processes.simulated import SimulatedAgent
 from tests.waiting import wait_until
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import (
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import (
     Alert,
     Checkpoint,
     DeviceSample,
@@ -37,9 +37,9 @@ from trainers.contract.events import (
     TelemetrySource,
     place_name,
 )
-from trainers.contract.rundir import SECRET_VARIABLE, RunDir
-from trainers.run.node_wire import RankAttached, RankExited
-from trainers.run.supervisor import Supervisor
+from tuiapp.trainers.contract.rundir import SECRET_VARIABLE, RunDir
+from tuiapp.trainers.run.node_wire import RankAttached, RankExited
+from tuiapp.trainers.run.supervisor import Supervisor
 
 NAMED_S = 10.0
 """5 s by design, and what a loaded machine takes besides."""
@@ -135,7 +135,7 @@ def test_a_killed_agent_is_named(runs_dir: Path, fake: Callable[..., None]) -> N
         failed = run.wait(Alert, lambda alert: alert.kind == "node", NAMED_S)
         assert failed.node == 1
         # Its reaper has ended its rank.
-        wait_until(lambda: not [one for one in run.processes("trainers.rank.process") if rank_of(one) == "1"])
+        wait_until(lambda: not [one for one in run.processes("tuiapp.trainers.rank.process") if rank_of(one) == "1"])
 
 
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -247,7 +247,7 @@ def test_an_agent_that_is_stopped_for_good_ends_its_ranks_once_it_continues(runs
         for process in processes:
             process.suspend()
         assert run.end(30).reason.startswith(f"node 1 ({socket.gethostname()}) has been out of reach for 5 s")
-        wait_until(lambda: not run.processes("trainers.run.supervisor"))
+        wait_until(lambda: not run.processes("tuiapp.trainers.run.supervisor"))
         for process in processes:
             process.resume()
         assert other.wait(30) == 1

@@ -20,10 +20,10 @@ from tests.processes.own_scripts import curve, the_run
 from tests.processes.test_script import of_script
 from tests.slow import mostly_slow
 from tests.waiting import wait_until
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Facts, LogLine, Metrics, Phase, RankFailed, RankStarted
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint, Facts, LogLine, Metrics, Phase, RankFailed, RankStarted
+from tuiapp.trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 

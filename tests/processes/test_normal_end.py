@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import Watched, launched
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Phase, RankSample, RankStarted, Sharding
-from trainers.state.summary import read_config, summarise
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Phase, RankSample, RankStarted, Sharding
+from tuiapp.trainers.state.summary import read_config, summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=4)
 

@@ -18,9 +18,9 @@ import pytest
 
 from tests.cli.terminal import as_process
 from tests.processes.harness import MLP, START_S, launched, watching
-from trainers.config.run_config import RunConfig
-from trainers.config.settings import settings_path
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.settings import settings_path
+from tuiapp.trainers.contract.rundir import RunDir
 
 pytestmark = pytest.mark.usefixtures("no_framework")
 
@@ -147,9 +147,9 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.contract.notices import NotificationConfig
-    from trainers.run import notice
-    from trainers.state.summary import summarise
+    from tuiapp.trainers.contract.notices import NotificationConfig
+    from tuiapp.trainers.run import notice
+    from tuiapp.trainers.state.summary import summarise
 
     monkeypatch.setattr(notice, "COMMAND_TIMEOUT_S", 0.5)
     settle(bell=True)

@@ -9,12 +9,12 @@ import pytest
 
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched
-from trainers.config import datasets as data_catalog
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import RankFailed
-from trainers.launch import launch
-from trainers.state.summary import read_config, summarise
+from tuiapp.trainers.config import datasets as data_catalog
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.launch import launch
+from tuiapp.trainers.state.summary import read_config, summarise
 
 
 @pytest.mark.slow

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 from tests.processes.harness import launched, resumed
 from tests.processes.own_scripts import Start, curve, ends_well, the_run
-from trainers.config.options import ConfigError
-from trainers.config.plan import make_plan, write_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, Checkpoint, LogLine, Metrics, Predictions, RunEnded, Sharding
-from trainers.contract.journal import JournalReader
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError, launch
-from trainers.run.journal_keeper import DigestWriter
-from trainers.run.supervisor import Supervisor
-from trainers.state.summary import read_config
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import make_plan, write_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Alert, Checkpoint, LogLine, Metrics, Predictions, RunEnded, Sharding
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError, launch
+from tuiapp.trainers.run.journal_keeper import DigestWriter
+from tuiapp.trainers.run.supervisor import Supervisor
+from tuiapp.trainers.state.summary import read_config
 
 ODD = os.fsdecode(b"odd-\xff")
 

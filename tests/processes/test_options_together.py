@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from tests.backends.test_options_together import EVERYTHING
 from tests.processes.harness import Watched, launched, resumed
 from tests.processes.nodes import agent
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import InitialWeights, Metrics
-from trainers.contract.manifest import MODEL_FILE, list_checkpoints
-from trainers.rank.checkpoints import load
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import InitialWeights, Metrics
+from tuiapp.trainers.contract.manifest import MODEL_FILE, list_checkpoints
+from tuiapp.trainers.rank.checkpoints import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

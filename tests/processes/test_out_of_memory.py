@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import MLP, launched
-from trainers.contract.events import RankFailed
+from tuiapp.trainers.contract.events import RankFailed
 
 GROUPS = Path("/sys/fs/cgroup/memory")
 

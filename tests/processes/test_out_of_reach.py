@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from tests.processes.harness import Gate, Watched, wait_dead, watching
-from trainers.contract.events import StopRequested
 from tuiapp.library.find import find_run
+from tuiapp.trainers.contract.events import StopRequested
 from tuiapp.verbs.run import LIVE_CHECK_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

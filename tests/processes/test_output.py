@@ -14,8 +14,8 @@ import pytest
 from tests.hostile import harm_in
 from tests.processes.harness import MLP, Watched, launched
 from tests.pty.terminal import Terminal
-from trainers.contract import mailbox
-from trainers.contract.events import LogLine
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import LogLine
 
 LONG_BYTES = 10 << 20
 

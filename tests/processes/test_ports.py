@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, Watched, launched, watching
-from trainers.config.run_config import RunConfig
-from trainers.contract.rundir import RunDir
-from trainers.launch import launch
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import launch
 
 SHORT = msgspec.structs.replace(MLP, max_steps=10)
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")

@@ -16,14 +16,14 @@ import pytest
 
 from tests.cli.terminal import in_process
 from tests.processes.harness import MLP, START_S, Watched, launched, resumed, wait_dead
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, RankFailed
-from trainers.contract.orphans import find_orphans
-from trainers.state.condition import headline
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint, RankFailed
+from tuiapp.trainers.contract.orphans import find_orphans
+from tuiapp.trainers.state.condition import headline
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import summarise
 
 FOUR = msgspec.structs.replace(MLP, devices=4)
 GRACE_S = 3.0
@@ -108,7 +108,7 @@ def test_what_outlives_supervisor_and_reaper_is_found_and_ended(
         run.at_step(10)
         ranks = [psutil.Process(run.pid(rank)) for rank in (0, 1)]
         (child,) = [process for process in psutil.process_iter() if _is_child_of_rank(process, run)]
-        (reaper,) = run.processes("trainers.run.reaper")
+        (reaper,) = run.processes("tuiapp.trainers.run.reaper")
         # Stopped ones cannot end themselves, which they would do after some seconds.
         for process in (*ranks, child):
             process.suspend()

@@ -9,11 +9,11 @@ import psutil
 
 from tests.processes.harness import launched, wait_dead
 from tests.processes.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Facts, LogLine, Metrics, RunEnded, StopRequested
-from trainers.run.teardown import STOP_GRACE_S
 from tuiapp.library.find import list_runs
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Facts, LogLine, Metrics, RunEnded, StopRequested
+from tuiapp.trainers.run.teardown import STOP_GRACE_S
 
 SPAWNS = """
     import multiprocessing, pathlib, time, tuiapp

@@ -13,8 +13,8 @@ from tests.backends.recorder import JAX_BACKENDS
 from tests.processes.harness import MLP, launched
 from tests.processes.nodes import agent
 from tests.slow import mostly_slow
-from trainers.contract import mailbox
-from trainers.contract.events import COMMUNICATION, HOST, KERNELS, Profile
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import COMMUNICATION, HOST, KERNELS, Profile
 
 BACKENDS = ["torch-ddp", "torch-fsdp", "torch-dp", "keras-torch", *JAX_BACKENDS]
 

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from tests.processes.harness import Gate, Watched, launched, resumed
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import (
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import (
     Alert,
     Checkpoint,
     CheckpointRequested,
@@ -26,11 +26,11 @@ from trainers.contract.events import (
     RunStarted,
     StopRequested,
 )
-from trainers.contract.manifest import list_checkpoints, read_checkpoint
-from trainers.contract.metrics import LOSS
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError, resume
-from trainers.state.summary import summarise
+from tuiapp.trainers.contract.manifest import list_checkpoints, read_checkpoint
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError, resume
+from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144, epochs=6)
 """9 steps an epoch, 54 in all; slow enough for every step to be on record by itself. Its Dropout draws numbers."""

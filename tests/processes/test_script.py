@@ -13,11 +13,11 @@ import pytest
 
 from tests.processes.harness import Watched, launched, resumed
 from tests.reported import values
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
-from trainers.launch import LaunchError, resume
-from trainers.state.summary import summarise
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
+from tuiapp.trainers.launch import LaunchError, resume
+from tuiapp.trainers.state.summary import summarise
 
 SCRIPTS = Path(__file__).with_name("scripts")
 

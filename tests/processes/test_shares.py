@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.processes.harness import Watched, launched, resumed
-from trainers.config.division import apportion
-from trainers.config.plan import read_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, Sharding
-from trainers.contract.metrics import EXAMPLES, LOSS
-from trainers.state.curves import ALL, Curves
-from trainers.state.summary import summarise
+from tuiapp.trainers.config.division import apportion
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Alert, Sharding
+from tuiapp.trainers.contract.metrics import EXAMPLES, LOSS
+from tuiapp.trainers.state.curves import ALL, Curves
+from tuiapp.trainers.state.summary import summarise
 
 EQUAL = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1, max_steps=20)
 """Of 48 examples; SGD, whose steps are as large as the gradients."""

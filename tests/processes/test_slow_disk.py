@@ -25,13 +25,13 @@ from tests.processes.harness import MLP, Watched, launched
 from tests.processes.slow_disk import SlowDisk, Trouble, slow_disk
 from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
-from trainers.contract import mailbox
-from trainers.contract.about import Change, change_about, read_about
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.run.journal_keeper import DigestWriter
-from trainers.state.digest import read_digest
 from tuiapp.library.liveness import AWAY_S
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.about import Change, change_about, read_about
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.journal_keeper import DigestWriter
+from tuiapp.trainers.state.digest import read_digest
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]

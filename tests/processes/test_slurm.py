@@ -15,21 +15,29 @@ from tests.processes.cluster import cancel_all, jobs, slurm, start_now
 from tests.processes.harness import MLP, Watched, launched, resumed, wait_dead, watching
 from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Metrics, Queued, RankStarted, RunEnded, RunStarted, StopRequested
-from trainers.contract.lock import Liveness
-from trainers.contract.process_identity import machine
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError, launch, resume
-from trainers.state.messages import describe_queued
-from trainers.state.summary import summarise
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.library.run_index import RunIndex
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import (
+    Checkpoint,
+    Metrics,
+    Queued,
+    RankStarted,
+    RunEnded,
+    RunStarted,
+    StopRequested,
+)
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.process_identity import machine
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError, launch, resume
+from tuiapp.trainers.state.messages import describe_queued
+from tuiapp.trainers.state.summary import summarise
 
 IN_JOB = msgspec.structs.replace(MLP, launcher="slurm", nodes=2, network="lo", slurm="--exclusive -t 10")
 PATIENCE_S = 120.0
-WATCHER = "trainers.run.slurm_queue"
+WATCHER = "tuiapp.trainers.run.slurm_queue"
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +102,7 @@ def test_each_node_chooses_of_the_gpus_that_slurm_gave_it(
     with launched(msgspec.structs.replace(IN_JOB, slurm=gpus), runs_dir) as run:
         run.wait(RunStarted, seconds=PATIENCE_S)
         run.at_step(3)
-        for module in ("trainers.run.supervisor", "trainers.run.node"):
+        for module in ("tuiapp.trainers.run.supervisor", "tuiapp.trainers.run.node"):
             assert {one.environ()["CUDA_VISIBLE_DEVICES"] for one in run.processes(module)} == {"0,1"}
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
@@ -344,7 +352,7 @@ def test_a_run_that_loses_a_node_goes_on_by_itself(
         if saved:
             mailbox.send(run.run.commands, "checkpoint")
             step = run.wait(Checkpoint).step
-        (agent,) = [one for one in run.processes("trainers.run.node") if one.name() != "srun"]
+        (agent,) = [one for one in run.processes("tuiapp.trainers.run.node") if one.name() != "srun"]
         for process in (agent, *agent.children(recursive=True)):
             process.kill()
         end = run.end()

@@ -16,11 +16,11 @@ import pytest
 from tests.processes.harness import Watched, watching
 from tests.processes.sshd import Sshd, sshd
 from tests.waiting import wait_until
-from trainers.contract import mailbox
-from trainers.contract.events import Node, RankStarted
-from trainers.contract.metrics import EXAMPLES
-from trainers.contract.rundir import RunDir
-from trainers.run.node_wire import VERSION
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Node, RankStarted
+from tuiapp.trainers.contract.metrics import EXAMPLES
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.node_wire import VERSION
 
 TRY = "`ssh -o BatchMode=yes {host} true` must work"
 INSTALL = f"tuiapp {VERSION} must be installed there for {sys.executable}; see agent-1.log"
@@ -51,7 +51,7 @@ def client_of(run: Watched) -> psutil.Process:
 
 def agent_of(server: Sshd) -> psutil.Process:
     return next(
-        one for one in server.process.children(recursive=True) if "trainers.run.node" in " ".join(one.cmdline())
+        one for one in server.process.children(recursive=True) if "tuiapp.trainers.run.node" in " ".join(one.cmdline())
     )
 
 
@@ -83,7 +83,7 @@ def test_nodes_have_unequal_numbers_of_devices(server: Sshd, runs_dir: Path) -> 
         ("node-stranger", "Permission denied", TRY),
         ("no-such-host.invalid", "Could not resolve hostname", TRY),
         ("node-empty", "not found", INSTALL),
-        ("node-bare", "No module named 'trainers'", INSTALL),
+        ("node-bare", "No module named 'tuiapp'", INSTALL),
         ("node-old", f"tuiapp 0.0.1 is on {gethostname()}, {VERSION} on ", "install the same on both"),
     ],
 )

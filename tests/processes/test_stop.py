@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import MLP, Gate, launched
-from trainers.contract import mailbox
-from trainers.contract.events import StopRequested
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import StopRequested
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 
 from tests.processes.harness import Watched
 from tests.waiting import wait_until
-from trainers.contract.lock import is_held
-from trainers.experiments.queue import files_of
-from trainers.experiments.study import runs_of_group
+from tuiapp.trainers.contract.lock import is_held
+from tuiapp.trainers.experiments.queue import files_of
+from tuiapp.trainers.experiments.study import runs_of_group
 
 TIMEOUT_S = 400
 

@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 from tests.processes.harness import GONE_S, MLP, START_S, launched, watching
-from trainers.config.plan import make_plan
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, HostSample, RankFailed
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError, launch
-from trainers.state.summary import summarise
 from tuiapp.library.find import find_run, list_runs
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, HostSample, RankFailed
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError, launch
+from tuiapp.trainers.state.summary import summarise
 
 
 @contextmanager
@@ -96,12 +96,12 @@ def test_reaper_and_sampler_are_started_again_and_that_is_said(runs_dir: Path, f
         run.at_step(1)
         run.wait(HostSample)
         for module, kind in (("run.reaper", "reaper"), ("telemetry", "telemetry")):
-            (old,) = run.processes(f"trainers.{module}")
+            (old,) = run.processes(f"tuiapp.trainers.{module}")
             old.kill()
             alert = run.wait(Alert, lambda alert, kind=kind: alert.kind == kind)  # type: ignore[misc]
             assert "SIGKILL" in alert.text
             deadline = time.monotonic() + START_S
-            while not (new := [one for one in run.processes(f"trainers.{module}") if one.pid != old.pid]):
+            while not (new := [one for one in run.processes(f"tuiapp.trainers.{module}") if one.pid != old.pid]):
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             assert len(new) == 1
@@ -168,14 +168,14 @@ def test_a_fork_that_is_refused_is_said(runs_dir: Path, monkeypatch: pytest.Monk
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("trainers.launch.processes.subprocess.Popen", refuse)
+    monkeypatch.setattr("tuiapp.trainers.launch.processes.subprocess.Popen", refuse)
     with pytest.raises(LaunchError, match="cannot be started: Resource temporarily unavailable"):
         launch(MLP, runs_dir)
     assert list_runs(runs_dir) == []
 
 
 def test_a_supervisor_that_takes_too_long_is_said(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.launch.processes.START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("tuiapp.trainers.launch.processes.START_TIMEOUT_S", 0.0)
     with pytest.raises(LaunchError, match="supervisor did not start within 0 s"):
         launch(MLP, runs_dir)
     _wait_no_process(runs_dir)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, launched
-from trainers.contract.events import Metrics
+from tuiapp.trainers.contract.events import Metrics
 
 FIRST, LAST = 500_000, 5_000_000
 

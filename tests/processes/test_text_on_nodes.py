@@ -11,10 +11,10 @@ import pytest
 from tests.processes.harness import Watched, launched, resumed
 from tests.processes.nodes import agent
 from tests.reported import values
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Metrics, Predictions, RankStarted
-from trainers.contract.metrics import SKIPPED, TEST_LOSS
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Metrics, Predictions, RankStarted
+from tuiapp.trainers.contract.metrics import SKIPPED, TEST_LOSS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -13,10 +13,12 @@ import pytest
 
 from tests.processes.harness import Watched, launched, resumed, wait_dead
 from tests.processes.own_scripts import DEADLINE_S, TORCHRUN, Start, curve, ends_well, the_run
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.about import About, read_about
-from trainers.contract.events import (
+from tuiapp.library.exporters.tables import rows_of
+from tuiapp.library.find import list_runs
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.about import About, read_about
+from tuiapp.trainers.contract.events import (
     Alert,
     Checkpoint,
     Facts,
@@ -28,15 +30,13 @@ from trainers.contract.events import (
     Stacks,
     StopRequested,
 )
-from trainers.contract.journal import JournalReader
-from trainers.state.curves import Curves
-from trainers.state.digest import read_digest
-from trainers.state.fold import apply
-from trainers.state.history import find_gaps
-from trainers.state.run_state import RunState
-from trainers.state.summary import summarise
-from tuiapp.library.exporters.tables import rows_of
-from tuiapp.library.find import list_runs
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.digest import read_digest
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.history import find_gaps
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import summarise
 
 
 def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:

@@ -20,9 +20,9 @@ import pytest
 from tests.processes.cluster import Machines, machines
 from tests.processes.harness import Watched, launched, watching
 from tests.waiting import wait_until
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, Node, RankFailed, RankStarted
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Alert, Node, RankFailed, RankStarted
+from tuiapp.trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 NAMED_S = 15.0

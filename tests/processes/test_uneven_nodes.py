@@ -14,9 +14,9 @@ import pytest
 
 from tests.processes.harness import MLP, Watched, launched, resumed
 from tests.processes.nodes import AGENT, address_of
-from trainers.contract import mailbox
-from trainers.contract.events import LogLine, Node, RankStarted
-from trainers.contract.rundir import SECRET_VARIABLE
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import LogLine, Node, RankStarted
+from tuiapp.trainers.contract.rundir import SECRET_VARIABLE
 
 ON_THREE = msgspec.structs.replace(
     MLP, launcher="join", nodes=3, devices=4, devices_per_node="1+2+1", network="lo", node_grace_s=60.0

@@ -22,8 +22,8 @@ import pytest
 from tests.processes.harness import MLP, Watched, launched
 from tests.pty.terminal import Terminal
 from tests.reported import values
-from trainers.contract import mailbox
-from trainers.contract.metrics import LOSS, STEP_TIME
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 PAIRS, WINDOW_S, UNREAD_S = 8, 10.0, 60.0

@@ -17,15 +17,15 @@ import pytest
 from tests.processes.harness import Watched, launched, resumed
 from tests.reported import evaluations
 from tests.whole_curve import missing_steps, what_lacks
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, AnyEvent, Checkpoint, Metrics, RunEnded
-from trainers.contract.manifest import list_checkpoints
-from trainers.contract.rundir import RunDir
-from trainers.state.condition import headline
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.summary import read_config, summarise
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Checkpoint, Metrics, RunEnded
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.condition import headline
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import read_config, summarise
 
 CONFIG = RunConfig(model="mlp", platform="cpu", devices=2, global_batch_size=48, epochs=100, seed=7)
 """29 steps an epoch."""
@@ -46,7 +46,7 @@ def all_events(run: RunDir) -> list[AnyEvent]:
 
 def kill_both(run: Watched) -> None:
     """The reaper first, then the supervisor: the ranks are on their own for 5 s."""
-    for reaper in run.processes("trainers.run.reaper"):
+    for reaper in run.processes("tuiapp.trainers.run.reaper"):
         reaper.kill()
     os.kill(run.started.pid, signal.SIGKILL)
 

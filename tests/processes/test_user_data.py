@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from tests.processes.harness import launched, resumed
 from tests.slow import mostly_slow
 from tests.user_files import write_data, write_images, write_model
-from trainers.config import memory
-from trainers.config.options import ConfigError
-from trainers.config.plan import read_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import LogLine, RankFailed
-from trainers.launch import LaunchError, launch
-from trainers.launch.examination import examine
-from trainers.state.summary import read_config
+from tuiapp.trainers.config import memory
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import LogLine, RankFailed
+from tuiapp.trainers.launch import LaunchError, launch
+from tuiapp.trainers.launch.examination import examine
+from tuiapp.trainers.state.summary import read_config
 
 
 @pytest.mark.parametrize(("backend", "name"), [("torch-ddp", "arrays"), ("jax-sharding", "mapped")])

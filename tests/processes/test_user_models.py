@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from tests.processes.harness import launched, resumed
 from tests.user_files import write_model
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import RankFailed
-from trainers.contract.manifest import list_checkpoints
-from trainers.state.summary import read_config
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.state.summary import read_config
 
 BACKENDS = [
     ("torch-ddp", "torch", 2),
@@ -86,7 +86,7 @@ def test_the_users_traceback_comes_first(runs_dir: Path, tmp_path: Path) -> None
         f'  File "{file}", line 5, in net',
         "    return helper()",
     ]
-    assert "trainers" not in failed.traceback
+    assert "tuiapp" not in failed.traceback
 
 
 def test_an_error_in_its_forward_pass_begins_in_the_users_file(runs_dir: Path, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.catalog import BACKENDS, PACKAGES
-from trainers.config.installed import inspect_packages
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.catalog import BACKENDS, PACKAGES
+from tuiapp.trainers.config.installed import inspect_packages
+from tuiapp.trainers.contract.rundir import RunDir
 
 VARIABLE = "TUIAPP_TEST_PYTHONS"
 TREE = Path(__file__).parents[2]

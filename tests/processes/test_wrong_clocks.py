@@ -18,9 +18,9 @@ from tests.processes import wrong_clock
 from tests.processes.harness import launched
 from tests.processes.nodes import agent
 from tests.processes.test_nodes import NAMED_S, ON_TWO
-from trainers.contract.events import Alert, HostSample, LogLine, Metrics
-from trainers.contract.lock import BEATS_S, LockNote, write_note
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.events import Alert, HostSample, LogLine, Metrics
+from tuiapp.trainers.contract.lock import BEATS_S, LockNote, write_note
+from tuiapp.trainers.contract.rundir import RunDir
 
 TRAINED = msgspec.structs.replace(ON_TWO, checkpoint_every=0)
 LATE_S = 5.0
@@ -63,7 +63,7 @@ def test_a_live_run_of_another_machine_is_seen_by_one_whose_clock_is_wrong(tmp_p
     # Where locks are each machine's own, as over sshfs, this one sees none.
     fcntl.flock(fd, fcntl.LOCK_UN)
     variables = {**os.environ, **wrong_clock.environment(tmp_path, ahead_s)}
-    code = "import sys; from pathlib import Path; from trainers.contract.rundir import RunDir; "
+    code = "import sys; from pathlib import Path; from tuiapp.trainers.contract.rundir import RunDir; "
     look = [sys.executable, "-c", f"{code}print(RunDir(Path(sys.argv[1])).is_live())", str(run.path)]
     assert subprocess.check_output(look, env=variables, text=True) == "True\n"
     os.utime(fd, (time.time(), time.time() - BEATS_S - 30))

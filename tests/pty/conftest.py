@@ -10,9 +10,9 @@ from tests.leftovers import mark as mark
 from tests.processes.conftest import _leaves_no_process as _leaves_no_process
 from tests.processes.conftest import fake as fake
 from tests.processes.conftest import no_framework as no_framework
-from trainers.config.run_config import RunConfig
-from trainers.contract.rundir import default_runs_dir
 from tuiapp.library.presets import save_preset
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.rundir import default_runs_dir
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
-from trainers.contract.rundir import RunDir
 from tuiapp.library.find import list_runs
 from tuiapp.library.removal import sweep_removed
+from tuiapp.trainers.contract.rundir import RunDir
 
 FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"
 
@@ -61,7 +61,7 @@ def test_a_removal_that_is_killed_leaves_no_half_run(runs: Path) -> None:
         (run.commands / str(number)).touch()
     code = (
         "import sys, pathlib\n"
-        "from trainers.contract.rundir import RunDir\n"
+        "from tuiapp.trainers.contract.rundir import RunDir\n"
         "from tuiapp.library import removal as removal\n"
         "print('go', flush=True); removal.remove_run(RunDir(pathlib.Path(sys.argv[1])))"
     )

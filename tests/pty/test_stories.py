@@ -14,10 +14,10 @@ from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.processes.harness import START_S, Watched, watching
 from tests.pty.terminal import READY, Terminal
-from trainers.contract.events import RunEnded, StopRequested
-from trainers.contract.rundir import RunDir
 from tuiapp.library.find import find_run, list_runs
 from tuiapp.library.presets import presets_dir
+from tuiapp.trainers.contract.events import RunEnded, StopRequested
+from tuiapp.trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.contract.process_identity import is_stopped
-from trainers.run import stacks
+from tuiapp.trainers.contract.process_identity import is_stopped
+from tuiapp.trainers.run import stacks
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.rank_pipe import Pipe
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests import reported
-from trainers.contract.events import AnyEvent, Metrics
-from trainers.contract.metrics import LOSS
-from trainers.rank.reporter import Reporter
-from trainers.rank.stop_gate import StopGate
-from trainers.run import wire
+from tuiapp.trainers.contract.events import AnyEvent, Metrics
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.stop_gate import StopGate
+from tuiapp.trainers.run import wire
 
 DEADLINE_S = 60.0
 

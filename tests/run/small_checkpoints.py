@@ -7,15 +7,15 @@ from typing import cast
 
 import numpy as np
 
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.evaluations import Evaluated
-from trainers.contract.events import Alert, Checkpoint
-from trainers.contract.manifest import CheckpointDir, list_checkpoints
-from trainers.contract.rundir import RunDir
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.reporter import Reporter
-from trainers.state.resume_point import ResumePoint, first_usable
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.evaluations import Evaluated
+from tuiapp.trainers.contract.events import Alert, Checkpoint
+from tuiapp.trainers.contract.manifest import CheckpointDir, list_checkpoints
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.state.resume_point import ResumePoint, first_usable
 
 CONFIG = RunConfig(platform="cpu", devices=2)
 

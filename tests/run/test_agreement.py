@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trainers.run import wire
-from trainers.run.agreement import Agreement
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.agreement import Agreement
 
 
 @dataclass(eq=False)

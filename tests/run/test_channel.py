@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.run.channel import PING_S, SILENT_S, Channel, Pong
+from tuiapp.trainers.run.channel import PING_S, SILENT_S, Channel, Pong
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -160,7 +160,7 @@ def test_whoever_only_reads_confirms_each_second_or_after_200_messages() -> None
 
 def test_how_far_the_other_clock_is_ahead_is_known_from_the_quickest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 50.0
-    monkeypatch.setattr("trainers.run.channel.monotonic", lambda: now)
+    monkeypatch.setattr("tuiapp.trainers.run.channel.monotonic", lambda: now)
     channel = Channel(msgspec.json.Decoder(Text), lambda fd: None)
     connection, other = socket.socketpair()
     with other:

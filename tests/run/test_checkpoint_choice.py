@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from tests.run.small_checkpoints import CLASSES, CONFIG, newest_usable, save
-from trainers.contract.manifest import (
+from tuiapp.trainers.contract.manifest import (
     MANIFEST,
     MODEL_FILE,
     CheckpointError,
     checkpoint_name,
     read_checkpoint,
 )
-from trainers.contract.rundir import RunDir
-from trainers.rank.checkpoints import STATE_FILE
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.rank.checkpoints import STATE_FILE
 
 
 @pytest.mark.parametrize("how", ["flipped", "shorter", "gone", "manifest gone", "manifest damaged", "manifest moved"])

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from tests.run.small_checkpoints import CLASSES, CONFIG, newest_usable, save
-from trainers.contract.manifest import checkpoint_name
-from trainers.contract.rundir import RunDir
-from trainers.rank.checkpoints import load
+from tuiapp.trainers.contract.manifest import checkpoint_name
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.rank.checkpoints import load
 
 WRITERS = """
 import os, pathlib, shutil, signal, sys
 from tests.run.small_checkpoints import newest_usable, save
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 
 def write(run, kill_at):
     calls = 0

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.run.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
-from trainers.config.plan import make_plan
-from trainers.contract.evaluations import Evaluated
-from trainers.contract.manifest import (
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.contract.evaluations import Evaluated
+from tuiapp.trainers.contract.manifest import (
     MANIFEST,
     MODEL_FILE,
     best_checkpoint,
@@ -21,10 +21,10 @@ from trainers.contract.manifest import (
     list_checkpoints,
     read_checkpoint,
 )
-from trainers.contract.rundir import RunDir
-from trainers.rank.checkpoints import STATE_FILE, Checkpoints, load
-from trainers.rank.reporter import Reporter
-from trainers.rank.tensor_files import Tensors
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.rank.checkpoints import STATE_FILE, Checkpoints, load
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.tensor_files import Tensors
 
 
 def test_what_is_saved_is_read_again(run: RunDir) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import DATASETS, find_dataset
-from trainers.sources import datasets
-from trainers.sources.datasets import DIGITS_FILE, epoch_order, load
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import DATASETS, find_dataset
+from tuiapp.trainers.sources import datasets
+from tuiapp.trainers.sources.datasets import DIGITS_FILE, epoch_order, load
 
 
 @pytest.mark.parametrize(("examples", "batch"), [(1437, 48), (10, 3), (10, 10), (1, 1), (100, 1)])

@@ -16,13 +16,13 @@ import pytest
 from tests.processes.disks import tmpfs
 from tests.state.digest_runs import history
 from tests.state.test_digest import assert_same_curves
-from trainers.contract.events import AnyEvent, LogLine, encode
-from trainers.contract.journal import JournalReader, JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.run import journal_keeper
-from trainers.run.journal_keeper import DigestWriter
-from trainers.state.digest import Digest, read_digest
-from trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.contract.events import AnyEvent, LogLine, encode
+from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import journal_keeper
+from tuiapp.trainers.run.journal_keeper import DigestWriter
+from tuiapp.trainers.state.digest import Digest, read_digest
+from tuiapp.trainers.state.digest_keeper import DigestKeeper
 
 
 @pytest.fixture
@@ -80,11 +80,11 @@ import sys
 from pathlib import Path
 from msgspec.structs import replace
 from tests.state.digest_runs import history
-from trainers.contract.events import RunStarted
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.run import journal_keeper
-from trainers.state import series
+from tuiapp.trainers.contract.events import RunStarted
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import journal_keeper
+from tuiapp.trainers.state import series
 journal_keeper.WRITE_EVERY_BYTES = 1 << 14
 run = RunDir(Path(sys.argv[1]))
 journal = JournalWriter(run.journal)

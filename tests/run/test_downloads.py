@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from tests.run.data_server import TEST, TRAIN, DataServer, cifar_file, mnist_files, pack_idx, serving, sha256
-from trainers.config import data_files
-from trainers.config.data_files import FILES, DataFile, DatasetError, cache_dir, where
-from trainers.config.datasets import DATASETS, find_dataset
-from trainers.sources import downloads
-from trainers.sources.datasets import load
-from trainers.sources.public import read_idx
+from tuiapp.trainers.config import data_files
+from tuiapp.trainers.config.data_files import FILES, DataFile, DatasetError, cache_dir, where
+from tuiapp.trainers.config.datasets import DATASETS, find_dataset
+from tuiapp.trainers.sources import downloads
+from tuiapp.trainers.sources.datasets import load
+from tuiapp.trainers.sources.public import read_idx
 
 IMAGES = "train-images-idx3-ubyte.gz"
 
@@ -235,8 +235,8 @@ def test_an_idx_file_must_hold_what_is_expected(tmp_path: Path) -> None:
 
 PROCESS = """
 import sys
-from trainers.config.data_files import FILES, DataFile
-from trainers.sources.downloads import fetch
+from tuiapp.trainers.config.data_files import FILES, DataFile
+from tuiapp.trainers.sources.downloads import fetch
 url, sha256 = sys.argv[1:]
 print(fetch("mnist", DataFile("big.gz", 1, sha256, (url,))))
 """

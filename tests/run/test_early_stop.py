@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from tests.run.small_checkpoints import CONFIG, Told
-from trainers.config.options import Problem
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig, cross_check
-from trainers.contract.evaluations import Evaluated
-from trainers.contract.manifest import MODEL_FILE, list_checkpoints, read_checkpoint
-from trainers.contract.rundir import RunDir
-from trainers.rank import tensor_files
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.patience import Patience
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.options import Problem
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig, cross_check
+from tuiapp.trainers.contract.evaluations import Evaluated
+from tuiapp.trainers.contract.manifest import MODEL_FILE, list_checkpoints, read_checkpoint
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.rank import tensor_files
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.patience import Patience
+from tuiapp.trainers.rank.reporter import Reporter
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from trainers.contract.events import WorstExample
-from trainers.rank.evaluation import MOST_COLUMNS, columns, evaluation_of, sum_up
+from tuiapp.trainers.contract.events import WorstExample
+from tuiapp.trainers.rank.evaluation import MOST_COLUMNS, columns, evaluation_of, sum_up
 
 
 def test_a_confusion_matrix_and_the_worst_of_all_parts() -> None:

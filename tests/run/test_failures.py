@@ -11,10 +11,10 @@ import traceback
 import msgspec
 import pytest
 
-from trainers.config.files import printable
-from trainers.contract.events import RankFailed
-from trainers.run import wire
-from trainers.run.failures import (
+from tuiapp.trainers.config.files import printable
+from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.failures import (
     describe_exit,
     first_cause,
     is_consequence,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.environment import HANG_S, hang_limit_s
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import PhaseName
-from trainers.launch import launch
-from trainers.run.watchdog import PHASE_LIMITS_S, HangWatch, RankProgress, describe
+from tuiapp.trainers.config.environment import HANG_S, hang_limit_s
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import PhaseName
+from tuiapp.trainers.launch import launch
+from tuiapp.trainers.run.watchdog import PHASE_LIMITS_S, HangWatch, RankProgress, describe
 
 
 class Run:

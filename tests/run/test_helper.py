@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.events import Alert, Event, RankFailed
-from trainers.run.helper import RETRY_S, Helper
-from trainers.run.out_of_memory import KEEP_S, OomWatch, hint
-from trainers.state.messages import describe_failure
+from tuiapp.trainers.contract.events import Alert, Event, RankFailed
+from tuiapp.trainers.run.helper import RETRY_S, Helper
+from tuiapp.trainers.run.out_of_memory import KEEP_S, OomWatch, hint
+from tuiapp.trainers.state.messages import describe_failure
 
 
 class Starts:

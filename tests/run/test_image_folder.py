@@ -14,15 +14,15 @@ import pytest
 from PIL import Image
 
 from tests.user_files import COLOURS, write_images
-from trainers.config.data_files import DatasetError, NotExaminedError, cache_dir
-from trainers.config.datasets import find_dataset
-from trainers.config.machine import Machine
-from trainers.config.placement import place
-from trainers.config.relevance import check_inapplicable, inapplicable_keys
-from trainers.config.run_config import RunConfig, to_mapping
-from trainers.sources import image_cache
-from trainers.sources.image_cache import Picture, decode
-from trainers.sources.image_folder import examine, load
+from tuiapp.trainers.config.data_files import DatasetError, NotExaminedError, cache_dir
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.relevance import check_inapplicable, inapplicable_keys
+from tuiapp.trainers.config.run_config import RunConfig, to_mapping
+from tuiapp.trainers.sources import image_cache
+from tuiapp.trainers.sources.image_cache import Picture, decode
+from tuiapp.trainers.sources.image_folder import examine, load
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def test_a_killed_process_leaves_nothing_that_counts(folder: Path, cache: Path) 
     facts = examine(name, 16, 0)
     code = (
         "import os, sys\n"
-        "from trainers.sources import image_cache, image_folder\n"
+        "from tuiapp.trainers.sources import image_cache, image_folder\n"
         "image_cache.open_cached = lambda key: None\n"
         "done, decode = [], image_cache.decode\n"
         "def dying(picture, size):\n"
@@ -156,7 +156,7 @@ def test_two_processes_decode_once(folder: Path, cache: Path) -> None:
     name = write_images(folder, each=8)
     facts = examine(name, 16, 0)
     cache.mkdir(parents=True)
-    code = f"from trainers.sources import image_folder as i\ni.load(i.examine({name!r}, 16, 0))\n"
+    code = f"from tuiapp.trainers.sources import image_folder as i\ni.load(i.examine({name!r}, 16, 0))\n"
     with (cache / ".lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         others = [

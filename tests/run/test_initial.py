@@ -11,19 +11,19 @@ import pytest
 from safetensors import numpy as safetensors
 
 from tests.run.small_checkpoints import CONFIG, save
-from trainers.config.machine import Machine
-from trainers.config.options import ConfigError
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract.events import Alert, InitialWeights
-from trainers.contract.manifest import MODEL_FILE
-from trainers.contract.rundir import RunDir
-from trainers.launch.prepare import prepare
-from trainers.rank.initial import frozen_names, initial_weights
-from trainers.rank.reporter import Reporter
-from trainers.rank.tensor_files import encode, load
-from trainers.state.initial import check_weights, find_weights
-from trainers.state.messages import describe_initial
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.contract.events import Alert, InitialWeights
+from tuiapp.trainers.contract.manifest import MODEL_FILE
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.rank.initial import frozen_names, initial_weights
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.tensor_files import encode, load
+from tuiapp.trainers.state.initial import check_weights, find_weights
+from tuiapp.trainers.state.messages import describe_initial
 
 NAMES = ["conv1.weight", "conv1.bias", "fc.weight", "fc.bias"]
 

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainers.contract.events import LogLine
-from trainers.contract.journal import JournalWriter
-from trainers.run import journal_keeper
-from trainers.run.journal_keeper import END_WAIT_S, JournalWatch
+from tuiapp.trainers.contract.events import LogLine
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.run import journal_keeper
+from tuiapp.trainers.run.journal_keeper import END_WAIT_S, JournalWatch
 
 LINE = LogLine(rank=0, stream="stdout", text="x")
 
@@ -42,10 +42,10 @@ def test_it_waits_once_however_often_it_is_asked_to(tmp_path: Path, monkeypatch:
 FULL = """
 import resource, sys
 from pathlib import Path
-from trainers.contract.events import LogLine
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.run.journal_keeper import JournalWatch
+from tuiapp.trainers.contract.events import LogLine
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.journal_keeper import JournalWatch
 
 run = RunDir(Path(sys.argv[1]))
 writer = JournalWriter(run.journal)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.machine import Gpu, Machine
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.launch import launch
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.launch import launch
 
 MACHINE = Machine(cpu_cores=8, memory_total_bytes=1 << 34, gpus=(Gpu(index=0, uuid="GPU-1", name="H200"),))
 

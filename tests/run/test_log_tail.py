@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.run.log_tail import LINES_PER_POLL, MAX_LINE_BYTES, READ_BYTES, LogTail
+from tuiapp.trainers.run.log_tail import LINES_PER_POLL, MAX_LINE_BYTES, READ_BYTES, LogTail
 
 
 class Log:

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from tests.backends.recorder import Recorder, Shelf
 from tests.reported import values
 from tests.run.rank_pipe import Pipe
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.metrics import DATA_WAIT, STEP_TIME
-from trainers.rank import loop, reporter
-from trainers.rank.checkpoints import Checkpoints, Saved
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
-from trainers.rank.reporter import Reporter
-from trainers.sources.datasets import epoch_order
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.metrics import DATA_WAIT, STEP_TIME
+from tuiapp.trainers.rank import loop, reporter
+from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
+from tuiapp.trainers.rank.loop import Evaluate, Export, Save, Step, training
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources.datasets import epoch_order
 
 CONFIG = RunConfig(platform="cpu", devices=2, global_batch_size=479, epochs=3, eval_every=2)
 """3 steps an epoch, 9 in all."""

@@ -15,11 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests import histories as h
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir, make_run_dir
-from trainers.script import meeting
-from trainers.script.jobs import JobRank, Recorder, StoppedError, find_place
-from trainers.script.meeting import begin_at_meeting
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir, make_run_dir
+from tuiapp.trainers.script import meeting
+from tuiapp.trainers.script.jobs import JobRank, Recorder, StoppedError, find_place
+from tuiapp.trainers.script.meeting import begin_at_meeting
 
 
 def place(node: int = 0, job: str = "slurm 18.0 1") -> JobRank:

@@ -13,11 +13,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import record
-from trainers.config.mirror import mirror_fault
-from trainers.contract.events import AnyEvent
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.run import mirror
+from tuiapp.trainers.config.mirror import mirror_fault
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import mirror
 
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.npz import make_arrays, write_npz
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import find_dataset
-from trainers.sources.datasets import load
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.sources.datasets import load
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from hypothesis import strategies as some
 
 from tests.backends.recorder import Recorder
 from tests.contract.recorded import CONFIG
-from trainers.config.plan import make_plan
-from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, KINDS, Alert
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Evaluate, Step, training
-from trainers.rank.patience import Patience
-from trainers.rank.profile import LARGEST, Span, Traced, largest, spent
-from trainers.rank.reporter import Reporter
-from trainers.rank.stop_gate import StopGate
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, KINDS, Alert
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.loop import Evaluate, Step, training
+from tuiapp.trainers.rank.patience import Patience
+from tuiapp.trainers.rank.profile import LARGEST, Span, Traced, largest, spent
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.stop_gate import StopGate
 
 EPOCH = 29
 """Steps of one, with this configuration."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.run.place import Place
-from trainers.run.processes import rank_environment
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.run.place import Place
+from tuiapp.trainers.run.processes import rank_environment
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.contract.test_orphans import process
-from trainers.config.settings import Settings
-from trainers.contract.notices import write_notification_config
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.settings import Settings
+from tuiapp.trainers.contract.notices import write_notification_config
+from tuiapp.trainers.contract.rundir import RunDir
 
 DEADLINE_S = 60.0
 TOKEN = "20261120T101500-torch-ddp-net-3fa1-0123456789abcdef"
@@ -48,7 +48,7 @@ def test_a_full_disk_does_not_keep_the_end_from_being_told(tmp_path: Path, refus
     write_notification_config(run, Settings(command=command, webhook=refusing if refused else ""))
     with process(TOKEN) as (rank, _), open("/dev/full", "wb") as full:
         # This process's parent is somebody else: so it looks to a reaper whose supervisor has died.
-        reap = [sys.executable, "-P", "-m", "trainers.run.reaper", str(rank.pid), TOKEN, str(run.path)]
+        reap = [sys.executable, "-P", "-m", "tuiapp.trainers.run.reaper", str(rank.pid), TOKEN, str(run.path)]
         assert subprocess.run(reap, stdin=subprocess.DEVNULL, stdout=full, stderr=full, check=False).returncode == 0
         assert rank.wait() < 0
     deadline = time.monotonic() + DEADLINE_S

@@ -9,9 +9,9 @@ import pytest
 
 from tests import histories as h
 from tests.run.test_agreement import Voter
-from trainers.contract.journal import JournalWriter
-from trainers.run import wire
-from trainers.run.journal_keeper import CheckpointAck
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.journal_keeper import CheckpointAck
 
 
 def test_told_once_all_ranks_steps_are_there(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from tests.reported import values
 from tests.run.rank_pipe import Pipe
-from trainers.contract.events import Alert, Event, FrameworkMemory, Metrics, Phase, RankStarted, StopRequested
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME
-from trainers.rank import reporter as reporter_module
-from trainers.run import wire
+from tuiapp.trainers.contract.events import Alert, Event, FrameworkMemory, Metrics, Phase, RankStarted, StopRequested
+from tuiapp.trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME
+from tuiapp.trainers.rank import reporter as reporter_module
+from tuiapp.trainers.run import wire
 
 
 def test_steps_come_in_batches_and_in_order(pipe: Pipe) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.run.rank_pipe import DEADLINE_S, Pipe
-from trainers.contract.events import Alert, FrameworkMemory, LogLine, Phase
-from trainers.rank import reporter as reporter_module
+from tuiapp.trainers.contract.events import Alert, FrameworkMemory, LogLine, Phase
+from tuiapp.trainers.rank import reporter as reporter_module
 
 
 def test_a_conversion_that_fails_does_not_silence_the_rank(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:

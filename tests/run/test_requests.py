@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.events import CheckpointRequested, StopRequested
-from trainers.contract.rundir import RunDir
-from trainers.run.requests import MOVED_S, Requests
+from tuiapp.trainers.contract.events import CheckpointRequested, StopRequested
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.requests import MOVED_S, Requests
 
 
 class Clock:

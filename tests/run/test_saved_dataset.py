@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.user_files import COLOURS, encoded
-from trainers.config.data_files import DatasetError, NotExaminedError
-from trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.data_files import DatasetError, NotExaminedError
+from tuiapp.trainers.config.datasets import find_dataset
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from trainers.sources.saved_dataset import examine, load  # noqa: E402
+from tuiapp.trainers.sources.saved_dataset import examine, load  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

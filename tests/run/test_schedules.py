@@ -10,10 +10,10 @@ import torch
 from msgspec.structs import replace
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR
 
-from trainers.config.learning_rate import rate_words
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.rank.schedules import learning_rate, rate_factor
+from tuiapp.trainers.config.learning_rate import rate_words
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.rank.schedules import learning_rate, rate_factor
 
 STEPS = 40
 

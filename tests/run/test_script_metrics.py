@@ -6,9 +6,9 @@ from time import monotonic
 
 import pytest
 
-from trainers.config.script_syntax import compile_pattern
-from trainers.contract.events import Metrics
-from trainers.run.script_metrics import MatchedLines, Row, RowBatch
+from tuiapp.trainers.config.script_syntax import compile_pattern
+from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.run.script_metrics import MatchedLines, Row, RowBatch
 
 
 def match(pattern: str, *texts: str) -> list[tuple[int, dict[str, float]]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers.run.place import LOOPBACK
-from trainers.run.script_process import (
+from tuiapp.trainers.run.place import LOOPBACK
+from tuiapp.trainers.run.script_process import (
     ELASTIC_ERROR_FILE,
     ScriptStart,
     find_traceback,

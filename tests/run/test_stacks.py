@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.run.asked import Asked
-from trainers.contract.events import Stacks
-from trainers.run import stacks as stacks_module
-from trainers.run.stacks import (
+from tuiapp.trainers.contract.events import Stacks
+from tuiapp.trainers.run import stacks as stacks_module
+from tuiapp.trainers.run.stacks import (
     COLLECTIVES_FILE,
     FILE,
     MAX_BYTES,
@@ -30,7 +30,7 @@ from trainers.run.stacks import (
 ANSWERS = """
 import sys, time
 from pathlib import Path
-from trainers.run.stacks import answer_the_signal
+from tuiapp.trainers.run.stacks import answer_the_signal
 answer_the_signal(Path(sys.argv[1]))
 def waits_here():
     print("up", flush=True)
@@ -40,7 +40,7 @@ waits_here()
 BUSY = """
 import sys, threading
 from pathlib import Path
-from trainers.run.stacks import answer_the_signal, tell
+from tuiapp.trainers.run.stacks import answer_the_signal, tell
 directory = Path(sys.argv[1])
 answer_the_signal(directory)
 sys.setrecursionlimit(100_000)

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from trainers.contract.metrics import EXAMPLES, GRADIENT_NORM, LEARNING_RATE, LOSS, STEP_TIME, total
-from trainers.run.step_batch import ENTRIES_PER_SECOND, Budget, pack
+from tuiapp.trainers.contract.metrics import EXAMPLES, GRADIENT_NORM, LEARNING_RATE, LOSS, STEP_TIME, total
+from tuiapp.trainers.run.step_batch import ENTRIES_PER_SECOND, Budget, pack
 
 
 def steps(first: int, losses: list[float]) -> dict[str, list[float]]:

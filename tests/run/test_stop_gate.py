@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trainers.rank.stop_gate import StopGate
-from trainers.run import wire
-from trainers.run.agreement import Agreement
+from tuiapp.trainers.rank.stop_gate import StopGate
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.agreement import Agreement
 
 DEADLINE_S = 60.0
 

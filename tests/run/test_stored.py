@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from trainers.sources.arrays import StoredImages
+from tuiapp.trainers.sources.arrays import StoredImages
 
 SHAPES = [(50, 6, 5), (50, 6, 5, 3)]
 

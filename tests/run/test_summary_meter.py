@@ -10,11 +10,11 @@ from msgspec.structs import asdict
 from tests import histories as h
 from tests import interrupted
 from tests.reported import evaluation_event, step_event
-from trainers.config.plan import Plan, make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.evaluations import NEVER, Evaluated
-from trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, LogLine, Metrics, RunEnded, Summary
-from trainers.state.summary_meter import SummaryMeter
+from tuiapp.trainers.config.plan import Plan, make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.evaluations import NEVER, Evaluated
+from tuiapp.trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, LogLine, Metrics, RunEnded, Summary
+from tuiapp.trainers.state.summary_meter import SummaryMeter
 
 PLAN = make_plan(RunConfig(devices=2, global_batch_size=100, epochs=3))
 """14 steps an epoch, 42 in all."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trainers.contract.events import Event, LogLine, StopRequested
-from trainers.run import wire
-from trainers.run.agreement import Agreement
-from trainers.run.teardown import SAVE_GRACE_S, SETTLE_S, STOP_GRACE_S, TERM_GRACE_S, Teardown
+from tuiapp.trainers.contract.events import Event, LogLine, StopRequested
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.agreement import Agreement
+from tuiapp.trainers.run.teardown import SAVE_GRACE_S, SETTLE_S, STOP_GRACE_S, TERM_GRACE_S, Teardown
 
 COMMAND = StopRequested(by="command", save=True)
 AT_ONCE = StopRequested(by="command", now=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from safetensors import numpy as safetensors
 
-from trainers.rank.tensor_files import BFLOAT16, as_float32, encode, load
+from tuiapp.trainers.rank.tensor_files import BFLOAT16, as_float32, encode, load
 
 ARRAYS: dict[str, npt.NDArray[Any]] = {
     "odd": np.arange(3, dtype=np.uint8),
@@ -71,7 +71,7 @@ def test_bfloat16_is_written_and_read_without_numpys_knowing_it(
     arrays = {"known": known, "bits": known.view(BFLOAT16), "one": known[0, 0].view(BFLOAT16)}
     file.write_bytes(b"".join(encode(arrays)))
     assert {name: array.dtype for name, array in load(file).items()} == dict.fromkeys(arrays, known.dtype)
-    monkeypatch.setattr("trainers.rank.tensor_files._knows_bfloat16", lambda: False)
+    monkeypatch.setattr("tuiapp.trainers.rank.tensor_files._knows_bfloat16", lambda: False)
     found = load(file)
     for array in (*found.values(), known):
         wanted = known.astype(np.float32) if array.shape else np.float32(1.5)

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import DATASETS, find_dataset
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig, best_by, build_config
-from trainers.sources.datasets import SHAKESPEARE_FILE, load
-from trainers.tasks.catalog import TASKS
-from trainers.tasks.text import SAMPLES, WRITTEN, perplexity, samples
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import DATASETS, find_dataset
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig, best_by, build_config
+from tuiapp.trainers.sources.datasets import SHAKESPEARE_FILE, load
+from tuiapp.trainers.tasks.catalog import TASKS
+from tuiapp.trainers.tasks.text import SAMPLES, WRITTEN, perplexity, samples
 
 
 def test_windows_follow_each_other_and_are_labelled_with_the_next_byte(tmp_path: Path) -> None:

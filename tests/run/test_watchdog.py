@@ -11,11 +11,11 @@ import pytest
 
 from tests.run.asked import Asked
 from tests.waiting import wait_until
-from trainers.config.environment import HANG_VARIABLE
-from trainers.contract.events import Alert, Event, LogLine
-from trainers.run.stacks import ANSWER_S
-from trainers.run.watchdog import Watchdog
-from trainers.run.wire import Heartbeat
+from tuiapp.trainers.config.environment import HANG_VARIABLE
+from tuiapp.trainers.contract.events import Alert, Event, LogLine
+from tuiapp.trainers.run.stacks import ANSWER_S
+from tuiapp.trainers.run.watchdog import Watchdog
+from tuiapp.trainers.run.wire import Heartbeat
 
 MUTE = """
 import signal, time

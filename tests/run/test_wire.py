@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.contract.specimens import specimens
-from trainers.run import wire
+from tuiapp.trainers.run import wire
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -10,19 +10,19 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests.at_rest import until as until
-from trainers.config.machine import Machine
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import About
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError
 from tuiapp.screens.configure import ConfigureScreen
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.option_field import OptionField
 
 
 class Launches:
-    """Stands in for `trainers.launch.launch`: records, and answers as it is told."""
+    """Stands in for `tuiapp.trainers.launch.launch`: records, and answers as it is told."""
 
     def __init__(self) -> None:
         self.configs: list[RunConfig] = []

@@ -8,9 +8,9 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.screens.configure_app import Launches, screen, until
-from trainers.config.machine import Machine
-from trainers.contract.rundir import default_runs_dir
 from tuiapp.app import TuiApp
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.contract.rundir import default_runs_dir
 
 
 @pytest.fixture

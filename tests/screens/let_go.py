@@ -15,10 +15,10 @@ from typing import Any
 from textual.screen import Screen
 
 from tests.screens.configure_app import until
-from trainers.config.machine import Machine
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.config.machine import Machine
 
 ROUNDS = 8
 """The collector looks when a further screen comes, and lets go of what was gone by then."""

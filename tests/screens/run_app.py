@@ -11,11 +11,11 @@ from textual.pilot import Pilot
 
 from tests import histories as h
 from tests.at_rest import until as until
-from trainers.contract.events import AnyEvent
-from trainers.contract.rundir import RunDir
-from trainers.launch import resume
 from tuiapp.screens.resuming import Resumer
 from tuiapp.screens.run import RunScreen
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import resume
 
 LARGE, SMALL = (120, 40), (80, 24)
 

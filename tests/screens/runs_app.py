@@ -12,12 +12,12 @@ from textual.app import App
 from textual.message import Message
 
 from tests.contract.recorded import CONFIG
-from trainers.contract.events import Summary
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import ListedStatus, RunInfo
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.contract.events import Summary
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import ListedStatus, RunInfo
 from tuiapp.widgets.run_table import RunTable
 
 HOME = Path("/home/ada/runs")

@@ -14,9 +14,6 @@ from tests.contract.recorded import record, record_checkpoint
 from tests.screens.configure_app import Launches, Start, field, screen, type_into
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.runs_app import ListLister, RunsApp
-from trainers.contract.about import About, Change, change_about, read_about
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import summarise
 from tuiapp.app import TuiApp
 from tuiapp.library.find import titled
 from tuiapp.library.run_index import RunIndex
@@ -24,6 +21,9 @@ from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.quit import farewell
 from tuiapp.screens.run import RunScreen
+from tuiapp.trainers.contract.about import About, Change, change_about, read_about
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_header import RunHeader

@@ -19,10 +19,6 @@ from textual.widgets._toast import Toast
 
 from tests.screens.configure_app import screen, until
 from tests.shown import notices
-from trainers.config.machine import Machine
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract.mailbox import take
-from trainers.contract.rundir import RunDir
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
@@ -33,6 +29,10 @@ from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.key_queue import MAX_PASTED
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.contract.mailbox import take
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 def make_run(runs_dir: Path, number: int = 0) -> RunDir:

@@ -17,13 +17,13 @@ from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.screens.run_app import until
 from tests.shown import is_read
-from trainers.contract.about import Change, change_about
-from trainers.contract.events import Facts, LogLine, encode
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import summarise
-from trainers.state.text import MISSING
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.pickers import MetricList
+from tuiapp.trainers.contract.about import Change, change_about
+from tuiapp.trainers.contract.events import Facts, LogLine, encode
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
+from tuiapp.trainers.state.text import MISSING
 from tuiapp.view.chart import ChartOptions
 from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.plot import LEFT_CELLS, Plot

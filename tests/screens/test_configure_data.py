@@ -12,9 +12,9 @@ from textual.widgets import Input, OptionList
 
 from tests.npz import make_arrays, write_npz
 from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
-from trainers.config.machine import Machine
-from trainers.config.run_config import RunConfig
 from tuiapp.library.presets import save_preset
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.path_suggester import complete
 

@@ -8,10 +8,10 @@ from textual.widgets import OptionList
 
 from tests.screens.configure_app import Start, field, screen, type_into, until
 from tests.screens.test_gpu_checklist import gpu, machine_of
-from trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.library.presets import save_preset
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.pickers import FieldList
+from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm, FoldLine
 from tuiapp.widgets.option_field import LABEL_CELLS, OptionField

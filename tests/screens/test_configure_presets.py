@@ -12,10 +12,10 @@ from textual.screen import Screen
 from textual.widgets import Button, Input, Static
 
 from tests.screens.configure_app import Start, field, screen, type_into, until
-from trainers.config.run_config import RunConfig
 from tuiapp.library.presets import load_config, presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import SavePreset
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.widgets.preset_list import PresetList
 
 

@@ -8,9 +8,9 @@ import pytest
 from textual.widgets import Button, OptionList, Static
 
 from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
-from trainers.config.machine import Gpu, Machine
-from trainers.config.options import ConfigError, Problem
-from trainers.launch import LaunchError
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.options import ConfigError, Problem
+from tuiapp.trainers.launch import LaunchError
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist
@@ -123,7 +123,7 @@ async def test_choice_is_made_with_keys(start: Start) -> None:
 
 
 async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.config.catalog.Backend.missing", lambda self, installed: ["torch"])
+    monkeypatch.setattr("tuiapp.trainers.config.catalog.Backend.missing", lambda self, installed: ["torch"])
     async with start() as pilot:
         assert "pip install 'torch" in field(pilot, "backend").problem
         field(pilot, "backend").focus_control()

@@ -8,12 +8,12 @@ import pytest
 from textual.widgets import Button, Input, Static
 
 from tests.screens.configure_app import Start, field, screen, type_into, until, words
-from trainers.config.machine import Machine
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import find_waiting
-from trainers.experiments.study import Study, StudyDir
-from trainers.experiments.sweep import begin_grid
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.experiments.study import Study, StudyDir
+from tuiapp.trainers.experiments.sweep import begin_grid
 from tuiapp.widgets.config_form import ConfigForm
 
 
@@ -25,7 +25,7 @@ def held(study: Study, runs_dir: Path, machine: Machine | None) -> tuple[StudyDi
 async def test_the_form_says_how_many_runs_and_queues_them(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainers.experiments.sweep.begin_grid", held)
+    monkeypatch.setattr("tuiapp.trainers.experiments.sweep.begin_grid", held)
     async with start(preset="mlp", runs_dir=tmp_path / "runs") as pilot:
         await type_into(pilot, "learning_rate", "0.1, 0.03, 0.01")
         await type_into(pilot, "seed", "0..1")
@@ -90,7 +90,7 @@ async def test_a_number_of_trials_makes_it_a_search(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[StudyDir] = []
-    monkeypatch.setattr("trainers.experiments.sweep.start_search", begun.append)
+    monkeypatch.setattr("tuiapp.trainers.experiments.sweep.start_search", begun.append)
     async with start(preset="mlp", runs_dir=tmp_path / "runs") as pilot:
         await until(pilot, lambda: screen(pilot).is_mounted)
         assert not field(pilot, "trials").display
@@ -124,7 +124,7 @@ async def test_a_number_of_trials_makes_it_a_search(
 
 
 async def test_without_optuna_the_form_says_what_to_install(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.experiments.study.find_spec", lambda _: None)
+    monkeypatch.setattr("tuiapp.trainers.experiments.study.find_spec", lambda _: None)
     async with start(preset="mlp") as pilot:
         await type_into(pilot, "seed", "0..4")
         await until(pilot, lambda: field(pilot, "trials").display)
@@ -138,7 +138,7 @@ async def test_a_search_of_a_script_needs_what_its_trials_are_best_by(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[StudyDir] = []
-    monkeypatch.setattr("trainers.experiments.sweep.start_search", begun.append)
+    monkeypatch.setattr("tuiapp.trainers.experiments.sweep.start_search", begun.append)
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")
     async with start(runs_dir=tmp_path / "runs") as pilot:

@@ -7,9 +7,9 @@ import pytest
 from tests import histories
 from tests.contract.recorded import record, record_checkpoint
 from tests.screens.configure_app import Launches, Start, field, screen, type_into, until
-from trainers.config.machine import Machine
-from trainers.config.run_config import RunConfig
-from trainers.contract.rundir import default_runs_dir
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.rundir import default_runs_dir
 from tuiapp.view.draft import examine, to_texts
 
 

@@ -13,7 +13,7 @@ from textual.geometry import Size
 from tests import device_histories as d
 from tests import histories as h
 from tests.screens.run_app import RunApp, settled, until
-from trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
+from tuiapp.trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.lines import Lines

@@ -13,11 +13,11 @@ from textual.app import App
 
 from tests import histories as h
 from tests.screens.run_app import until
-from trainers.config.machine import Machine
-from trainers.contract.events import AnyEvent, Event, HostSample, TelemetrySource
 from tuiapp.app import TuiApp
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.screens.devices import DevicesScreen
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.contract.events import AnyEvent, Event, HostSample, TelemetrySource
 from tuiapp.widgets.device_panel import DevicePanel
 
 
@@ -58,7 +58,7 @@ async def test_samples_are_shown_as_they_come(tmp_path: Path) -> None:
 async def test_a_sampler_that_ends_says_why_and_is_started_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainers.telemetry.keeper.FIRST_PAUSE_S", 0.3)
+    monkeypatch.setattr("tuiapp.trainers.telemetry.keeper.FIRST_PAUSE_S", 0.3)
     feed = SamplerFeed(tmp_path, 0.25)
     app = App[None]()
     async with app.run_test(size=(120, 40)) as pilot:
@@ -70,7 +70,7 @@ async def test_a_sampler_that_ends_says_why_and_is_started_anew(
             await until(pilot, lambda: "died of SIGKILL" in text_of(app))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, DevicesScreen))
-    assert not [child for child in psutil.Process().children() if "trainers.telemetry" in child.cmdline()]
+    assert not [child for child in psutil.Process().children() if "tuiapp.trainers.telemetry" in child.cmdline()]
 
 
 async def test_it_opens_from_anywhere_once(tmp_path: Path, machine: Machine) -> None:
@@ -99,6 +99,6 @@ def _sampler() -> psutil.Process:
     """The one that runs: an earlier one may not be reaped yet."""
     for child in psutil.Process().children():
         with suppress(psutil.Error):
-            if "trainers.telemetry" in child.cmdline():
+            if "tuiapp.trainers.telemetry" in child.cmdline():
                 return child
     raise AssertionError("no sampler runs")

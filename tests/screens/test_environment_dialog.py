@@ -12,11 +12,11 @@ from textual.widgets import Button, OptionList
 
 from tests.screens.configure_app import Start, field, screen, until, words
 from tests.wheels import offline
-from trainers.config.catalog import Backend
-from trainers.config.installed import OWN, Installed
-from trainers.config.interpreters import environments_dir, find_interpreter
-from trainers.config.settings import settings_path
 from tuiapp.screens.environment_dialog import EnvironmentDialog
+from tuiapp.trainers.config.catalog import Backend
+from tuiapp.trainers.config.installed import OWN, Installed
+from tuiapp.trainers.config.interpreters import environments_dir, find_interpreter
+from tuiapp.trainers.config.settings import settings_path
 
 
 @pytest.fixture(autouse=True)

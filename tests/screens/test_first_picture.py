@@ -13,13 +13,13 @@ from textual.strip import Strip
 
 from tests.screens.configure_app import Start, field, screen, until
 from tests.screens.test_app import make_run
-from trainers.config.machine import Machine
-from trainers.config.run_config import RunConfig
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun
 from tuiapp.screens.run import RunScreen
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.widgets.preset_list import PresetList
 
 

@@ -21,7 +21,6 @@ from tests.screens.test_devices_screen import Recorded
 from tests.shown import is_read
 from tests.snapshots.screen_text import screen_text
 from tests.snapshots.stage import Stage, folded, run_screen
-from trainers.state.summary import summarise
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
@@ -32,6 +31,7 @@ from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.screens.workspace import Workspace
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.config_form import ConfigForm
 

@@ -14,10 +14,10 @@ from tests import histories as h
 from tests import interrupted
 from tests.screens.run_app import until
 from tests.snapshots.stage import Stage, run_screen
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import summarise
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
 
 SCREENS: dict[str, Callable[[], Screen[Any] | None]] = {
     "configure": lambda: None,

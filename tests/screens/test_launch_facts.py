@@ -6,8 +6,8 @@ import pytest
 from textual.content import Content
 
 from tests.screens.configure_app import Start, screen, until, words
-from trainers.config.machine import Machine
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.view.draft import Draft, examine, to_texts
 from tuiapp.widgets.launch_facts import FactLines, LaunchFacts, _training, _whole_facts
 

@@ -20,13 +20,13 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_compare_screen import CompareApp, read
 from tests.screens.test_run_screen import text_of
 from tests.shown import is_drawn
-from trainers.contract.events import AnyEvent, Metrics, encode
-from trainers.state.objective import Objective
-from trainers.state.summary import summarise
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens import metrics_grid
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.metrics_grid import MetricsGrid
+from tuiapp.trainers.contract.events import AnyEvent, Metrics, encode
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.run_header import RunHeader
 

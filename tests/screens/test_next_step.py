@@ -9,15 +9,15 @@ from textual.widgets import Static
 from tests import histories as h
 from tests.contract.recorded import record
 from tests.screens.run_app import LARGE, until
-from trainers.config.machine import Machine
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
 from tuiapp.app import TuiApp
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 
 async def test_from_a_completed_run_to_what_comes_next(tmp_path: Path, machine: Machine) -> None:

@@ -9,8 +9,8 @@ from textual.pilot import Pilot
 from tests import histories as h
 from tests import node_histories as nodes
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
-from trainers.contract.events import RunStarted
 from tuiapp.screens.metrics_grid import MetricsGrid
+from tuiapp.trainers.contract.events import RunStarted
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.log_view import LogView
 

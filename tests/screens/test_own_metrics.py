@@ -15,12 +15,12 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_run_charts import drawn, listed
 from tests.screens.test_run_screen import text_of
 from tests.state.test_replay import Clock, Source, journal
-from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded
-from trainers.state.known_metrics import first_choice, of_interest, second_choice
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.run import RunScreen
+from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded
+from tuiapp.trainers.state.known_metrics import first_choice, of_interest, second_choice
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.epochs_panel import EpochsPanel

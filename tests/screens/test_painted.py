@@ -22,7 +22,7 @@ from tests.contract.recorded import CONFIG, record
 from tests.screens.configure_app import Start
 from tests.screens.run_app import RunApp, settled
 from tests.screens.runs_app import ListLister, RunsApp, info
-from trainers.contract.rundir import default_runs_dir
+from tuiapp.trainers.contract.rundir import default_runs_dir
 
 ANYWHERE = ["tab", "shift+tab", "down", "up", "left", "right", "pagedown", "pageup", "home", "end"]
 ANYWHERE += ["enter", "escape", "space", "slash", "question_mark"]

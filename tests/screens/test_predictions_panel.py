@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainers.config.datasets import find_dataset
-from trainers.contract.events import Predictions
-from trainers.state.run_state import RunState
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.contract.events import Predictions
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.widgets.predictions_panel import MOST_TOKENS, PredictionsPanel
 
 

@@ -9,8 +9,8 @@ from textual.widgets import Static
 from tests import histories as h
 from tests.screens.run_app import LARGE, RunApp, settled, until
 from tests.screens.test_run_control import said, told
-from trainers.contract import events as ev
 from tuiapp.screens.profile import ProfileScreen
+from tuiapp.trainers.contract import events as ev
 
 
 def text(app: RunApp) -> str:

@@ -15,16 +15,16 @@ from tests import histories as h
 from tests.contract.recorded import record
 from tests.screens.configure_app import Launches, until
 from tests.screens.configure_app import words as header
-from trainers.config.machine import Machine
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import About
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import find_waiting
-from trainers.experiments.queue import add
-from trainers.state.summary import summarise
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.experiments.queue import add
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.run_table import RunTable
 
@@ -98,7 +98,7 @@ async def test_a_run_is_cancelled_in_the_queue(queue: tuple[Path, list[RunDir]])
 async def test_the_form_asks_before_it_takes_what_a_live_run_has(
     start: Start, launches: Launches, tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainers.experiments.queue.start_keeper", lambda runs_dir: None)
+    monkeypatch.setattr("tuiapp.trainers.experiments.queue.start_keeper", lambda runs_dir: None)
     runs_dir = tmp_path / "runs"
     live = record(runs_dir, h.RUN_ID, h.completed()[:4])
     lock = live.take_lock()

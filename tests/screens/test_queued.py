@@ -14,12 +14,12 @@ from tests import node_histories as nodes
 from tests.contract.recorded import record
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled
 from tests.state.test_digest import digest_of
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, Queued, encode
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import summarise
 from tuiapp.screens.quit import _ask
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, Queued, encode
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
 
 REQUEUED = Queued(job="12", reason="BeginTime", start="2026-11-20T11:30:00", **h.at(20.0))
 

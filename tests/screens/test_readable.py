@@ -11,9 +11,9 @@ from textual.theme import BUILTIN_THEMES
 
 import tuiapp
 from tests.screens.configure_app import Start, screen, type_into
-from trainers.config.machine import Machine
 from tuiapp.app import TuiApp
 from tuiapp.terminal.readable import GROUNDS, LEAST_BORDER, LEAST_CONTRAST, MUTED, ON_THEIR_OWN, TEXTS, contrast
+from tuiapp.trainers.config.machine import Machine
 from tuiapp.view.palette import series_color
 
 THEMES = sorted(name for name in BUILTIN_THEMES if not name.startswith("ansi"))

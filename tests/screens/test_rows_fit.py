@@ -12,8 +12,8 @@ from textual.app import App, ComposeResult
 from tests import histories as h
 from tests.screens.run_app import until
 from tests.state.folding import fold
-from trainers.state.run_state import LogEntry
-from trainers.state.signs import Condition
+from tuiapp.trainers.state.run_state import LogEntry
+from tuiapp.trainers.state.signs import Condition
 from tuiapp.view.rank_list import RANK_COLUMNS, RankRow, rank_rows
 from tuiapp.view.table import fitting
 from tuiapp.widgets.log_rows import LogRows, _wrap

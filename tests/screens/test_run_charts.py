@@ -13,16 +13,16 @@ from tests import histories as h
 from tests.reported import step_event
 from tests.screens.run_app import LARGE, SMALL, ListFeed, RunApp, settled, until
 from tests.shown import is_current
-from trainers.contract.events import AnyEvent, Metrics
-from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
-from trainers.contract.rundir import RunDir
-from trainers.state.fold import apply
-from trainers.state.known_metrics import metric
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.run_reader import RunReader
 from tuiapp.terminal.ascii_filter import AsciiFilter
+from tuiapp.trainers.contract.events import AnyEvent, Metrics
+from tuiapp.trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.view.chart import Chart, ChartOptions
 from tuiapp.widgets.chart_board import ChartBoard
 from tuiapp.widgets.chart_panel import ChartPanel

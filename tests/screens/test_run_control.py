@@ -15,13 +15,13 @@ from tests import interrupted
 from tests.contract.recorded import CONFIG, record_checkpoint
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.state.test_script_runs import ended, started
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, AnyEvent, StopRequested
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError, Resumed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.resume_dialog import ResumeDialog
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, AnyEvent, StopRequested
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError, Resumed
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.lines import Lines

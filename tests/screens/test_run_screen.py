@@ -14,9 +14,9 @@ from tests import interrupted
 from tests.reported import evaluation_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.shown import is_current, shown_lines
-from trainers.contract.events import Replicas
-from trainers.state.fold import apply
 from tuiapp.screens.arrangement import PANELS
+from tuiapp.trainers.contract.events import Replicas
+from tuiapp.trainers.state.fold import apply
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.failure_panel import FailurePanel

@@ -16,13 +16,6 @@ from tests.contract.recorded import CONFIG, record, record_checkpoint
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
 from tests.snapshots.stage import Stage
-from trainers.config.plan import make_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import About, read_about, write_about
-from trainers.contract.mailbox import take
-from trainers.contract.rundir import RunDir
-from trainers.launch import Resumed
-from trainers.state.summary import RunInfo, summarise
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
@@ -31,6 +24,13 @@ from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.screens.run import RunScreen
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About, read_about, write_about
+from tuiapp.trainers.contract.mailbox import take
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import Resumed
+from tuiapp.trainers.state.summary import RunInfo, summarise
 
 STEPS = make_plan(CONFIG).total_steps
 """Of a run with that configuration."""

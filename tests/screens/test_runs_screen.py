@@ -13,12 +13,12 @@ from textual.widgets import Input, Static
 
 from tests.screens.run_app import until
 from tests.screens.runs_app import HOME, ListLister, RunsApp, info
-from trainers.contract.events import Facts
 from tuiapp.feeds.runs_feed import Listing
 from tuiapp.screens.column_picker import ColumnPicker
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.contract.events import Facts
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
 

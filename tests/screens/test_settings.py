@@ -11,10 +11,6 @@ from textual.pilot import Pilot
 
 from tests.screens.configure_app import Start, until
 from tests.screens.test_app import make_run
-from trainers.config.machine import Machine
-from trainers.config.options import Problem
-from trainers.config.settings import Settings, read_settings, settings_path
-from trainers.state.summary import summarise
 from tuiapp.app import TuiApp
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.palette import Palette
@@ -24,6 +20,10 @@ from tuiapp.screens.run import RunScreen
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.facts import wants_ascii
 from tuiapp.terminal.key_names import key_problem
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.options import Problem
+from tuiapp.trainers.config.settings import Settings, read_settings, settings_path
+from tuiapp.trainers.state.summary import summarise
 
 
 async def choose_theme(pilot: Pilot[None], *keys: str) -> None:

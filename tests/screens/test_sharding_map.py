@@ -7,7 +7,7 @@ import pytest
 from tests import histories as h
 from tests.state.folding import fold
 from tests.state.sharded import jax_run, named, two_axes
-from trainers.contract.events import Held, Shard, Sharding
+from tuiapp.trainers.contract.events import Held, Shard, Sharding
 from tuiapp.view.sharding import split_words
 from tuiapp.widgets.sharding_map import ShardingMap, weight_lines
 

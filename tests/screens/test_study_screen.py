@@ -12,12 +12,12 @@ from textual.widgets import Static
 
 from tests.at_rest import until
 from tests.screens.runs_app import ListLister, info
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.about import About
-from trainers.experiments.study import Study, make_study
-from trainers.state.summary import RunInfo
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.study import StudyScreen
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.experiments.study import Study, make_study
+from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.widgets.run_table import RunTable
 
 

@@ -14,10 +14,10 @@ from tests import histories as h
 from tests import interrupted
 from tests import node_histories as nodes
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
-from trainers.contract.events import Alert, AnyEvent, Stacks
-from trainers.contract.orphans import Orphan
 from tuiapp.screens import orphans as strays_module
 from tuiapp.screens.confirm import Choice
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Stacks
+from tuiapp.trainers.contract.orphans import Orphan
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.panel_tabs import PanelTabs
@@ -160,7 +160,7 @@ class Bare(App[None]):
 
 @pytest.mark.parametrize(("key", "ends"), [("enter", True), ("escape", False)])
 async def test_what_a_run_left_behind_is_ended_when_the_user_says_so(tmp_path: Path, key: str, ends: bool) -> None:
-    left = [Orphan(4121, 77, f"{h.RUN_ID}-{'0' * 16}", "0", "python -P -m trainers.rank.process x 0")]
+    left = [Orphan(4121, 77, f"{h.RUN_ID}-{'0' * 16}", "0", "python -P -m tuiapp.trainers.rank.process x 0")]
     with (
         patch.object(strays_module, "find_orphans", return_value=left),
         patch.object(strays_module, "end_orphans", return_value=[]) as end,

@@ -16,14 +16,14 @@ from tests.contract.recorded import CONFIG, record
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
 from tests.shown import is_current
-from trainers.contract.events import encode
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import summarise
 from tuiapp.feeds.compare_feed import Compared
 from tuiapp.library.chart_view import read_view
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.runs_charts import RunsCharts
 from tuiapp.screens.workspace import Workspace
+from tuiapp.trainers.contract.events import encode
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.run_table import RunTable

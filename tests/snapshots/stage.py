@@ -15,13 +15,13 @@ from tests import histories as h
 from tests.at_rest import until as until
 from tests.screens.run_app import ListFeed
 from tests.shown import is_current
-from trainers.config.machine import Machine
-from trainers.config.settings import Settings
-from trainers.contract.events import AnyEvent
-from trainers.contract.rundir import RunDir
 from tuiapp import app
 from tuiapp.app import TuiApp
 from tuiapp.screens.run import RunScreen
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.settings import Settings
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.widgets.chart_panel import ChartPanel
 
 SMALL, MEDIUM, LARGE = (80, 24), (120, 40), (200, 60)

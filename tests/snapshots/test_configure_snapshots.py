@@ -17,18 +17,18 @@ from tests import histories as h
 from tests.screens.configure_app import screen, type_into
 from tests.snapshots.conftest import Before, ComparePicture
 from tests.snapshots.stage import TWO_CORES, Stage, matrix, press, until
-from trainers.config.machine import Gpu, GpuProcess, Machine
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import About
-from trainers.contract.orphans import _TOKEN_DIGITS, Orphan
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError
 from tuiapp.library.presets import presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.orphans import _question
 from tuiapp.screens.palette import Palette
 from tuiapp.screens.pickers import ThemeList
 from tuiapp.screens.preset_dialogs import SavePreset
+from tuiapp.trainers.config.machine import Gpu, GpuProcess, Machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.orphans import _TOKEN_DIGITS, Orphan
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.option_field import OptionField
 
@@ -152,7 +152,7 @@ async def themes(pilot: Pilot[Any]) -> None:
 
 async def strays(pilot: Pilot[Any]) -> None:
     left = [
-        Orphan(4121 + rank, 1, f"{h.RUN_ID}-{'0' * _TOKEN_DIGITS}", str(rank), "python -m trainers.rank.process")
+        Orphan(4121 + rank, 1, f"{h.RUN_ID}-{'0' * _TOKEN_DIGITS}", str(rank), "python -m tuiapp.trainers.rank.process")
         for rank in range(2)
     ]
     pilot.app.push_screen(_question(left))

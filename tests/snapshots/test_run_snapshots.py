@@ -20,10 +20,10 @@ from tests.screens.test_trouble import hanging
 from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import RUNS_DIR, Stage, folded, matrix, press, run_screen, until
 from tests.state.sharded import two_axes
-from trainers.config.run_config import to_toml
-from trainers.contract.events import AnyEvent, Metrics
 from tuiapp.feeds import end_watch
 from tuiapp.screens.resume_dialog import ResumeDialog
+from tuiapp.trainers.config.run_config import to_toml
+from tuiapp.trainers.contract.events import AnyEvent, Metrics
 
 
 class Scene(NamedTuple):

@@ -21,10 +21,6 @@ from tests.shown import is_current, is_read
 from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import Stage, matrix, press, until
 from tests.state.test_replay import Clock, Source, journal
-from trainers.contract.about import About
-from trainers.contract.events import AnyEvent, Facts, Metrics
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens.compare import CompareScreen
@@ -34,6 +30,10 @@ from tuiapp.screens.quit import _question
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.screens.runs_charts import RunsCharts
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.run_table import RunTable
 

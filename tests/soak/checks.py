@@ -11,12 +11,12 @@ import psutil
 
 from tests.soak.faults import Outcome, Plan
 from tests.whole_curve import missing_steps, not_in_a_row, what_lacks
-from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RankStarted, RunStarted
-from trainers.contract.manifest import list_checkpoints
-from trainers.contract.orphans import TOKEN
-from trainers.contract.rundir import RunDir
-from trainers.state.history import find_gaps
-from trainers.state.summary import read_config, summarise
+from tuiapp.trainers.contract.events import AnyEvent, Checkpoint, Metrics, RankStarted, RunStarted
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.contract.orphans import TOKEN
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.history import find_gaps
+from tuiapp.trainers.state.summary import read_config, summarise
 
 GONE_S = 30.0
 """Until the last process has ended; ranks without supervisor and reaper take 5 s."""

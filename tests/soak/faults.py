@@ -24,11 +24,11 @@ from tests.processes.conftest import FAULTS as FAULT_FILES
 from tests.processes.harness import Watched
 from tests.processes.nodes import agent
 from tests.pty.terminal import GONE_S, end
-from trainers.config.run_config import RunConfig
-from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Metrics, StopRequested
-from trainers.contract.manifest import list_checkpoints
-from trainers.launch import launch, resume
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint, Metrics, StopRequested
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.launch import launch, resume
 
 REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon", "script")
 SCRIPT = Path(__file__).with_name("script.py")
@@ -200,7 +200,7 @@ def _kill_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 def _kill_supervisor_and_reaper(plan: Plan, run: Watched) -> tuple[str, ...]:
     _reach(plan.step, run)
-    for reaper in run.processes("trainers.run.reaper"):
+    for reaper in run.processes("tuiapp.trainers.run.reaper"):
         reaper.kill()
     os.kill(run.started.pid, signal.SIGKILL)
     return _resume(plan, run)
@@ -297,7 +297,7 @@ def _kill_dashboard(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 
 def _agent() -> psutil.Process:
-    return next(one for one in psutil.Process().children() if "trainers.run.node" in one.cmdline())
+    return next(one for one in psutil.Process().children() if "tuiapp.trainers.run.node" in one.cmdline())
 
 
 def _kill_agent(plan: Plan, run: Watched) -> tuple[str, ...]:

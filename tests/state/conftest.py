@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests import histories as h
-from trainers.contract.events import (
+from tuiapp.trainers.contract.events import (
     Alert,
     CheckpointRequested,
     Differing,
@@ -28,7 +28,7 @@ from trainers.contract.events import (
     StopRequested,
     TelemetrySource,
 )
-from trainers.state.series import LOW, Series
+from tuiapp.trainers.state.series import LOW, Series
 
 
 def assert_same_series(one: Series, other: Series) -> None:

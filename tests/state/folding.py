@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.series import Series
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.series import Series
 
 Values = Sequence[float | None]
 

@@ -9,10 +9,10 @@ from itertools import product
 import msgspec
 
 from tests import histories as h
-from trainers.config.catalog import MODELS
-from trainers.config.mesh import OUTPUTS, Mesh, split_of
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import AnyEvent, Held, RankStarted, RunStarted, Shard, Sharding
+from tuiapp.trainers.config.catalog import MODELS
+from tuiapp.trainers.config.mesh import OUTPUTS, Mesh, split_of
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import AnyEvent, Held, RankStarted, RunStarted, Shard, Sharding
 
 
 def named(array: str, shape: Sequence[int], mesh: dict[str, int], spec: Sequence[str | None]) -> Sharding:

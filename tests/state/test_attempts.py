@@ -10,11 +10,11 @@ from tests import histories as h
 from tests import interrupted
 from tests.reported import evaluation_event
 from tests.state.folding import fold
-from trainers.contract.events import Alert, Event, SoFar, StopRequested, Summary
-from trainers.contract.metrics import LOSS, TEST_ACCURACY
-from trainers.state.condition import headline
-from trainers.state.fold import apply
-from trainers.state.run_state import MAX_CHECKPOINTS, RunState
+from tuiapp.trainers.contract.events import Alert, Event, SoFar, StopRequested, Summary
+from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY
+from tuiapp.trainers.state.condition import headline
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import MAX_CHECKPOINTS, RunState
 
 
 def evaluated(state: RunState) -> list[float]:

@@ -8,7 +8,7 @@ from math import log10
 
 import pytest
 
-from trainers.state.known_metrics import KNOWN
+from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.view.axes import LABEL_CELLS, axis_labels, log_ticks, value_range, value_ticks
 
 UNITS = {metric.label: metric.unit for metric in KNOWN.values()}

@@ -14,11 +14,11 @@ from tests import interrupted
 from tests import node_histories as nodes
 from tests.reported import evaluation_event, step_event
 from tests.state.folding import fold
-from trainers.contract.events import Metrics
-from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
-from trainers.state.curves import Curves
-from trainers.state.known_metrics import KNOWN, UTILIZATION, metric
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.known_metrics import KNOWN, UTILIZATION, metric
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.view.chart import BAND, Chart, ChartOptions, Curve, build_chart, build_comparison
 from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize

@@ -10,9 +10,9 @@ import pytest
 from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.config.machine import GpuProcess
-from trainers.contract.events import AnyEvent, DeviceSample, HostSample, MigInstance, RankSample
-from trainers.state.run_state import RunState
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.events import AnyEvent, DeviceSample, HostSample, MigInstance, RankSample
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.devices.drawing import Line, plain
 from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix
 from tuiapp.view.devices.host import host_line, host_rows

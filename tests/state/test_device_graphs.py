@@ -8,8 +8,8 @@ import pytest
 from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.contract.events import AnyEvent
-from trainers.state.readings import GAP_S, HISTORY
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.state.readings import GAP_S, HISTORY
 from tuiapp.view.devices.drawing import Line, axis, columns, graph, plain
 from tuiapp.view.devices.gpu_matrix import LABEL_CELLS, gpu_matrix
 from tuiapp.view.devices.host import gauges, host_graphs

@@ -7,7 +7,7 @@ import pytest
 
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.contract.events import RankSample
+from tuiapp.trainers.contract.events import RankSample
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.host import host_rows
 from tuiapp.view.devices.processes import process_rows

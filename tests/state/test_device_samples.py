@@ -9,9 +9,9 @@ from tests import device_histories as d
 from tests import histories as h
 from tests import interrupted
 from tests.state.folding import fold
-from trainers.contract.events import AnyEvent, DeviceSample, RankStarted, TelemetrySource
-from trainers.state.fold import apply
-from trainers.state.readings import HISTORY, MOST_GPUS, same_uuid
+from tuiapp.trainers.contract.events import AnyEvent, DeviceSample, RankStarted, TelemetrySource
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.readings import HISTORY, MOST_GPUS, same_uuid
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.gpu_matrix import gpu_matrix
 from tuiapp.view.devices.large import efficiency_line

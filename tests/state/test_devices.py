@@ -8,7 +8,7 @@ import pytest
 from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.config.machine import GpuProcess
+from tuiapp.trainers.config.machine import GpuProcess
 from tuiapp.view.devices.drawing import gigabytes, joules, line, pad, plain, share
 from tuiapp.view.devices.gpu_matrix import LABEL_CELLS, foreign_processes, gpu_matrix
 from tuiapp.view.devices.host import host_rows

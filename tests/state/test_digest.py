@@ -13,16 +13,16 @@ from tests import histories as h
 from tests.reported import step_event
 from tests.state.digest_runs import assert_same_series, history
 from tests.state.folding import fold
-from trainers.contract.events import DeviceSample, Event, LogLine, RankSample, encode
-from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
-from trainers.contract.rundir import RunDir
-from trainers.state import digest_keeper
-from trainers.state.curves import LEAST_BUCKETS, MAX_CURVES
-from trainers.state.digest import MAGIC, MAX_BYTES, Digest, read_digest
-from trainers.state.digest_keeper import DigestKeeper
-from trainers.state.readings import MOST_GPUS
-from trainers.state.series import Series
-from trainers.state.timeline import Earlier
+from tuiapp.trainers.contract.events import DeviceSample, Event, LogLine, RankSample, encode
+from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state import digest_keeper
+from tuiapp.trainers.state.curves import LEAST_BUCKETS, MAX_CURVES
+from tuiapp.trainers.state.digest import MAGIC, MAX_BYTES, Digest, read_digest
+from tuiapp.trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.state.readings import MOST_GPUS
+from tuiapp.trainers.state.series import Series
+from tuiapp.trainers.state.timeline import Earlier
 from tuiapp.view.devices.view import gpu_views
 
 

@@ -16,19 +16,19 @@ from tests import node_histories as nodes
 from tests.state.digest_runs import assert_same_series, history
 from tests.state.test_digest import digest_of, write_journal
 from tests.state.test_feed import until
-from trainers.contract import events as ev
-from trainers.contract.events import Event, Metrics, decode, encode
-from trainers.contract.metrics import RATE
-from trainers.contract.rundir import RunDir
-from trainers.state import digest_keeper, rank_state, readings, run_state
-from trainers.state.curves import ALL, Curves
-from trainers.state.digest import Digest
-from trainers.state.efficiency import EfficiencyMeter
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.trainers.contract import events as ev
+from tuiapp.trainers.contract.events import Event, Metrics, decode, encode
+from tuiapp.trainers.contract.metrics import RATE
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state import digest_keeper, rank_state, readings, run_state
+from tuiapp.trainers.state.curves import ALL, Curves
+from tuiapp.trainers.state.digest import Digest
+from tuiapp.trainers.state.efficiency import EfficiencyMeter
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.verbs.facts import read_through
 
 SAME = (

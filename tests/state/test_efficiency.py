@@ -9,8 +9,8 @@ import pytest
 
 from tests import histories as h
 from tests.reported import step_event, with_values
-from trainers.contract.events import AnyEvent, DeviceSample, RankStarted, RunStarted
-from trainers.state.efficiency import EfficiencyMeter, find_peak
+from tuiapp.trainers.contract.events import AnyEvent, DeviceSample, RankStarted, RunStarted
+from tuiapp.trainers.state.efficiency import EfficiencyMeter, find_peak
 from tuiapp.view.devices.large import efficiency_words
 
 FLOPS = 15_396_864.0

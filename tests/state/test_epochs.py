@@ -8,9 +8,9 @@ import pytest
 
 from tests import histories as h
 from tests.reported import evaluation_event, step_event
-from trainers.contract.events import AnyEvent, Metrics, RunStarted
-from trainers.state.curves import Curves
-from trainers.state.epochs import MAX_EPOCHS, Epoch
+from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunStarted
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch
 from tuiapp.view.epochs import epoch_columns
 
 STEPS, BATCH = 29, 48

@@ -11,14 +11,14 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
-from trainers.contract.events import AnyEvent
-from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
-from trainers.state.digest import Digest
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.screens.run_reader import RunReader
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.digest import Digest
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests import histories as h
-from trainers.contract.events import AnyEvent, Metrics
-from trainers.state.history import Gaps, gaps_in
+from tuiapp.trainers.contract.events import AnyEvent, Metrics
+from tuiapp.trainers.state.history import Gaps, gaps_in
 
 
 def gaps(*events: AnyEvent) -> Gaps:

@@ -7,11 +7,11 @@ import pytest
 from tests import histories as h
 from tests import interrupted
 from tests.state.folding import fold
-from trainers.contract.events import Alert, AnyEvent
-from trainers.state.condition import headline
-from trainers.state.curves import Curves
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract.events import Alert, AnyEvent
+from tuiapp.trainers.state.condition import headline
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 GAP: list[AnyEvent] = [*h.running(last_step=60), *interrupted.resumed(step=87)]
 """Steps 61 to 87 were made by ranks that nobody heard of."""

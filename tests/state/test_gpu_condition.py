@@ -9,8 +9,8 @@ import pytest
 from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.config.machine import GpuProcess
-from trainers.state.readings import gpu_condition
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.state.readings import gpu_condition
 from tuiapp.view.devices.view import gpu_views
 
 CONDITIONS: list[tuple[str, dict[str, Any], str, str]] = [

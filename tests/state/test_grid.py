@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.state.known_metrics import grouped
+from tuiapp.trainers.state.known_metrics import grouped
 from tuiapp.view.grid import LEAST_HEIGHT, LEAST_WIDTH, MOST, Pages, grid_size
 
 

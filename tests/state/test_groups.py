@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from tests.screens.runs_app import info
-from trainers.contract.about import About
-from trainers.contract.events import Facts
-from trainers.state.objective import Objective
-from trainers.state.summary import RunInfo
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.events import Facts
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.view.baseline import against
 from tuiapp.view.groups import ListRow, Row, RunGroup, Spread, arrange, fold, grouped, listed, stars, state_counts
 from tuiapp.view.run_list import BY_NAME, COLUMNS, NEWEST, column_of

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from tests import histories as h
 from tests.hostile import WIRE, harm_in
-from trainers.contract.events import RankFailed
-from trainers.state.messages import describe_alone, describe_failure, describe_ranks, describe_result
+from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.state.messages import describe_alone, describe_failure, describe_ranks, describe_result
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from dataclasses import replace
 from tests import histories as h
 from tests import node_histories as nodes
 from tests.state.folding import fold
-from trainers.state.rank_state import NodeState
-from trainers.state.run_state import RunState
+from tuiapp.trainers.state.rank_state import NodeState
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.rank_list import RankRow, SortKey, node_rows, rank_rows
 from tuiapp.widgets.node_scroll import NodeGroups
 

@@ -7,7 +7,7 @@ import pytest
 from tests import histories as h
 from tests import node_histories as nodes
 from tests.state.folding import fold
-from trainers.contract.events import Alert, LogLine, Node, RankStarted
+from tuiapp.trainers.contract.events import Alert, LogLine, Node, RankStarted
 
 
 def test_a_hosts_sample_is_its_nodes() -> None:

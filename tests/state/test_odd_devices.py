@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.contract.events import DeviceSample, place_name
+from tuiapp.trainers.contract.events import DeviceSample, place_name
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.gpu_matrix import gpu_matrix
 from tuiapp.view.devices.view import gpu_views

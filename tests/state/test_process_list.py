@@ -7,7 +7,7 @@ import msgspec
 from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.processes import (
     PROCESS_KEYS,
@@ -21,9 +21,9 @@ from tuiapp.view.devices.processes import (
 from tuiapp.view.devices.view import gpu_views
 
 SEEN = {
-    4100: Seen(1, "ada", 1.0, 60 * h.MIB, "python -m trainers.run.supervisor"),
-    4121: Seen(4100, "ada", 97.0, 900 * h.MIB, "python -m trainers.rank.process 0"),
-    4122: Seen(4100, "ada", 91.0, 901 * h.MIB, "python -m trainers.rank.process 1"),
+    4100: Seen(1, "ada", 1.0, 60 * h.MIB, "python -m tuiapp.trainers.run.supervisor"),
+    4121: Seen(4100, "ada", 97.0, 900 * h.MIB, "python -m tuiapp.trainers.rank.process 0"),
+    4122: Seen(4100, "ada", 91.0, 901 * h.MIB, "python -m tuiapp.trainers.rank.process 1"),
     4300: Seen(4121, "ada", 12.0, 80 * h.MIB, "python loader"),
     771: Seen(1, "grace", 350.0, 9 * h.GIB, "python3 other.py"),
     9: Seen(1, "root", None, h.MIB, "sshd"),
@@ -43,7 +43,7 @@ def test_the_run_s_own_processes_come_first_and_are_marked() -> None:
     heading, first, *others = [plain(one) for one in process_table(rows, 180, 9, "rank")]
     assert "rank ▾" in heading
     assert first.startswith("a ")
-    assert "python -m trainers.rank.process 0" in first
+    assert "python -m tuiapp.trainers.rank.process 0" in first
     assert "grace" in others[3]
     # Nobody knows the use of a process that was seen once.
     assert "–" in others[4]

@@ -12,15 +12,15 @@ import pytest
 
 from tests import histories as h
 from tests.reported import step_event
-from trainers.contract.events import DeviceSample, Metrics, encode
-from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
-from trainers.contract.rundir import RunDir
-from trainers.state.curves import ALL, MAX_CURVES, Curves
-from trainers.state.digest import read_digest
-from trainers.state.digest_keeper import DigestKeeper
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.series import Series
+from tuiapp.trainers.contract.events import DeviceSample, Metrics, encode
+from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.curves import ALL, MAX_CURVES, Curves
+from tuiapp.trainers.state.digest import read_digest
+from tuiapp.trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.series import Series
 
 ENTRIES = 10
 

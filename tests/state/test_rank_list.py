@@ -6,7 +6,7 @@ import pytest
 
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.state.run_state import RunState
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.rank_list import SortKey, rank_rows
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests import histories as h
 from tests.state.test_digest import digest_of, write_journal
-from trainers.contract.events import Alert, AnyEvent, encode
-from trainers.contract.rundir import RunDir
-from trainers.state.condition import headline
 from tuiapp.feeds import feed as feeds
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.run_reader import RunReader
+from tuiapp.trainers.contract.events import Alert, AnyEvent, encode
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.condition import headline
 from tuiapp.view.rank_list import rank_rows
 
 LAST = 6000

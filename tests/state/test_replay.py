@@ -9,10 +9,10 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
-from trainers.contract.events import AnyEvent, Event
-from trainers.contract.journal import JournalReader, JournalWriter
-from trainers.contract.rundir import RunDir
 from tuiapp.feeds.replay_feed import SPEEDS, ReplayFeed
+from tuiapp.trainers.contract.events import AnyEvent, Event
+from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 class Clock:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests import histories as h
 from tests import own_metrics as own
-from trainers.contract.events import AnyEvent, Facts, Metrics, RunStarted
-from trainers.state.epoch_meter import EpochMeter
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics, RunStarted
+from tuiapp.trainers.state.epoch_meter import EpochMeter
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 
 START_S = 20.0
 """Before the first report."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.state.run_state import RunClock
+from tuiapp.trainers.state.run_state import RunClock
 
 
 @pytest.mark.parametrize("wrong_s", [3600.0, -3600.0])

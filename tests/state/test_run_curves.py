@@ -11,8 +11,8 @@ import pytest
 from tests import histories as h
 from tests import interrupted
 from tests.reported import with_values
-from trainers.contract.events import AnyEvent
-from trainers.contract.metrics import (
+from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.metrics import (
     DATA_WAIT,
     GRADIENT_NORM,
     LEARNING_RATE,
@@ -24,8 +24,8 @@ from trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
-from trainers.state.curves import ALL, AXES, MEAN_BUCKETS, Curves
-from trainers.state.known_metrics import KNOWN, UTILIZATION
+from tuiapp.trainers.state.curves import ALL, AXES, MEAN_BUCKETS, Curves
+from tuiapp.trainers.state.known_metrics import KNOWN, UTILIZATION
 from tuiapp.view.chart import ChartOptions, build_comparison
 from tuiapp.view.raster import rasterize
 

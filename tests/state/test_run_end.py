@@ -7,9 +7,9 @@ import pytest
 from tests import histories as h
 from tests import interrupted
 from tests.state.folding import fold
-from trainers.contract.events import RankFailed
-from trainers.state.condition import headline, rank_condition
-from trainers.state.fold import apply
+from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.state.condition import headline, rank_condition
+from tuiapp.trainers.state.fold import apply
 
 
 def test_the_named_rank_is_the_first_cause() -> None:

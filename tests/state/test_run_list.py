@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from tests.screens.runs_app import info
-from trainers.contract.events import Facts, Figures, Summary
-from trainers.state.known_metrics import metric
-from trainers.state.objective import Objective, guess, objective_of
-from trainers.state.summary import RunInfo
+from tuiapp.trainers.contract.events import Facts, Figures, Summary
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.objective import Objective, guess, objective_of
+from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.view.comparison import differing, results
 from tuiapp.view.run_list import COLUMNS, choose, columns_of, order, shared, started, unknown_names
 from tuiapp.view.run_values import differing_keys

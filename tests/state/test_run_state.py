@@ -12,11 +12,11 @@ import pytest
 from tests import histories as h
 from tests import interrupted
 from tests.state.folding import fold
-from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, Shard, Sharding, StopRequested
-from trainers.contract.metrics import LOSS, TEST_ACCURACY
-from trainers.state.condition import headline, rank_condition
-from trainers.state.fold import apply
-from trainers.state.run_state import MAX_LOG_LINES, RunState
+from tuiapp.trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, Shard, Sharding, StopRequested
+from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY
+from tuiapp.trainers.state.condition import headline, rank_condition
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import MAX_LOG_LINES, RunState
 
 
 @dataclass(frozen=True)

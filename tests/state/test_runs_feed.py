@@ -10,10 +10,10 @@ import pytest
 
 from tests import histories as h
 from tests.contract.recorded import record
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.runs_feed import SHOW_S, Listing, RunsFeed
 from tuiapp.library import run_index
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import RunInfo, summarise
 
 
 def taken(feed: RunsFeed) -> Listing:

@@ -8,12 +8,12 @@ import pytest
 
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import AnyEvent, Facts, RunEnded, RunStarted, StopRequested, Summary
-from trainers.contract.rundir import RunDir
-from trainers.state.condition import headline
-from trainers.state.run_state import names
-from trainers.state.summary import RunInfo
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import AnyEvent, Facts, RunEnded, RunStarted, StopRequested, Summary
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.condition import headline
+from tuiapp.trainers.state.run_state import names
+from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.verbs.narration import live_view, progress_words
 from tuiapp.view.notification import ending
 from tuiapp.view.run_list import BY_NAME, words_of

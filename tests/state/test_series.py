@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state.folding import extend
-from trainers.state.series import COUNT, LAST, TOTAL, Reduced, Series, smooth
+from tuiapp.trainers.state.series import COUNT, LAST, TOTAL, Reduced, Series, smooth
 
 
 def filled(reduced: Reduced) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainers.state.signs import SYMBOLS, Condition
+from tuiapp.trainers.state.signs import SYMBOLS, Condition
 
 TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.contract.events import Stacks
+from tuiapp.trainers.contract.events import Stacks
 from tuiapp.widgets.failure_panel import group_stacks
 
 WAITS = """  File "/venv/torch/distributed_c10d.py", line 2810 in all_reduce

@@ -8,9 +8,9 @@ from tests import histories as h
 from tests import node_histories as nodes
 from tests.reported import step_event
 from tests.state.folding import fold
-from trainers.contract.events import Alert, AnyEvent, Metrics, Phase
-from trainers.state.condition import run_words
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Metrics, Phase
+from tuiapp.trainers.state.condition import run_words
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.verbs.narration import live_view
 from tuiapp.view.rank_list import node_rows, rank_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.screens.runs_app import info
-from trainers.state.objective import Objective
+from tuiapp.trainers.state.objective import Objective
 from tuiapp.view.study import StudyState, Trial, draw_slice
 
 

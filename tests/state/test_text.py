@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.state import text
+from tuiapp.trainers.state import text
 
 
 @pytest.mark.parametrize(

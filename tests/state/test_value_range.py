@@ -11,9 +11,9 @@ import pytest
 from tests import histories as h
 from tests.reported import evaluation_event, step_event
 from tests.state.folding import fold
-from trainers.contract.metrics import TEST_ACCURACY
-from trainers.state.curves import Curves
-from trainers.state.run_state import RunState
+from tuiapp.trainers.contract.metrics import TEST_ACCURACY
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
 from tuiapp.view.raster import rasterize
 from tuiapp.widgets.chart_legend import clipped_words

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.telemetry.fake_nvml import FakeNvml, several
-from trainers.contract.events import AnyEvent, decode
-from trainers.telemetry.handover import SamplerConfig, encode_config
+from tuiapp.trainers.contract.events import AnyEvent, decode
+from tuiapp.trainers.telemetry.handover import SamplerConfig, encode_config
 
 E = TypeVar("E")
 
@@ -32,7 +32,7 @@ class Sampling:
     def __init__(self, environment: dict[str, str], order: SamplerConfig) -> None:
         self.events: list[AnyEvent] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainers.telemetry", encode_config(order)],
+            [sys.executable, "-P", "-m", "tuiapp.trainers.telemetry", encode_config(order)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=environment,

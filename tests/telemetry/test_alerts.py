@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests import histories as h
-from trainers.contract.events import Alert, DeviceSample, HostSample
-from trainers.telemetry.alerts import GIB, Alerts
+from tuiapp.trainers.contract.events import Alert, DeviceSample, HostSample
+from tuiapp.trainers.telemetry.alerts import GIB, Alerts
 
 GOOD = msgspec.structs.replace(h.device_sample(0, 0.0), throttle_reasons=[])
 HOST = h.host_sample(0.0)

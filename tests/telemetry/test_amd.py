@@ -10,8 +10,8 @@ import pytest
 
 from tests.telemetry.conftest import Sampling
 from tests.telemetry.fake_nvml import FakeNvml, needs_compiler, several
-from trainers.config.machine import GpuProcess
-from trainers.contract.events import DeviceSample, TelemetrySource
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.events import DeviceSample, TelemetrySource
 
 pytestmark = needs_compiler
 

@@ -10,17 +10,17 @@ import pytest
 
 from tests.processes.harness import launched
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
-from trainers.config.catalog import Backend
-from trainers.config.machine import inspect_machine
-from trainers.config.memory import JAX_MEMORY_VARIABLES, estimate_memory, jax_pool_bytes, shortages
-from trainers.config.options import ConfigError
-from trainers.config.placement import place
-from trainers.config.plan import Plan, make_plan, read_plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import LogLine
-from trainers.launch.prepare import prepare
-from trainers.run.place import Place
-from trainers.run.processes import rank_environment
+from tuiapp.trainers.config.catalog import Backend
+from tuiapp.trainers.config.machine import inspect_machine
+from tuiapp.trainers.config.memory import JAX_MEMORY_VARIABLES, estimate_memory, jax_pool_bytes, shortages
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.plan import Plan, make_plan, read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import LogLine
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.run.place import Place
+from tuiapp.trainers.run.processes import rank_environment
 from tuiapp.view.launch_warnings import memory_warning
 
 pytestmark = needs_compiler
@@ -36,7 +36,7 @@ def _nothing_said(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     nvml.install(monkeypatch)
     # This process looks for libraries where it did when it was started; the one that asks the driver finds this one.
-    monkeypatch.setattr("trainers.config.machine.ctypes", SimpleNamespace(CDLL=lambda name: None))
+    monkeypatch.setattr("tuiapp.trainers.config.machine.ctypes", SimpleNamespace(CDLL=lambda name: None))
 
 
 def told(plan: Plan) -> str | None:

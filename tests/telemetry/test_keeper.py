@@ -16,10 +16,10 @@ import pytest
 
 from tests.telemetry.conftest import PATIENCE_S
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler, several
-from trainers.contract.events import Alert, DeviceSample, Event, HostSample, RankSample, TelemetrySource
-from trainers.telemetry import keeper, sampler
-from trainers.telemetry.handover import SamplerConfig
-from trainers.telemetry.keeper import SamplerKeeper
+from tuiapp.trainers.contract.events import Alert, DeviceSample, Event, HostSample, RankSample, TelemetrySource
+from tuiapp.trainers.telemetry import keeper, sampler
+from tuiapp.trainers.telemetry.handover import SamplerConfig
+from tuiapp.trainers.telemetry.keeper import SamplerKeeper
 
 pytestmark = needs_compiler
 
@@ -27,9 +27,9 @@ E = TypeVar("E")
 
 WITH_SHORT_LIMITS = """
 import os, sys
-from trainers.telemetry import sampler
+from tuiapp.trainers.telemetry import sampler
 sampler.CALL_LIMIT_S, sampler.OPEN_LIMIT_S = 1.0, float(os.environ["OPEN_LIMIT_S"])
-from trainers.telemetry.__main__ import main
+from tuiapp.trainers.telemetry.__main__ import main
 main()
 """
 """A library is found and loaded when it is opened, which a busy machine may take long over."""

@@ -11,8 +11,8 @@ import pytest
 
 from tests.telemetry.conftest import Sampling
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
-from trainers.config.machine import GpuProcess
-from trainers.contract.events import DeviceSample, HostSample, MigInstance, TelemetrySource
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.events import DeviceSample, HostSample, MigInstance, TelemetrySource
 
 pytestmark = needs_compiler
 

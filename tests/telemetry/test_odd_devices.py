@@ -9,11 +9,11 @@ import pytest
 
 from tests.telemetry.conftest import Sampling
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler, several
-from trainers.contract.events import DeviceSample, HostSample, RankSample, TelemetrySource
-from trainers.telemetry import sampler
-from trainers.telemetry.handover import Handover
-from trainers.telemetry.sampler import Guarded
-from trainers.telemetry.source import DeadGpu, Gpu, SourceError
+from tuiapp.trainers.contract.events import DeviceSample, HostSample, RankSample, TelemetrySource
+from tuiapp.trainers.telemetry import sampler
+from tuiapp.trainers.telemetry.handover import Handover
+from tuiapp.trainers.telemetry.sampler import Guarded
+from tuiapp.trainers.telemetry.source import DeadGpu, Gpu, SourceError
 
 pytestmark = needs_compiler
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from trainers.telemetry import owners
+from tuiapp.trainers.telemetry import owners
 
 DESCRIBE = """
 import os
 os.environ["TUIAPP_TELEMETRY_HOST_PIDS"] = "1"
-from trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.owners import Owners
 if os.fork():
     os.wait()
 else:

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from trainers.telemetry.host import ProcessSampler, RankSampler
+from tuiapp.trainers.telemetry.host import ProcessSampler, RankSampler
 
 PARENT = """
 import subprocess, sys

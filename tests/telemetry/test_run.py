@@ -10,10 +10,10 @@ import pytest
 
 from tests.processes.harness import MLP, Watched, launched
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler, several
-from trainers.config.environment import telemetry_interval_s
-from trainers.config.options import ConfigError
-from trainers.contract.events import Alert, DeviceSample, HostSample, RankSample, TelemetrySource
-from trainers.launch import launch
+from tuiapp.trainers.config.environment import telemetry_interval_s
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.contract.events import Alert, DeviceSample, HostSample, RankSample, TelemetrySource
+from tuiapp.trainers.launch import launch
 
 pytestmark = needs_compiler
 

@@ -12,8 +12,8 @@ from textual import _time, timer
 from tests import histories as h
 from tests.screens.run_app import LARGE, RunApp, until
 from tests.shown import shown_lines
-from trainers.contract.events import LogLine
 from tuiapp.app import TuiApp
+from tuiapp.trainers.contract.events import LogLine
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
 

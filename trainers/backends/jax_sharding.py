@@ -25,11 +25,11 @@ import jax
 import optax
 from jax import Array
 
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig
-from trainers.frameworks.jax.accumulate import accumulate
-from trainers.frameworks.jax.augmentation import Order, take
-from trainers.frameworks.jax.devices import (
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.jax.accumulate import accumulate
+from tuiapp.trainers.frameworks.jax.augmentation import Order, take
+from tuiapp.trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
     TrainingSet,
@@ -45,15 +45,15 @@ from trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
-from trainers.frameworks.jax.loss_scale import read, unscaled
-from trainers.frameworks.jax.mesh import DeviceMesh
-from trainers.frameworks.jax.profile import step_memory
-from trainers.frameworks.jax.replicas import replica_checksums
-from trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, model_of, restore, snapshot
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
-from trainers.rank.reporter import Reporter
-from trainers.sources import datasets
+from tuiapp.trainers.frameworks.jax.loss_scale import read, unscaled
+from tuiapp.trainers.frameworks.jax.mesh import DeviceMesh
+from tuiapp.trainers.frameworks.jax.profile import step_memory
+from tuiapp.trainers.frameworks.jax.replicas import replica_checksums
+from tuiapp.trainers.frameworks.jax.state import TrainState, begin, create, gradients_of, model_of, restore, snapshot
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources import datasets
 
 Updated: TypeAlias = tuple[TrainState, Array, Array | None]
 

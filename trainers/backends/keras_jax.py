@@ -26,11 +26,11 @@ import jax.numpy as jnp
 import keras
 from jax import Array
 
-from trainers.config.plan import Plan
-from trainers.frameworks.jax.accumulate import accumulate
-from trainers.frameworks.jax.augmentation import Order, take
-from trainers.frameworks.jax.average import first_average, next_average
-from trainers.frameworks.jax.devices import (
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.frameworks.jax.accumulate import accumulate
+from tuiapp.trainers.frameworks.jax.augmentation import Order, take
+from tuiapp.trainers.frameworks.jax.average import first_average, next_average
+from tuiapp.trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
     TrainingSet,
@@ -46,7 +46,7 @@ from trainers.frameworks.jax.devices import (
     sum_up,
     to_host,
 )
-from trainers.frameworks.jax.loss_scale import (
+from tuiapp.trainers.frameworks.jax.loss_scale import (
     LossScale,
     first_loss_scale,
     read,
@@ -56,16 +56,16 @@ from trainers.frameworks.jax.loss_scale import (
     to_save,
     unscaled,
 )
-from trainers.frameworks.jax.losses import losses_of
-from trainers.frameworks.jax.mesh import DeviceMesh
-from trainers.frameworks.jax.profile import step_memory
-from trainers.frameworks.jax.replicas import replica_checksums
-from trainers.frameworks.keras import state as keras_state
-from trainers.frameworks.keras.optimizers import build_optimizer
-from trainers.rank.checkpoints import TRAINED, Checkpoints, Saved
-from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
-from trainers.rank.reporter import Reporter
-from trainers.sources import datasets
+from tuiapp.trainers.frameworks.jax.losses import losses_of
+from tuiapp.trainers.frameworks.jax.mesh import DeviceMesh
+from tuiapp.trainers.frameworks.jax.profile import step_memory
+from tuiapp.trainers.frameworks.jax.replicas import replica_checksums
+from tuiapp.trainers.frameworks.keras import state as keras_state
+from tuiapp.trainers.frameworks.keras.optimizers import build_optimizer
+from tuiapp.trainers.rank.checkpoints import TRAINED, Checkpoints, Saved
+from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources import datasets
 
 
 class State(NamedTuple):

@@ -28,13 +28,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainers.config.plan import Plan
-from trainers.frameworks.keras import state as keras_state
-from trainers.frameworks.torch.average import Average
-from trainers.frameworks.torch.initial import begin
-from trainers.frameworks.torch.loss_scale import LossScale
-from trainers.frameworks.torch.losses import losses_of
-from trainers.frameworks.torch.ranks import (
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.frameworks.keras import state as keras_state
+from tuiapp.trainers.frameworks.torch.average import Average
+from tuiapp.trainers.frameworks.torch.initial import begin
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.losses import losses_of
+from tuiapp.trainers.frameworks.torch.ranks import (
     average_statistics,
     backward,
     build_optimizer,
@@ -48,14 +48,14 @@ from trainers.frameworks.torch.ranks import (
     steps_in_flight,
     update,
 )
-from trainers.frameworks.torch.replicas import replica_checksums
-from trainers.frameworks.torch.speed import with_measured_shares
-from trainers.frameworks.torch.state import Snapshot, restore, snapshot
-from trainers.frameworks.torch.sync_wait import SyncWait
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
-from trainers.rank.reporter import Reporter
-from trainers.sources import datasets
+from tuiapp.trainers.frameworks.torch.replicas import replica_checksums
+from tuiapp.trainers.frameworks.torch.speed import with_measured_shares
+from tuiapp.trainers.frameworks.torch.state import Snapshot, restore, snapshot
+from tuiapp.trainers.frameworks.torch.sync_wait import SyncWait
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources import datasets
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:

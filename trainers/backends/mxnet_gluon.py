@@ -28,15 +28,15 @@ import numpy.typing as npt
 from mxnet import autograd, gluon
 from mxnet.gluon.utils import split_and_load
 
-from trainers.config.normalization import Normalization
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig
-from trainers.config.user_code import PY
-from trainers.contract.events import Shard, Sharding
-from trainers.frameworks.mxnet import models as mxnet_models
-from trainers.frameworks.mxnet.augmentation import change, mix, smooth
-from trainers.frameworks.mxnet.optimizers import build_optimizer, clip
-from trainers.frameworks.mxnet.state import (
+from tuiapp.trainers.config.normalization import Normalization
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.user_code import PY
+from tuiapp.trainers.contract.events import Shard, Sharding
+from tuiapp.trainers.frameworks.mxnet import models as mxnet_models
+from tuiapp.trainers.frameworks.mxnet.augmentation import change, mix, smooth
+from tuiapp.trainers.frameworks.mxnet.optimizers import build_optimizer, clip
+from tuiapp.trainers.frameworks.mxnet.state import (
     average_statistics,
     begin,
     named_parameters,
@@ -46,13 +46,13 @@ from trainers.frameworks.mxnet.state import (
     snapshot,
     trained,
 )
-from trainers.rank.checkpoints import Checkpoints, Saved
-from trainers.rank.evaluation import Sums, sum_up
-from trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
-from trainers.rank.reporter import Reporter
-from trainers.sources import augmentation, datasets
-from trainers.sources.arrays import StoredImages, prefetch
-from trainers.sources.own_loss import refuse
+from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
+from tuiapp.trainers.rank.evaluation import Sums, sum_up
+from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources import augmentation, datasets
+from tuiapp.trainers.sources.arrays import StoredImages, prefetch
+from tuiapp.trainers.sources.own_loss import refuse
 
 EVAL_BATCH = 1024
 

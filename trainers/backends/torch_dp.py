@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainers.config.plan import Plan
-from trainers.frameworks.torch.average import Average
-from trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
-from trainers.frameworks.torch.initial import begin
-from trainers.frameworks.torch.loss_scale import LossScale
-from trainers.frameworks.torch.losses import losses_of
-from trainers.frameworks.torch.ranks import (
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.frameworks.torch.average import Average
+from tuiapp.trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
+from tuiapp.trainers.frameworks.torch.initial import begin
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.losses import losses_of
+from tuiapp.trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,
     build_model,
@@ -47,12 +47,12 @@ from trainers.frameworks.torch.ranks import (
     to_device,
     update,
 )
-from trainers.frameworks.torch.state import Snapshot, restore, snapshot
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.evaluation import Sums
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
-from trainers.rank.reporter import Reporter
-from trainers.sources import datasets
+from tuiapp.trainers.frameworks.torch.state import Snapshot, restore, snapshot
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.evaluation import Sums
+from tuiapp.trainers.rank.loop import Evaluate, Export, Save, Step, training
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources import datasets
 
 RANDOM = "random.cuda"
 """In a checkpoint, the generator state of each GPU for Dropout: uint8 [devices, …]."""

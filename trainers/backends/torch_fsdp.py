@@ -31,16 +31,16 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from trainers.config.division import MEASURED
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Held
-from trainers.frameworks.torch.average import Average
-from trainers.frameworks.torch.compile import compile_ahead, compile_model
-from trainers.frameworks.torch.initial import begin
-from trainers.frameworks.torch.loss_scale import LossScale
-from trainers.frameworks.torch.losses import losses_of
-from trainers.frameworks.torch.ranks import (
+from tuiapp.trainers.config.division import MEASURED
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Held
+from tuiapp.trainers.frameworks.torch.average import Average
+from tuiapp.trainers.frameworks.torch.compile import compile_ahead, compile_model
+from tuiapp.trainers.frameworks.torch.initial import begin
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.losses import losses_of
+from tuiapp.trainers.frameworks.torch.ranks import (
     HALVES,
     autocast,
     average_statistics,
@@ -58,14 +58,14 @@ from trainers.frameworks.torch.ranks import (
     sum_up,
     update,
 )
-from trainers.frameworks.torch.speed import with_measured_shares
-from trainers.frameworks.torch.state import Snapshot, restore, snapshot
-from trainers.frameworks.torch.sync_batch_norm import synchronize
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.evaluation import Sums, batch_size
-from trainers.rank.loop import Evaluate, Export, Save, Step, training
-from trainers.rank.reporter import Reporter
-from trainers.sources import datasets
+from tuiapp.trainers.frameworks.torch.speed import with_measured_shares
+from tuiapp.trainers.frameworks.torch.state import Snapshot, restore, snapshot
+from tuiapp.trainers.frameworks.torch.sync_batch_norm import synchronize
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.evaluation import Sums, batch_size
+from tuiapp.trainers.rank.loop import Evaluate, Export, Save, Step, training
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources import datasets
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 BESIDE_BLOCKS = "all else"

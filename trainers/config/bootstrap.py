@@ -1,7 +1,8 @@
-"""Runs one of our modules in any interpreter: `python -P …/trainers/config/bootstrap.py MODULE ARGUMENT…`.
+"""Runs one of our modules in any interpreter: `python -P …/tuiapp/trainers/config/bootstrap.py MODULE ARGUMENT…`.
 
-The package `trainers` is the one that this file is in. All else is the interpreter's own: our directory is not on its
-search path, where the packages beside `trainers`, tuiapp's NumPy and frameworks, would come with it.
+The package `tuiapp` is the one that this file is in, also where the interpreter has another one installed. All else is
+the interpreter's own: our directory is not on its search path, where the packages beside `tuiapp`, its NumPy and
+frameworks, would come with it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ def command(python: str, module: str, *arguments: str) -> list[str]:
 
 def main() -> None:
     """Does what `python -m MODULE ARGUMENT…` does."""
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     spec = importlib.util.spec_from_file_location(
-        "trainers", os.path.join(here, "__init__.py"), submodule_search_locations=[here]
+        "tuiapp", os.path.join(here, "__init__.py"), submodule_search_locations=[here]
     )
     assert spec is not None
     assert spec.loader is not None
     package = importlib.util.module_from_spec(spec)
-    sys.modules["trainers"] = package
+    sys.modules["tuiapp"] = package
     spec.loader.exec_module(package)
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

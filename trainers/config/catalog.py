@@ -10,9 +10,9 @@ from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
-from trainers.config.installed import OWN, Installed
-from trainers.config.mesh import OUTPUTS, TRANSFORMER, Rules
-from trainers.tasks.catalog import IMAGES, TEXT
+from tuiapp.trainers.config.installed import OWN, Installed
+from tuiapp.trainers.config.mesh import OUTPUTS, TRANSFORMER, Rules
+from tuiapp.trainers.tasks.catalog import IMAGES, TEXT
 
 JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 """Import names of JAX's NVIDIA GPU support."""
@@ -297,7 +297,7 @@ BACKENDS = {
     for backend in (
         Backend(
             "torch-ddp",
-            "trainers.backends.torch_ddp",
+            "tuiapp.trainers.backends.torch_ddp",
             "PyTorch DistributedDataParallel: one process per device, gradients averaged by all-reduce",
             packages=("torch",),
             extras=("torch",),
@@ -309,7 +309,7 @@ BACKENDS = {
         ),
         Backend(
             "torch-fsdp",
-            "trainers.backends.torch_fsdp",
+            "tuiapp.trainers.backends.torch_fsdp",
             "PyTorch FSDP2: one process per device, weights and optimizer state split over them, gathered by block",
             packages=("torch",),
             extras=("torch",),
@@ -322,7 +322,7 @@ BACKENDS = {
         ),
         Backend(
             "torch-dp",
-            "trainers.backends.torch_dp",
+            "tuiapp.trainers.backends.torch_dp",
             "PyTorch DataParallel: one process copies the model to every GPU at each step; CPU: one device only",
             packages=("torch",),
             extras=("torch",),
@@ -338,7 +338,7 @@ BACKENDS = {
         ),
         Backend(
             "jax-sharding",
-            "trainers.backends.jax_sharding",
+            "tuiapp.trainers.backends.jax_sharding",
             "JAX: one jit-compiled step over a mesh, batch sharded, state on every device or split (mesh)",
             packages=("jax", "flax", "optax"),
             extras=("jax",),
@@ -350,7 +350,7 @@ BACKENDS = {
         ),
         Backend(
             "jax-pmap",
-            "trainers.backends.jax_pmap",
+            "tuiapp.trainers.backends.jax_pmap",
             "JAX pmap: one program per device with its replica, gradients averaged by pmean",
             packages=("jax", "flax", "optax"),
             extras=("jax",),
@@ -363,7 +363,7 @@ BACKENDS = {
         ),
         Backend(
             "keras-jax",
-            "trainers.backends.keras_jax",
+            "tuiapp.trainers.backends.keras_jax",
             "Keras on JAX: one jit-compiled step over a mesh, batch sharded, variables on every device or split (mesh)",
             packages=("keras", "jax"),
             extras=("keras", "jax"),
@@ -376,7 +376,7 @@ BACKENDS = {
         ),
         Backend(
             "keras-torch",
-            "trainers.backends.keras_torch",
+            "tuiapp.trainers.backends.keras_torch",
             "Keras on PyTorch in DistributedDataParallel: one process per device, gradients averaged by all-reduce",
             packages=("keras", "torch"),
             extras=("keras", "torch"),
@@ -388,7 +388,7 @@ BACKENDS = {
         ),
         Backend(
             "mxnet-gluon",
-            "trainers.backends.mxnet_gluon",
+            "tuiapp.trainers.backends.mxnet_gluon",
             "MXNet Gluon: one process splits the batch over its contexts, gradients added up by a key-value store",
             packages=("mxnet",),
             extras=(),

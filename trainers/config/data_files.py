@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.config.files import user_cache
+from tuiapp.trainers.config.files import user_cache
 
 DATA_DIR = "TUIAPP_DATA_DIR"
 

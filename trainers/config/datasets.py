@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from trainers.config import npz as npz_facts
-from trainers.config.data_files import DatasetError, NotExaminedError
-from trainers.config.files import absolute
-from trainers.config.image_folder import FOLDER, find_parts
-from trainers.config.npz import read_facts
-from trainers.config.saved_dataset import HF, find_splits
-from trainers.config.text import CONTEXT, TEXT, least_bytes, parts, windows
-from trainers.config.text import read_facts as read_text_facts
-from trainers.config.user_code import PY, UserCodeError
-from trainers.config.user_code import check as check_code
-from trainers.tasks import catalog as tasks
-from trainers.tasks.text import VOCABULARY
+from tuiapp.trainers.config import npz as npz_facts
+from tuiapp.trainers.config.data_files import DatasetError, NotExaminedError
+from tuiapp.trainers.config.files import absolute
+from tuiapp.trainers.config.image_folder import FOLDER, find_parts
+from tuiapp.trainers.config.npz import read_facts
+from tuiapp.trainers.config.saved_dataset import HF, find_splits
+from tuiapp.trainers.config.text import CONTEXT, TEXT, least_bytes, parts, windows
+from tuiapp.trainers.config.text import read_facts as read_text_facts
+from tuiapp.trainers.config.user_code import PY, UserCodeError
+from tuiapp.trainers.config.user_code import check as check_code
+from tuiapp.trainers.tasks import catalog as tasks
+from tuiapp.trainers.tasks.text import VOCABULARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Source:
     ending: str
     """Of the names that complete a path; no file's ends with "/"."""
     module: str
-    """Of `trainers.sources`: has `load(facts)`, and where a launch examines it `examine(value, image_size, seed)`."""
+    """Of `tuiapp.trainers.sources`: `load(facts)`, and `examine(value, image_size, seed)` where a launch examines it."""
     check: Callable[[str], object]
     """Checks what can be told of a value at once; raises DatasetError."""
     facts: Callable[[str], Dataset] | None = None

@@ -9,10 +9,10 @@ from math import fsum, gcd
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from trainers.config.mesh import mesh_of
+from tuiapp.trainers.config.mesh import mesh_of
 
 if TYPE_CHECKING:
-    from trainers.config.run_config import RunConfig
+    from tuiapp.trainers.config.run_config import RunConfig
 
 EQUAL, MEASURED = "equal", "measured"
 """Values of `shares` that are no list."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 
-from trainers.config.options import ConfigError, Problem, read_number
+from tuiapp.trainers.config.options import ConfigError, Problem, read_number
 
 HANG_VARIABLE = "TUIAPP_HANG_S"
 """Seconds without a step, or with a stopped rank, before an alert."""

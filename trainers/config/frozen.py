@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.catalog import BACKENDS
 
 
 def patterns_of(freeze: str) -> list[str]:

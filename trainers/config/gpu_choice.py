@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trainers.config.machine import Gpu
-from trainers.config.settings import current_settings
+from tuiapp.trainers.config.machine import Gpu
+from tuiapp.trainers.config.settings import current_settings
 
 
 class IdleLimits(NamedTuple):

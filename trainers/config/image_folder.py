@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.data_files import DatasetError
 
 FOLDER = "folder:"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import make_private, read_limited, user_cache, write_atomically
+from tuiapp.trainers.config.files import make_private, read_limited, user_cache, write_atomically
 
 MAX_CACHE_BYTES = 1 << 20
 PROBE_TIMEOUT_S = 60.0

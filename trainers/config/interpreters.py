@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.catalog import BACKENDS, PACKAGES
-from trainers.config.files import user_data
-from trainers.config.installed import Installed, inspect_packages, known
-from trainers.config.settings import read_settings, settings_path
+from tuiapp.trainers.config.catalog import BACKENDS, PACKAGES
+from tuiapp.trainers.config.files import user_data
+from tuiapp.trainers.config.installed import Installed, inspect_packages, known
+from tuiapp.trainers.config.settings import read_settings, settings_path
 
 COMPLETE = "complete"
 """A file in an environment of `tuiapp env create`, written when all of it is there."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import sqrt
 
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig, build_config
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig, build_config
 
 
 def actual_rate(config: RunConfig) -> float:

@@ -130,7 +130,7 @@ def _probe_gpus() -> GpuReport:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         return GpuReport(problem=NO_DRIVER)
-    command = [sys.executable, "-P", "-m", "trainers.telemetry.probe"]
+    command = [sys.executable, "-P", "-m", "tuiapp.trainers.telemetry.probe"]
     probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         answer, _ = probe.communicate(timeout=GPU_PROBE_TIMEOUT_S)

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor, prod
 
-from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Shape
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
-from trainers.config.division import devices_of_nodes, local_batches
-from trainers.config.frozen import frozen_weights
-from trainers.config.gpu_choice import pick
-from trainers.config.machine import Gpu, Machine
-from trainers.config.mesh import mesh_of, split_of
-from trainers.config.options import Problem
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Shape
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
+from tuiapp.trainers.config.division import devices_of_nodes, local_batches
+from tuiapp.trainers.config.frozen import frozen_weights
+from tuiapp.trainers.config.gpu_choice import pick
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.mesh import mesh_of, split_of
+from tuiapp.trainers.config.options import Problem
+from tuiapp.trainers.config.run_config import RunConfig
 
 FLOAT32_BYTES = 4
 GIB = 1 << 30

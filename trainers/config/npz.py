@@ -20,7 +20,7 @@ from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, Literal
 from zipfile import BadZipFile, ZipFile
 
-from trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.data_files import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np

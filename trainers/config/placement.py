@@ -6,25 +6,25 @@ from math import prod
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, MODELS
-from trainers.config.data_files import DatasetError, NotExaminedError
-from trainers.config.datasets import DATASETS, Dataset, find_dataset, source_of
-from trainers.config.division import devices_of_nodes, devices_per_node, weights
-from trainers.config.files import absolute, printable
-from trainers.config.gpu_choice import find, most, pick
-from trainers.config.interpreters import find_interpreter, why_not
-from trainers.config.machine import Gpu, Machine, NotHereError, own_address
-from trainers.config.memory import check_data_fits, check_gpus_have_room
-from trainers.config.mesh import mesh_of
-from trainers.config.mirror import mirror_fault, place_mirror
-from trainers.config.normalization import parse_normalization
-from trainers.config.options import ConfigError, Problem, suggest
-from trainers.config.run_config import GPUS_ON_CPU, OPTIONS, RunConfig, beside_own_loss, check_batch, cross_check
-from trainers.config.script import check_script, place_script
-from trainers.config.user_code import PY, UserCodeError, has_function
-from trainers.config.user_code import check as check_code
-from trainers.config.user_code import parse as parse_code
-from trainers.tasks.catalog import IMAGES
+from tuiapp.trainers.config.catalog import BACKENDS, MODELS
+from tuiapp.trainers.config.data_files import DatasetError, NotExaminedError
+from tuiapp.trainers.config.datasets import DATASETS, Dataset, find_dataset, source_of
+from tuiapp.trainers.config.division import devices_of_nodes, devices_per_node, weights
+from tuiapp.trainers.config.files import absolute, printable
+from tuiapp.trainers.config.gpu_choice import find, most, pick
+from tuiapp.trainers.config.interpreters import find_interpreter, why_not
+from tuiapp.trainers.config.machine import Gpu, Machine, NotHereError, own_address
+from tuiapp.trainers.config.memory import check_data_fits, check_gpus_have_room
+from tuiapp.trainers.config.mesh import mesh_of
+from tuiapp.trainers.config.mirror import mirror_fault, place_mirror
+from tuiapp.trainers.config.normalization import parse_normalization
+from tuiapp.trainers.config.options import ConfigError, Problem, suggest
+from tuiapp.trainers.config.run_config import GPUS_ON_CPU, OPTIONS, RunConfig, beside_own_loss, check_batch, cross_check
+from tuiapp.trainers.config.script import check_script, place_script
+from tuiapp.trainers.config.user_code import PY, UserCodeError, has_function
+from tuiapp.trainers.config.user_code import check as check_code
+from tuiapp.trainers.config.user_code import parse as parse_code
+from tuiapp.trainers.tasks.catalog import IMAGES
 
 
 def place(config: RunConfig, machine: Machine) -> RunConfig:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, MODELS
-from trainers.config.datasets import Dataset, find_dataset
-from trainers.config.division import devices_of, devices_of_nodes, examples_of_ranks
-from trainers.config.files import read_limited, write_atomically
-from trainers.config.machine import Machine
-from trainers.config.memory import jax_memory_fraction, split_weights
-from trainers.config.mesh import Mesh, mesh_of
-from trainers.config.normalization import Normalization, parse_normalization
-from trainers.config.run_config import RunConfig
-from trainers.config.script import rank_processes
+from tuiapp.trainers.config.catalog import BACKENDS, MODELS
+from tuiapp.trainers.config.datasets import Dataset, find_dataset
+from tuiapp.trainers.config.division import devices_of, devices_of_nodes, examples_of_ranks
+from tuiapp.trainers.config.files import read_limited, write_atomically
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.memory import jax_memory_fraction, split_weights
+from tuiapp.trainers.config.mesh import Mesh, mesh_of
+from tuiapp.trainers.config.normalization import Normalization, parse_normalization
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.script import rank_processes
 
 SCHEMA = 1
 

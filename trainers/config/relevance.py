@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, MODELS, takes
-from trainers.config.options import Problem, Value, format_value
-from trainers.config.run_config import OPTIONS, Check, RunConfig, build_config, to_mapping
+from tuiapp.trainers.config.catalog import BACKENDS, MODELS, takes
+from tuiapp.trainers.config.options import Problem, Value, format_value
+from tuiapp.trainers.config.run_config import OPTIONS, Check, RunConfig, build_config, to_mapping
 
 _WITH_MODELS = {"sync_batch_norm": tuple(model.name for model in MODELS.values() if model.batch_norm)}
 """Key → the models that it affects."""

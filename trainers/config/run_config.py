@@ -10,18 +10,18 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, backends_with, takes
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
-from trainers.config.division import EQUAL, MEASURED, devices_per_node, examples_of_ranks, weights
-from trainers.config.mesh import Mesh, mesh_of
-from trainers.config.mirror import OFF, TENSORBOARD
-from trainers.config.normalization import parse_normalization
-from trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
-from trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
-from trainers.config.text import CONTEXT
-from trainers.config.user_code import PY
-from trainers.tasks.catalog import IMAGES, TEXT
+from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, backends_with, takes
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
+from tuiapp.trainers.config.division import EQUAL, MEASURED, devices_per_node, examples_of_ranks, weights
+from tuiapp.trainers.config.mesh import Mesh, mesh_of
+from tuiapp.trainers.config.mirror import OFF, TENSORBOARD
+from tuiapp.trainers.config.normalization import parse_normalization
+from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
+from tuiapp.trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
+from tuiapp.trainers.config.text import CONTEXT
+from tuiapp.trainers.config.user_code import PY
+from tuiapp.trainers.tasks.catalog import IMAGES, TEXT
 
 SCHEMA = 1
 """Version of the keys below; `schema` at the top of every file."""

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.data_files import DatasetError
 
 HF = "hf:"
 

@@ -10,10 +10,17 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.options import Problem, suggest
-from trainers.config.run_config import RunConfig
-from trainers.config.script_syntax import CONFIG_VARIABLE, MODULE, fill_in, program_name, read_environment, split_words
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.options import Problem, suggest
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.script_syntax import (
+    CONFIG_VARIABLE,
+    MODULE,
+    fill_in,
+    program_name,
+    read_environment,
+    split_words,
+)
 
 MAX_CODE_BYTES = 1 << 20
 """A longer script is not copied into the run's directory."""

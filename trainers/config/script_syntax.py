@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from trainers.config.options import WORDS, read_number, shown
+from tuiapp.trainers.config.options import WORDS, read_number, shown
 
 MODULE = "module:"
 """Before the name of a module that is run with `python -m`."""

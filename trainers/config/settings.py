@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.files import make_private, read_limited, user_config, why_not_trusted, write_atomically
-from trainers.config.options import ConfigError, Option, Problem, declared, shown, suggest
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.files import make_private, read_limited, user_config, why_not_trusted, write_atomically
+from tuiapp.trainers.config.options import ConfigError, Option, Problem, declared, shown, suggest
 
 MAX_FILE_BYTES = 64 * 1024
 """No settings are longer; a longer file is refused unread."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig
 
 TIMEOUT_S = 60.0
 """A controller that is busy, or fails over, answers late."""

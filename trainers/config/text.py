@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.data_files import DatasetError
 
 TEXT = "text:"
 TEST_PART = 10

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.files import read_limited
-from trainers.config.options import suggest
+from tuiapp.trainers.config.files import read_limited
+from tuiapp.trainers.config.options import suggest
 
 PY = "py:"
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from trainers.config.files import read_limited, write_atomically
-from trainers.config.options import shown
-from trainers.contract.rundir import RUN_ID, RunDir
+from tuiapp.trainers.config.files import read_limited, write_atomically
+from tuiapp.trainers.config.options import shown
+from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
 
 MAX_NAME_CHARACTERS = 100
 MAX_NOTE_CHARACTERS = 10_000

@@ -1,4 +1,4 @@
-"""What the processes that measure all-reduces tell each other, a JSON line each; see `trainers.run.bandwidth`."""
+"""What the processes that measure all-reduces tell each other, a JSON line each: `tuiapp.trainers.run.bandwidth`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from trainers.config.machine import Link
-from trainers.config.plan import Plan
+from tuiapp.trainers.config.machine import Link
+from tuiapp.trainers.config.plan import Plan
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +16,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     """Its devices, and the backend that exchanges."""
     token: str
-    """In the environment of every process that this takes: see `trainers.contract.orphans`."""
+    """In the environment of every process that this takes: see `tuiapp.trainers.contract.orphans`."""
     most_bytes: int
     """On each device."""
     seconds: float

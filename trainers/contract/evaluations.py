@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
-from trainers.config.run_config import figure_of
-from trainers.contract.events import Metrics
-from trainers.contract.metrics import HELD_OUT, evaluation_of
+from tuiapp.trainers.config.run_config import figure_of
+from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.contract.metrics import HELD_OUT, evaluation_of
 
 
 class Evaluated(NamedTuple):

@@ -22,9 +22,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from trainers.config.machine import GpuProcess
-from trainers.contract.lines import encode_line
-from trainers.contract.metrics import BESIDE_STEPS, HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, STEP_TIME, group_of
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.lines import encode_line
+from tuiapp.trainers.contract.metrics import BESIDE_STEPS, HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, STEP_TIME, group_of
 
 JOURNAL_SCHEMA = 2
 

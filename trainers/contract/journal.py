@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import open_regular
-from trainers.contract.events import AnyEvent, Event, decode, encode
+from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.contract.events import AnyEvent, Event, decode, encode
 
 READ_BYTES = 1 << 20
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import open_regular
-from trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, Facts, Queued, RunStarted, decode
-from trainers.contract.journal import JournalReader, lines_back
+from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, Facts, Queued, RunStarted, decode
+from tuiapp.trainers.contract.journal import JournalReader, lines_back
 
 HEAD_BYTES = 16 << 10
 TAIL_BYTES = 64 << 10

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trainers.config.files import printable
+from tuiapp.trainers.config.files import printable
 
 READ_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = 16 << 20

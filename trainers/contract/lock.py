@@ -24,8 +24,8 @@ from tempfile import TemporaryFile
 
 import msgspec
 
-from trainers.config.files import open_regular
-from trainers.contract.process_identity import machine
+from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.contract.process_identity import machine
 
 LOCK_S = 2.0
 """How long a lock is tried: a view that looks at it holds it for an instant."""

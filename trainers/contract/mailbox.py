@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from trainers.config.files import write_atomically
+from tuiapp.trainers.config.files import write_atomically
 
 Command: TypeAlias = Literal["stop", "stop-now", "checkpoint", "profile", "job-ends", "time-limit", "pruned"]
 """The last three stop a run as "stop" does: its own Slurm job ends, and a search has given it up."""

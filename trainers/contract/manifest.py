@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import read_limited
-from trainers.config.normalization import Normalization
-from trainers.config.run_config import KEPT, RunConfig
-from trainers.contract.evaluations import NEVER, Evaluated, extremes
+from tuiapp.trainers.config.files import read_limited
+from tuiapp.trainers.config.normalization import Normalization
+from tuiapp.trainers.config.run_config import KEPT, RunConfig
+from tuiapp.trainers.contract.evaluations import NEVER, Evaluated, extremes
 
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"

@@ -28,7 +28,7 @@ SYNC_WAIT = "sync_wait"
 """Seconds of a step in which a rank, its own gradients computed, waited for those of all ranks: for their exchange, and
 for ranks that are later. Of some steps only, from backends whose framework measures it."""
 EPOCH = "epoch"
-"""The epoch that a script is in: see `trainers.state.reported_epochs`."""
+"""The epoch that a script is in: see `tuiapp.trainers.state.reported_epochs`."""
 BESIDE_STEPS = (SYNC_WAIT,)
 """Metrics that are known some steps later: a report of these alone says nothing of how far its rank has come."""
 SCALE = "loss_scale"

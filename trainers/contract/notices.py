@@ -6,9 +6,9 @@ import contextlib
 
 import msgspec
 
-from trainers.config.files import read_limited, write_atomically
-from trainers.config.settings import MAX_FILE_BYTES, Settings
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.files import read_limited, write_atomically
+from tuiapp.trainers.config.settings import MAX_FILE_BYTES, Settings
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 class NotificationConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.contract.process_identity import is_alive, pid_namespace, start_time
+from tuiapp.trainers.contract.process_identity import is_alive, pid_namespace, start_time
 
 TOKEN = "TUIAPP_RUN_TOKEN"
 """Environment variable of every process of a run, children included: the run's id, a dash, 16 random digits."""
@@ -107,6 +107,7 @@ def describe_orphans(orphans: list[Orphan]) -> str:
 def _describe(orphan: Orphan) -> str:
     if not orphan.rank:
         return f"pid {orphan.pid}"
+    # Without the package's name: it was `trainers.rank.process` before 0.3.
     what = "rank" if "trainers.rank.process" in orphan.command else "started by rank"
     return f"{what} {orphan.rank} (pid {orphan.pid})"
 

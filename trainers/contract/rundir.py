@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
-from trainers.config.files import read_limited, user_data
-from trainers.config.user_code import slug
-from trainers.contract.lock import LOCK_S, Liveness, LockNote, is_beating, is_held, read_note, take
+from tuiapp.trainers.config.files import read_limited, user_data
+from tuiapp.trainers.config.user_code import slug
+from tuiapp.trainers.contract.lock import LOCK_S, Liveness, LockNote, is_beating, is_held, read_note, take
 
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
@@ -46,22 +46,22 @@ class RunDir:
 
     config = _File("run.toml")
     about = _File("about.json")
-    """Name, tags and note, which the user may change at any time: see `trainers.contract.about`."""
+    """Name, tags and note, which the user may change at any time: see `tuiapp.trainers.contract.about`."""
     plan = _File("plan.json")
     environment = _File("environment.json")
     """Versions, devices, git commit, host, command line."""
     journal = _File("events.jsonl")
     """All events, one JSON object per line."""
     digest = _File("digest")
-    """A summary of the journal: see `trainers.state.digest`. May be deleted."""
+    """A summary of the journal: see `tuiapp.trainers.state.digest`. May be deleted."""
     supervisor_log = _File("supervisor.log")
     code = _File("code")
     """Copies of the user's own files, as they were at the launch."""
     commands = _File("commands")
     address = _File("address")
-    """Name of the socket to which ranks that report by `tuiapp.log` connect: see `trainers.run.listener`."""
+    """Name of the socket to which ranks that report by `tuiapp.log` connect: see `tuiapp.trainers.run.listener`."""
     secret = _File("secret")
-    """What the agents of other nodes prove to know: see `trainers.run.nodes`."""
+    """What the agents of other nodes prove to know: see `tuiapp.trainers.run.nodes`."""
     port = _File("port")
     """Where they connect, as ADDRESS:PORT; empty if none may."""
     handover = _File("handover")
@@ -71,18 +71,18 @@ class RunDir:
     queued = _File("queued")
     """The id of the run's Slurm job; there while that waits in the queue, whether or not a process watches it."""
     waits = _File("waits.json")
-    """There while the run waits in the queue of its directory of runs: see `trainers.contract.waiting`."""
+    """There while the run waits in the queue of its directory of runs: see `tuiapp.trainers.contract.waiting`."""
     kept = _File("kept.json")
     """The same from its start to its end: it may be tried again after a failure."""
     mirror = _File("mirror")
-    """How far the run is mirrored: see `trainers.run.mirror`."""
+    """How far the run is mirrored: see `tuiapp.trainers.run.mirror`."""
     notice = _File("notice.json")
-    """What to do at the end; removed by whoever does it: see `trainers.contract.notices`."""
+    """What to do at the end; removed by whoever does it: see `tuiapp.trainers.contract.notices`."""
     checkpoints = _File("checkpoints")
-    """What the run can resume from: see `trainers.contract.manifest`."""
+    """What the run can resume from: see `tuiapp.trainers.contract.manifest`."""
     export = _File("export")
     profiles = _File("profiles")
-    """Traces of profiled steps: see `trainers.rank.profile`."""
+    """Traces of profiled steps: see `tuiapp.trainers.rank.profile`."""
     lock = _File("lock")
     """Locked by the live supervisor; the kernel releases it when the supervisor dies."""
 
@@ -147,7 +147,7 @@ class RunDir:
         return read_note(self.lock)
 
     def take_lock(self, timeout_s: float = LOCK_S) -> int:
-        """Makes the caller the run's one live supervisor: see `trainers.contract.lock.take`."""
+        """Makes the caller the run's one live supervisor: see `tuiapp.trainers.contract.lock.take`."""
         return take(self.lock, timeout_s)
 
     def take_job(self) -> int:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainers.config.files import read_limited, write_atomically
-from trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.config.files import read_limited, write_atomically
+from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
 
 MAX_FILE_BYTES = 1 << 20
 

@@ -11,7 +11,7 @@ import time
 
 import msgspec
 
-from trainers.config.machine import Gpu, GpuReport
+from tuiapp.trainers.config.machine import Gpu, GpuReport
 
 ANSWER_S = 15.0
 """For an answer of the driver; then its process is given up, and another asked later."""
@@ -52,7 +52,7 @@ class GpuWatch:
             except OSError:
                 self._failed = now
                 return
-            command = [sys.executable, "-P", "-m", "trainers.telemetry.probe", "--again"]
+            command = [sys.executable, "-P", "-m", "tuiapp.trainers.telemetry.probe", "--again"]
             self._probe = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         assert self._probe.stdin is not None
         try:

@@ -13,14 +13,22 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from trainers.config.files import make_private, read_limited, write_atomically
-from trainers.config.machine import Machine
-from trainers.config.options import shown, suggest
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import MAX_TAG_CHARACTERS, About
-from trainers.contract.rundir import RunDir
-from trainers.experiments.queue import QueueError, add, cancel
-from trainers.experiments.study import MAX_FILE_BYTES, NAME, NAME_RULE, StudyDir, StudyError, runs_of_group, studies_dir
+from tuiapp.trainers.config.files import make_private, read_limited, write_atomically
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.options import shown, suggest
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import MAX_TAG_CHARACTERS, About
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.experiments.queue import QueueError, add, cancel
+from tuiapp.trainers.experiments.study import (
+    MAX_FILE_BYTES,
+    NAME,
+    NAME_RULE,
+    StudyDir,
+    StudyError,
+    runs_of_group,
+    studies_dir,
+)
 
 
 class GroupStudy(msgspec.Struct, frozen=True, kw_only=True):

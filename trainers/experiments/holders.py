@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.config.settings import Settings
-from trainers.contract.lock import Liveness
-from trainers.contract.rundir import RunDir, find_run_dirs
-from trainers.contract.waiting import read_waiting
-from trainers.experiments.placing import Held
-from trainers.state.summary import read_config
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.settings import Settings
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.experiments.placing import Held
+from tuiapp.trainers.state.summary import read_config
 
 ELSEWHERE = "elsewhere"
 """Stands for GPUs whose UUIDs are not known: those of ranks that somebody else started."""

@@ -1,4 +1,4 @@
-"""The queue's keeper: `python -m trainers.experiments.keeper RUNS_DIR`, one process for each directory of runs.
+"""The queue's keeper: `python -m tuiapp.trainers.experiments.keeper RUNS_DIR`, one process for each directory of runs.
 
 It holds the queue's lock, starts the next run when its devices are free, and ends when nothing waits. All that it knows
 is in the runs' directories: another one goes on where it was killed. A run that has started needs it no more.
@@ -18,25 +18,25 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.gpu_choice import is_idle
-from trainers.config.machine import Gpu
-from trainers.config.options import ConfigError
-from trainers.config.plan import read_plan
-from trainers.config.run_config import RunConfig
-from trainers.config.settings import current_settings
-from trainers.config.visible_gpus import VISIBLE
-from trainers.contract.lock import is_held, take
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting
-from trainers.experiments.gpu_watch import GpuWatch
-from trainers.experiments.holders import cpu_slots, held_by, live_runs
-from trainers.experiments.placing import Facts, Held, Start, decide, forecast
-from trainers.experiments.queue import Outlook, files_of, has_started, has_work, put, write_outlook
-from trainers.experiments.starter import note_started
-from trainers.experiments.sweep import keep_searches
-from trainers.experiments.transient import is_transient
-from trainers.launch.processes import module
-from trainers.state.summary import read_config, summarise
+from tuiapp.trainers.config.gpu_choice import is_idle
+from tuiapp.trainers.config.machine import Gpu
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.settings import current_settings
+from tuiapp.trainers.config.visible_gpus import VISIBLE
+from tuiapp.trainers.contract.lock import is_held, take
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting
+from tuiapp.trainers.experiments.gpu_watch import GpuWatch
+from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
+from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
+from tuiapp.trainers.experiments.queue import Outlook, files_of, has_started, has_work, put, write_outlook
+from tuiapp.trainers.experiments.starter import note_started
+from tuiapp.trainers.experiments.sweep import keep_searches
+from tuiapp.trainers.experiments.transient import is_transient
+from tuiapp.trainers.launch.processes import module
+from tuiapp.trainers.state.summary import read_config, summarise
 
 TICK_S = 0.25
 """Between two looks at the bell."""
@@ -204,7 +204,7 @@ class Keeper:
     def _start(self, start: Start) -> None:
         run, waiting = start.entry
         self._queue = [one for one in self._queue if one.run != run]
-        command = module("trainers.experiments.starter", str(run.path), ",".join(start.gpus))
+        command = module("tuiapp.trainers.experiments.starter", str(run.path), ",".join(start.gpus))
         try:
             starter = subprocess.Popen(
                 command,

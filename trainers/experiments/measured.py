@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from trainers.contract.events import (
+from tuiapp.trainers.contract.events import (
     AnyEvent,
     DeviceSample,
     FrameworkMemory,
@@ -17,14 +17,14 @@ from trainers.contract.events import (
     RankStarted,
     RunStarted,
 )
-from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import DATA_WAIT, RATE, STEP_TIME, SYNC_WAIT
-from trainers.contract.rundir import RunDir
-from trainers.state.curves import ALL, Curves
-from trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.metrics import DATA_WAIT, RATE, STEP_TIME, SYNC_WAIT
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.curves import ALL, Curves
+from tuiapp.trainers.state.summary import RunInfo, summarise
 
 if TYPE_CHECKING:
-    from trainers.state.series import Series
+    from tuiapp.trainers.state.series import Series
 
 WARM = 0.1
 """Share of the steps at the beginning that do not count where the summary has no speed, as in `warm_after`."""

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainers.config.machine import Gpu
-from trainers.config.visible_gpus import VISIBLE, choose
-from trainers.contract.waiting import Entry, Waiting
-from trainers.state.text import plural
+from tuiapp.trainers.config.machine import Gpu
+from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
+from tuiapp.trainers.contract.waiting import Entry, Waiting
+from tuiapp.trainers.state.text import plural
 
 CPU, SLURM = "cpu", "slurm"
 """Names of what is not a GPU, as a holder of devices is known by."""

@@ -1,7 +1,7 @@
 """The queue of a directory of runs: what waits in it, in which order, and who starts it.
 
-A queued run is a run directory with a place in the queue (`trainers.contract.waiting`). Whoever changes that holds the
-run's lock meanwhile, as the keeper does who starts it: a run is started or cancelled, never both.
+A queued run is a run directory with a place in the queue (`tuiapp.trainers.contract.waiting`). Whoever changes that
+holds the run's lock meanwhile, as the keeper does who starts it: a run is started or cancelled, never both.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 
 import msgspec
 
-from trainers.config.files import make_private, read_limited, write_atomically
-from trainers.config.machine import Machine, inspect_machine, unused
-from trainers.config.options import ConfigError, Problem
-from trainers.config.run_config import RunConfig
-from trainers.contract.about import About
-from trainers.contract.events import Event, Queued, RunEnded, RunStarted, Status
-from trainers.contract.journal import JournalWriter
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.lock import is_held
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Waiting, find_kept, find_waiting, read_waiting, write_waiting
-from trainers.launch.directory import make_directory, working_directory
-from trainers.launch.prepare import prepare
-from trainers.launch.processes import apart, module, start_process
-from trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.config.files import make_private, read_limited, write_atomically
+from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
+from tuiapp.trainers.config.options import ConfigError, Problem
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.events import Event, Queued, RunEnded, RunStarted, Status
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.lock import is_held
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import Waiting, find_kept, find_waiting, read_waiting, write_waiting
+from tuiapp.trainers.launch.directory import make_directory, working_directory
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.processes import apart, module, start_process
+from tuiapp.trainers.state.summary import RunInfo, summarise
 
-KEEPER = "trainers.experiments.keeper"
+KEEPER = "tuiapp.trainers.experiments.keeper"
 MAX_FORECAST_BYTES = 4 << 20
 BUSY_S = 5.0
 """How long to wait for the keeper, which holds a run's lock while it starts it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainers.experiments.measured import Measured, Spread, Unit, median, spread, whole
+from tuiapp.trainers.experiments.measured import Measured, Spread, Unit, median, spread, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A study's search: `python -m trainers.experiments.search RUNS_DIR NAME`, one process for each study.
+"""A study's search: `python -m tuiapp.trainers.experiments.search RUNS_DIR NAME`, one process for each study.
 
 It asks Optuna for trials, queues a run of each, reads the objective out of their journals while they train, stops the
 hopeless ones, and tells the results. All that it knows is in Optuna's journal and in the runs' directories: another one
@@ -25,25 +25,25 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from trainers.config.files import write_atomically
-from trainers.config.machine import inspect_machine
-from trainers.config.options import ConfigError, Value
-from trainers.contract import mailbox
-from trainers.contract.about import About, AboutError, read_about
-from trainers.contract.events import Facts, Metrics, RunStarted
-from trainers.contract.journal import JournalReader
-from trainers.contract.lines import encode_json
-from trainers.contract.lock import is_held, take
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import read_waiting
-from trainers.experiments.queue import add, files_of, start_keeper
-from trainers.experiments.space import Axis, run_name, with_values
-from trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
-from trainers.experiments.sweep import end_run
-from trainers.experiments.transient import is_transient
-from trainers.launch import LaunchError
-from trainers.state.objective import Objective
-from trainers.state.summary import summarise
+from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.config.machine import inspect_machine
+from tuiapp.trainers.config.options import ConfigError, Value
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.about import About, AboutError, read_about
+from tuiapp.trainers.contract.events import Facts, Metrics, RunStarted
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.lines import encode_json
+from tuiapp.trainers.contract.lock import is_held, take
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.experiments.queue import add, files_of, start_keeper
+from tuiapp.trainers.experiments.space import Axis, run_name, with_values
+from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
+from tuiapp.trainers.experiments.sweep import end_run
+from tuiapp.trainers.experiments.transient import is_transient
+from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.summary import summarise
 
 TICK_S = 0.25
 """Between two looks at the journals."""

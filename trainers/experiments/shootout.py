@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.contract.metrics import LOSS
-from trainers.experiments.measured import Measured, Spread, median, spread, whole
-from trainers.state.curves import ALL, Curves
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.experiments.measured import Measured, Spread, median, spread, whole
+from tuiapp.trainers.state.curves import ALL, Curves
 
 if TYPE_CHECKING:
-    from trainers.state.series import Series
+    from tuiapp.trainers.state.series import Series
 
 WINDOWS = 100
 """Parts of a run over whose means two curves are compared: a fast run's journal has several steps in an entry."""

@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from trainers.config.catalog import BACKENDS, takes
-from trainers.config.machine import Machine, unused
-from trainers.config.options import ConfigError, Option, Problem, Value, format_value, read_number, shown
-from trainers.config.placement import placement_problems
-from trainers.config.relevance import with_changes
-from trainers.config.run_config import OPTIONS, Check, RunConfig, get_option, to_mapping
-from trainers.config.script_syntax import as_value, read_environment
-from trainers.contract.about import MAX_NAME_CHARACTERS
-from trainers.state.initial import check_weights
-from trainers.state.text import without_directories
+from tuiapp.trainers.config.catalog import BACKENDS, takes
+from tuiapp.trainers.config.machine import Machine, unused
+from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, format_value, read_number, shown
+from tuiapp.trainers.config.placement import placement_problems
+from tuiapp.trainers.config.relevance import with_changes
+from tuiapp.trainers.config.run_config import OPTIONS, Check, RunConfig, get_option, to_mapping
+from tuiapp.trainers.config.script_syntax import as_value, read_environment
+from tuiapp.trainers.contract.about import MAX_NAME_CHARACTERS
+from tuiapp.trainers.state.initial import check_weights
+from tuiapp.trainers.state.text import without_directories
 
 MOST_RUNS = 1000
 """Of a sweep over all combinations."""

@@ -1,4 +1,4 @@
-"""Starts one queued run: `python -m trainers.experiments.starter RUN_DIR GPU,GPU`.
+"""Starts one queued run: `python -m tuiapp.trainers.experiments.starter RUN_DIR GPU,GPU`.
 
 The keeper starts it in the environment and the working directory of whoever queued the run, with the GPUs to choose
 from; it ends once the run's supervisor is up. What the run needs is checked again: hours may have passed.
@@ -13,22 +13,22 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import write_atomically
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.options import ConfigError
-from trainers.config.plan import Plan, write_plan
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.config.slurm import SlurmError
-from trainers.contract import mailbox
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Waiting, read_waiting, write_waiting
-from trainers.experiments.queue import end, has_started
-from trainers.launch import LaunchError, resume, start
-from trainers.launch.directory import directories, keep_code
-from trainers.launch.prepare import prepare
-from trainers.launch.processes import start_job
-from trainers.launch.slurm_job import has_begun
-from trainers.state.summary import last_attempt, read_config
+from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import Plan, write_plan
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.config.slurm import SlurmError
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import Waiting, read_waiting, write_waiting
+from tuiapp.trainers.experiments.queue import end, has_started
+from tuiapp.trainers.launch import LaunchError, resume, start
+from tuiapp.trainers.launch.directory import directories, keep_code
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.processes import start_job
+from tuiapp.trainers.launch.slurm_job import has_begun
+from tuiapp.trainers.state.summary import last_attempt, read_config
 
 
 def begin(run: RunDir, gpus: Sequence[str]) -> str:

@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from trainers.config.files import make_private, read_limited, write_atomically
-from trainers.config.options import ConfigError, Problem, shown, suggest
-from trainers.config.run_config import RunConfig, build_config
-from trainers.contract.about import MAX_TAG_CHARACTERS, read_about
-from trainers.contract.rundir import RunDir, find_run_dirs
-from trainers.experiments.space import Axis, read_axis
+from tuiapp.trainers.config.files import make_private, read_limited, write_atomically
+from tuiapp.trainers.config.options import ConfigError, Problem, shown, suggest
+from tuiapp.trainers.config.run_config import RunConfig, build_config
+from tuiapp.trainers.contract.about import MAX_TAG_CHARACTERS, read_about
+from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.experiments.space import Axis, read_axis
 
 if TYPE_CHECKING:
-    from trainers.state.objective import Objective
-    from trainers.state.summary import RunInfo
+    from tuiapp.trainers.state.objective import Objective
+    from tuiapp.trainers.state.summary import RunInfo
 
 MAX_FILE_BYTES = 1 << 20
 NAME = re.compile(rf"(?![.-])[A-Za-z0-9._-]{{1,{MAX_TAG_CHARACTERS}}}")
 NAME_RULE = f"1 to {MAX_TAG_CHARACTERS} letters, digits, '.', '_' or '-', the first one no '.' or '-'"
 NO_OPTUNA = "a search needs Optuna: pip install 'tuiapp[sweep]'."
 SWEEP = "sweep"
-"""The kind of these studies; others are of `trainers.experiments.group_study`."""
+"""The kind of these studies; others are of `tuiapp.trainers.experiments.group_study`."""
 JOURNAL = "journal.log"
 """Optuna's journal, which `optuna-dashboard` opens."""
 
@@ -65,7 +65,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str = SWEEP
     axes: dict[str, str]
-    """Key → what it goes through: see `trainers.experiments.space`."""
+    """Key → what it goes through: see `tuiapp.trainers.experiments.space`."""
     config: dict[str, object]
     """The configuration that all runs have in common."""
     search: Search | None = None
@@ -98,7 +98,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def objective(self) -> Objective | None:
         # Imported late, as in `infos`: the form's first picture does without.
-        from trainers.state.objective import Objective
+        from tuiapp.trainers.state.objective import Objective
 
         return Objective(self.metric, self.rises) if self.metric else None
 
@@ -179,7 +179,7 @@ class StudyDir:
 
     def infos(self) -> list[RunInfo]:
         """As `runs`, with what is known of each."""
-        from trainers.state.summary import summarise
+        from tuiapp.trainers.state.summary import summarise
 
         return [summarise(run) for run in self.runs()]
 

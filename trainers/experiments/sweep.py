@@ -9,21 +9,21 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.machine import Machine, inspect_machine, unused
-from trainers.config.options import ConfigError, Problem, suggest
-from trainers.config.run_config import RunConfig, best_by, figure_of
-from trainers.config.settings import read_settings
-from trainers.config.user_code import PY
-from trainers.contract import mailbox
-from trainers.contract.about import About
-from trainers.contract.lock import is_held
-from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
-from trainers.contract.rundir import RunDir, find_run_dirs
-from trainers.experiments.holders import cpu_slots
-from trainers.experiments.queue import QueueError, cancel, enqueue, start_keeper
-from trainers.experiments.space import Axis, all_configs, check_draws, checks_of, combinations, run_name
-from trainers.experiments.study import (
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
+from tuiapp.trainers.config.options import ConfigError, Problem, suggest
+from tuiapp.trainers.config.run_config import RunConfig, best_by, figure_of
+from tuiapp.trainers.config.settings import read_settings
+from tuiapp.trainers.config.user_code import PY
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.lock import is_held
+from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.experiments.holders import cpu_slots
+from tuiapp.trainers.experiments.queue import QueueError, cancel, enqueue, start_keeper
+from tuiapp.trainers.experiments.space import Axis, all_configs, check_draws, checks_of, combinations, run_name
+from tuiapp.trainers.experiments.study import (
     SWEEP,
     Study,
     StudyDir,
@@ -33,13 +33,13 @@ from trainers.experiments.study import (
     make_study,
     problem,
 )
-from trainers.launch.directory import working_directory
-from trainers.launch.prepare import prepare
-from trainers.launch.processes import apart, module, start_process
-from trainers.state.objective import GUESSED_FROM, guess
-from trainers.state.summary import summarise
+from tuiapp.trainers.launch.directory import working_directory
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.processes import apart, module, start_process
+from tuiapp.trainers.state.objective import GUESSED_FROM, guess
+from tuiapp.trainers.state.summary import summarise
 
-SEARCH = "trainers.experiments.search"
+SEARCH = "tuiapp.trainers.experiments.search"
 BUILTIN_METRICS = (TEST_ACCURACY, TEST_LOSS, LOSS)
 """What the built-in trainers can be best by."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from trainers.contract.events import RankFailed, RunEnded
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.rundir import RunDir
-from trainers.launch.processes import TOO_SLOW
-from trainers.state.summary import since_start, summarise
+from tuiapp.trainers.contract.events import RankFailed, RunEnded
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch.processes import TOO_SLOW
+from tuiapp.trainers.state.summary import since_start, summarise
 
 KILLED_FOR_MEMORY = "by the kernel's out-of-memory killer"
 """As the hint of a `RankFailed` begins."""

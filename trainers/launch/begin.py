@@ -9,21 +9,21 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainers.config.files import printable
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.mirror import OFF, mirror_fault, place_mirror
-from trainers.config.options import ConfigError
-from trainers.config.plan import Plan, read_plan
-from trainers.config.run_config import OPTIONS, RunConfig
-from trainers.config.slurm import SlurmError
-from trainers.contract.about import MAX_NAME_CHARACTERS, About, read_about
-from trainers.contract.journal import journal_end
-from trainers.contract.rundir import RunDir
-from trainers.launch.directory import make_directory, working_directory
-from trainers.launch.errors import LaunchError
-from trainers.launch.prepare import prepare
-from trainers.launch.processes import apart, start_job, start_supervisor
-from trainers.state.summary import run_name
+from tuiapp.trainers.config.files import printable
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.mirror import OFF, mirror_fault, place_mirror
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import Plan, read_plan
+from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
+from tuiapp.trainers.config.slurm import SlurmError
+from tuiapp.trainers.contract.about import MAX_NAME_CHARACTERS, About, read_about
+from tuiapp.trainers.contract.journal import journal_end
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch.directory import make_directory, working_directory
+from tuiapp.trainers.launch.errors import LaunchError
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.processes import apart, start_job, start_supervisor
+from tuiapp.trainers.state.summary import run_name
 
 MIRROR_VARIABLE = "TUIAPP_MIRROR"
 """The key `mirror` of a run that a script begins by itself."""

@@ -13,22 +13,22 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.files import make_private, write_atomically
-from trainers.config.installed import installed_version
-from trainers.config.interpreters import find_interpreter
-from trainers.config.machine import Machine
-from trainers.config.plan import Plan, write_plan
-from trainers.config.run_config import RunConfig, to_toml
-from trainers.config.script import imported, read_code, subject
-from trainers.config.settings import read_settings
-from trainers.config.user_code import UserCodeError, files_of, read_text
-from trainers.contract.about import About, write_about
-from trainers.contract.lines import encode_json
-from trainers.contract.notices import write_notification_config
-from trainers.contract.rundir import RunDir, make_run_dir
-from trainers.launch.errors import LaunchError
-from trainers.launch.prepare import installed_for
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.files import make_private, write_atomically
+from tuiapp.trainers.config.installed import installed_version
+from tuiapp.trainers.config.interpreters import find_interpreter
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.plan import Plan, write_plan
+from tuiapp.trainers.config.run_config import RunConfig, to_toml
+from tuiapp.trainers.config.script import imported, read_code, subject
+from tuiapp.trainers.config.settings import read_settings
+from tuiapp.trainers.config.user_code import UserCodeError, files_of, read_text
+from tuiapp.trainers.contract.about import About, write_about
+from tuiapp.trainers.contract.lines import encode_json
+from tuiapp.trainers.contract.notices import write_notification_config
+from tuiapp.trainers.contract.rundir import RunDir, make_run_dir
+from tuiapp.trainers.launch.errors import LaunchError
+from tuiapp.trainers.launch.prepare import installed_for
 
 
 def make_directory(plan: Plan, runs_dir: Path, machine: Machine, about: About) -> RunDir:

@@ -16,14 +16,14 @@ from typing import IO
 
 import msgspec
 
-from trainers.config import bootstrap
-from trainers.config.catalog import BACKENDS
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import Dataset
-from trainers.config.run_config import RunConfig
-from trainers.config.user_code import PY, UserCodeError
-from trainers.contract.lines import encode_json
-from trainers.contract.orphans import TOKEN, kill_tagged
+from tuiapp.trainers.config import bootstrap
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import Dataset
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.user_code import PY, UserCodeError
+from tuiapp.trainers.contract.lines import encode_json
+from tuiapp.trainers.contract.orphans import TOKEN, kill_tagged
 
 LAST_BYTES = 4000
 ANSWER_POLL_S = 0.02
@@ -46,7 +46,7 @@ def examine(config: RunConfig, python: str = sys.executable) -> Dataset:
     `python` is the ranks' interpreter.
     """
     own_code = config.dataset.startswith(PY)
-    command = bootstrap.command(python if own_code else sys.executable, "trainers.sources.examine")
+    command = bootstrap.command(python if own_code else sys.executable, "tuiapp.trainers.sources.examine")
     # A file that defines the model as well may import any framework. JAX would reserve most of a GPU.
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", TOKEN: (token := f"examination-{secrets.token_hex(8)}")}
     if keras_backend := BACKENDS[config.backend].keras_backend:

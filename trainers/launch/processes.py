@@ -12,15 +12,15 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainers.config import slurm
-from trainers.config.files import read_end, write_atomically
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import RunStarted
-from trainers.contract.journal import JournalReader
-from trainers.contract.orphans import SUPERVISOR, TOKEN
-from trainers.contract.rundir import LISTENER_VARIABLE, RunDir
-from trainers.launch.directory import working_directory
-from trainers.launch.errors import LaunchError
+from tuiapp.trainers.config import slurm
+from tuiapp.trainers.config.files import read_end, write_atomically
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import RunStarted
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.orphans import SUPERVISOR, TOKEN
+from tuiapp.trainers.contract.rundir import LISTENER_VARIABLE, RunDir
+from tuiapp.trainers.launch.directory import working_directory
+from tuiapp.trainers.launch.errors import LaunchError
 
 START_TIMEOUT_S = 30.0
 STEP_TIMEOUT_S = 90.0
@@ -41,7 +41,7 @@ def start_supervisor(
     `passed` are descriptors to inherit, `resumed` its arguments beyond the directory; `environment` is this process's
     if None.
     """
-    command = module("trainers.run.supervisor", str(run.path), *resumed)
+    command = module("tuiapp.trainers.run.supervisor", str(run.path), *resumed)
     return _start(run, command, START_TIMEOUT_S, offset, passed, environment)
 
 
@@ -90,7 +90,7 @@ def _wait_for_start(
 
 def start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
     """Submits a run's job to Slurm, and starts the process that waits for it; in an allocation, the job itself."""
-    command = module("trainers.launch.slurm_job", str(run.path))
+    command = module("tuiapp.trainers.launch.slurm_job", str(run.path))
     if slurm.inside_allocation():
         # `salloc` gives its shell on the machine where it was typed.
         elsewhere = "SLURMD_NODENAME" not in os.environ
@@ -122,12 +122,12 @@ def watch_queue(run: RunDir) -> None:
 
 
 def _start_watch(run: RunDir, job: str, lock: int) -> None:
-    start_process(run.supervisor_log, module("trainers.run.slurm_queue", str(run.path), job, str(lock)), (lock,))
+    start_process(run.supervisor_log, module("tuiapp.trainers.run.slurm_queue", str(run.path), job, str(lock)), (lock,))
 
 
 def module(name: str, *arguments: str) -> list[str]:
     """Returns the command that runs a module of ours."""
-    # -P: the user's working directory must not be searched for a package called `trainers`.
+    # -P: the user's working directory must not be searched for a module called `tuiapp`.
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
@@ -137,7 +137,7 @@ def start_agent(run: RunDir, node: int, rank: int, listener: str, log: Path) -> 
     It is `node` of their job, 0 if that is not known, and has `rank`; `log` gets what it says.
     """
     environment = {**apart(), LISTENER_VARIABLE: listener}
-    command = module("trainers.run.node", str(run.path), str(node), str(rank))
+    command = module("tuiapp.trainers.run.node", str(run.path), str(node), str(rank))
     process, _ = start_process(log, command, environment=environment)
     threading.Thread(target=process.wait, name="reap-agent", daemon=True).start()
     return process

@@ -9,29 +9,29 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainers.config import slurm
-from trainers.config.catalog import BACKENDS
-from trainers.config.files import read_limited, write_atomically
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.options import ConfigError, Problem
-from trainers.config.plan import Plan, write_plan
-from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
-from trainers.config.settings import read_settings
-from trainers.config.slurm import SlurmError
-from trainers.config.user_code import UserCodeError, read_text
-from trainers.contract import mailbox
-from trainers.contract.journal import journal_end
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.manifest import CheckpointError, list_checkpoints
-from trainers.contract.notices import write_notification_config
-from trainers.contract.rundir import RunDir
-from trainers.launch.directory import code_copies, directories, keep_code
-from trainers.launch.errors import LaunchError
-from trainers.launch.prepare import prepare
-from trainers.launch.processes import start_job, start_supervisor
-from trainers.state.history import find_gaps
-from trainers.state.resume_point import ResumePoint, doubled, first_usable, has_more, resume_points
-from trainers.state.summary import last_attempt, read_config, read_only_reason, summarise
+from tuiapp.trainers.config import slurm
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.files import read_limited, write_atomically
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.options import ConfigError, Problem
+from tuiapp.trainers.config.plan import Plan, write_plan
+from tuiapp.trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
+from tuiapp.trainers.config.settings import read_settings
+from tuiapp.trainers.config.slurm import SlurmError
+from tuiapp.trainers.config.user_code import UserCodeError, read_text
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.journal import journal_end
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.manifest import CheckpointError, list_checkpoints
+from tuiapp.trainers.contract.notices import write_notification_config
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch.directory import code_copies, directories, keep_code
+from tuiapp.trainers.launch.errors import LaunchError
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.processes import start_job, start_supervisor
+from tuiapp.trainers.state.history import find_gaps
+from tuiapp.trainers.state.resume_point import ResumePoint, doubled, first_usable, has_more, resume_points
+from tuiapp.trainers.state.summary import last_attempt, read_config, read_only_reason, summarise
 
 
 class Resumed(NamedTuple):

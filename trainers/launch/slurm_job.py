@@ -1,4 +1,4 @@
-"""A run's Slurm job, on the first of its nodes: `python -m trainers.launch.slurm_job RUN_DIR`.
+"""A run's Slurm job, on the first of its nodes: `python -m tuiapp.trainers.launch.slurm_job RUN_DIR`.
 
 It starts the run's supervisor here, or resumes the run if the job was requeued. Slurm's signals become the run's:
 SIGTERM (scancel, preemption) and SIGUSR1 (the time limit is near) save a checkpoint and stop. A run with `requeue` that
@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic, sleep
 
-from trainers.config import slurm
-from trainers.config.catalog import BACKENDS
-from trainers.config.files import write_atomically
-from trainers.config.options import ConfigError
-from trainers.contract import mailbox
-from trainers.contract.events import AnyEvent, Node, RankFailed, RunEnded
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.lock import Liveness
-from trainers.contract.manifest import list_checkpoints
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError, resume, start
-from trainers.state.summary import is_final, last_attempt, read_config, since_start
+from tuiapp.trainers.config import slurm
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import AnyEvent, Node, RankFailed, RunEnded
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError, resume, start
+from tuiapp.trainers.state.summary import is_final, last_attempt, read_config, since_start
 
 HANDOVER_S = 60.0
 """Time for the process that waited in the queue to let go of the run."""

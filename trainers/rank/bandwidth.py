@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from time import monotonic
 
-from trainers.contract.bandwidth import Answer, Begins, LeftOut, Measured
-from trainers.contract.lines import encode_line
+from tuiapp.trainers.contract.bandwidth import Answer, Begins, LeftOut, Measured
+from tuiapp.trainers.contract.lines import encode_line
 
 SIZES = tuple(1024 * 4**power for power in range(11))
 """Bytes on each device: 1 KiB to 1 GiB."""

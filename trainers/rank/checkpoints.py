@@ -22,12 +22,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.division import MEASURED
-from trainers.config.plan import Plan
-from trainers.config.run_config import best_by
-from trainers.contract.evaluations import NEVER, Evaluated
-from trainers.contract.events import Alert, Checkpoint
-from trainers.contract.manifest import (
+from tuiapp.trainers.config.division import MEASURED
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import best_by
+from tuiapp.trainers.contract.evaluations import NEVER, Evaluated
+from tuiapp.trainers.contract.events import Alert, Checkpoint
+from tuiapp.trainers.contract.manifest import (
     MANIFEST,
     MODEL_FILE,
     CheckpointDir,
@@ -38,11 +38,11 @@ from trainers.contract.manifest import (
     list_checkpoints,
     read_checkpoint,
 )
-from trainers.contract.rundir import RunDir
-from trainers.rank import tensor_files
-from trainers.rank.patience import Patience
-from trainers.rank.reporter import Reporter
-from trainers.rank.tensor_files import Tensors, as_float32
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.rank import tensor_files
+from tuiapp.trainers.rank.patience import Patience
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.tensor_files import Tensors, as_float32
 
 NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"

@@ -6,7 +6,7 @@ The sums are one vector, so that one all-reduce or one copy to the host is enoug
 [1 + figures + classes · columns + 4 · examples], made of
 
 - the summed loss;
-- the sum of each further figure: the metrics of a user's own, see `trainers.sources.own_loss`;
+- the sum of each further figure: the metrics of a user's own, see `tuiapp.trainers.sources.own_loss`;
 - how often an example of each class was predicted as each class, row by row: the confusion matrix; with more than
   `MOST_COLUMNS` classes only how often it was predicted right, and wrong;
 - for some examples with a high loss: the loss, the example's number in the test set, its class, and the predicted one.
@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.events import WorstExample
+from tuiapp.trainers.contract.events import WorstExample
 
 Sums: TypeAlias = npt.NDArray[np.float64]
 

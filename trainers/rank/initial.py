@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from trainers.config.frozen import matching, patterns_of
-from trainers.config.options import ConfigError, Problem, shown
-from trainers.config.plan import Plan
-from trainers.contract.events import Alert, InitialWeights
-from trainers.rank import tensor_files
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.frozen import matching, patterns_of
+from tuiapp.trainers.config.options import ConfigError, Problem, shown
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.contract.events import Alert, InitialWeights
+from tuiapp.trainers.rank import tensor_files
+from tuiapp.trainers.rank.reporter import Reporter
 
 Shape: TypeAlias = tuple[int, ...]
 

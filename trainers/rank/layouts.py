@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from trainers.contract.events import Shard, Sharding
+from tuiapp.trainers.contract.events import Shard, Sharding
 
 
 def layout(name: str, array: Any, rank: int) -> Sharding:

@@ -31,22 +31,22 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from trainers.config.plan import Plan
-from trainers.config.run_config import best_by
-from trainers.contract.events import Alert, Predictions
-from trainers.contract.metrics import SCALE, SKIPPED
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.evaluation import Sums, evaluation_of
-from trainers.rank.profile import Tracing
-from trainers.rank.replicas import Checksums, Comparison
-from trainers.rank.reporter import Reporter
-from trainers.rank.schedules import learning_rate
-from trainers.rank.tensor_files import Tensors
-from trainers.sources.augmentation import Order, with_draws
-from trainers.sources.datasets import Rows, remaining
-from trainers.sources.own_loss import CROSS_ENTROPY, own_of
-from trainers.tasks.catalog import TASKS
-from trainers.tasks.text import Predict
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import best_by
+from tuiapp.trainers.contract.events import Alert, Predictions
+from tuiapp.trainers.contract.metrics import SCALE, SKIPPED
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.evaluation import Sums, evaluation_of
+from tuiapp.trainers.rank.profile import Tracing
+from tuiapp.trainers.rank.replicas import Checksums, Comparison
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.schedules import learning_rate
+from tuiapp.trainers.rank.tensor_files import Tensors
+from tuiapp.trainers.sources.augmentation import Order, with_draws
+from tuiapp.trainers.sources.datasets import Rows, remaining
+from tuiapp.trainers.sources.own_loss import CROSS_ENTROPY, own_of
+from tuiapp.trainers.tasks.catalog import TASKS
+from tuiapp.trainers.tasks.text import Predict
 
 STEPS_IN_FLIGHT = 8
 """Enough to keep the devices busy, few enough to stop soon and to hold little memory."""
@@ -80,7 +80,7 @@ class Evaluate:
     report: Reporter
 
     def done(self, sums: Sums, predictor: Callable[[], Predict] | None = None) -> None:
-        """Reports the evaluation from its sums over all ranks, see `trainers.rank.evaluation`.
+        """Reports the evaluation from its sums over all ranks, see `tuiapp.trainers.rank.evaluation`.
 
         `predictor` gives the model as a task asks it that shows what it makes; None on a rank that is not asked.
         """

@@ -5,8 +5,8 @@ All ranks know the sums of each evaluation, so all come to the same end at the s
 
 from __future__ import annotations
 
-from trainers.config.run_config import figure_of
-from trainers.contract.evaluations import NEVER, Evaluated
+from tuiapp.trainers.config.run_config import figure_of
+from tuiapp.trainers.contract.evaluations import NEVER, Evaluated
 
 
 class Patience:

@@ -1,8 +1,8 @@
-"""One rank's process: `trainers.rank.process RUN_DIR RANK`, in the environment set by the supervisor.
+"""One rank's process: `tuiapp.trainers.rank.process RUN_DIR RANK`, in the environment set by the supervisor.
 
-`trainers.config.bootstrap` runs it, in any interpreter that has msgspec, NumPy and the backend's framework: nothing
-that it imports may need more. The only place that resolves a backend. A backend's exception is sent with its time, so
-that the supervisor can distinguish the first failure from its consequences.
+`tuiapp.trainers.config.bootstrap` runs it, in any interpreter that has msgspec, NumPy and the backend's framework:
+nothing that it imports may need more. The only place that resolves a backend. A backend's exception is sent with its
+time, so that the supervisor can distinguish the first failure from its consequences.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import time
 import traceback
 from pathlib import Path
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.data_files import DatasetError
-from trainers.config.options import ConfigError
-from trainers.config.plan import read_plan
-from trainers.config.user_code import UserCodeError, files_of
-from trainers.contract.manifest import read_checkpoint
-from trainers.contract.rundir import RunDir
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.reporter import Reporter
-from trainers.rank.stop_gate import StopGate
-from trainers.run import stacks, wire
-from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
-from trainers.run.failures import rank_error
-from trainers.sources.normalization import normalized
-from trainers.sources.user_code import format_error
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.user_code import UserCodeError, files_of
+from tuiapp.trainers.contract.manifest import read_checkpoint
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.stop_gate import StopGate
+from tuiapp.trainers.run import stacks, wire
+from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from tuiapp.trainers.run.failures import rank_error
+from tuiapp.trainers.sources.normalization import normalized
+from tuiapp.trainers.sources.user_code import format_error
 
 ORPHAN_S = 5.0
 """Time the reaper gets, once the supervisor is gone, before a rank ends itself and its children."""

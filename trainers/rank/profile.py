@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.plan import Plan
-from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Alert, Operation, Profile
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Alert, Operation, Profile
 
 if TYPE_CHECKING:
-    from trainers.rank.reporter import Reporter
+    from tuiapp.trainers.rank.reporter import Reporter
 
 LARGEST = 10
 """Operations that are reported."""
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
     name: str
     kind: str
-    """One of `trainers.contract.events.KINDS`; `HOST` for what no device does."""
+    """One of `tuiapp.trainers.contract.events.KINDS`; `HOST` for what no device does."""
     start: float
     end: float
     """Seconds of any clock that is the same for all spans of a device."""

@@ -16,9 +16,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.events import Alert, Differing, Replicas
-from trainers.rank.reporter import Reporter
-from trainers.state.messages import describe_ranks
+from tuiapp.trainers.contract.events import Alert, Differing, Replicas
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.state.messages import describe_ranks
 
 Checksums: TypeAlias = tuple[Sequence[str], npt.NDArray[np.integer]]
 """The names of the arrays, and the checksum of each on every rank, [ranks, arrays]."""

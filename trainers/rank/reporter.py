@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from trainers.config.run_config import BEST_OWN, figure_of
-from trainers.contract.evaluations import Evaluated
-from trainers.contract.events import (
+from tuiapp.trainers.config.run_config import BEST_OWN, figure_of
+from tuiapp.trainers.contract.evaluations import Evaluated
+from tuiapp.trainers.contract.events import (
     Alert,
     Checkpoint,
     Event,
@@ -37,7 +37,7 @@ from trainers.contract.events import (
     StepMemory,
     StopRequested,
 )
-from trainers.contract.metrics import (
+from tuiapp.trainers.contract.metrics import (
     DATA_WAIT,
     EXAMPLES,
     GRADIENT_NORM,
@@ -50,17 +50,17 @@ from trainers.contract.metrics import (
     TEST_LOSS,
     TEST_SECONDS,
 )
-from trainers.rank.stop_gate import StopGate
-from trainers.run import wire
-from trainers.run.step_batch import Budget, pack
+from tuiapp.trainers.rank.stop_gate import StopGate
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.step_batch import Budget, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from trainers.rank.profile import Profiler
-    from trainers.run.failures import RankError
-    from trainers.run.stacks import Collectives
+    from tuiapp.trainers.rank.profile import Profiler
+    from tuiapp.trainers.run.failures import RankError
+    from tuiapp.trainers.run.stacks import Collectives
 
 StepRecord: TypeAlias = tuple[int, Any, float, float, float, Any, float]
 """Step, loss, seconds, examples, learning rate, gradient norm or None, seconds waited for the batch."""

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainers.config.files import read_end
-from trainers.contract.rundir import RunDir
-from trainers.run.node_wire import VERSION
+from tuiapp.trainers.config.files import read_end
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.node_wire import VERSION
 
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 """No question on a terminal that is not there; a host that is gone is noticed."""
@@ -30,7 +30,7 @@ class SshAgent:
 
     def __init__(self, host: str, address: str, secret: str, log: Path, node: int) -> None:
         self._host, self._log = host, log
-        command = shlex.join([sys.executable, "-P", "-m", "trainers.run.node", address, str(node)])
+        command = shlex.join([sys.executable, "-P", "-m", "tuiapp.trainers.run.node", address, str(node)])
         with log.open("wb") as file:
             self._ssh = subprocess.Popen(
                 ["ssh", *OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
@@ -88,7 +88,7 @@ class SrunAgents:
             command.append(f"--gpus-per-node={gpus}" if equal else f"--gpus={sum(devices[1:])}")
         with run.supervisor_log.open("ab") as file:
             self._srun = subprocess.Popen(
-                [*command, sys.executable, "-P", "-m", "trainers.run.node", str(run.path)],
+                [*command, sys.executable, "-P", "-m", "tuiapp.trainers.run.node", str(run.path)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from trainers.run import wire
+from tuiapp.trainers.run import wire
 
 
 class Voter(Protocol):

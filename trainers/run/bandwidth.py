@@ -1,4 +1,4 @@
-"""`python -m trainers.run.bandwidth`: measures all-reduces over devices, for `tuiapp devices --bandwidth`.
+"""`python -m tuiapp.trainers.run.bandwidth`: measures all-reduces over devices, for `tuiapp devices --bandwidth`.
 
 What is asked is the first line of its input, what is found are lines of its output. It starts the ranks of the backend
 that is asked for, in the environment that they would train in. Once its input ends, because whoever asked is gone, or
@@ -19,16 +19,16 @@ from typing import IO
 
 import msgspec
 
-from trainers.config import bootstrap
-from trainers.config.catalog import BACKENDS
-from trainers.config.machine import Link
-from trainers.contract.bandwidth import Answer, Asked, Failed, Links
-from trainers.contract.lines import encode_line
-from trainers.contract.orphans import kill_tagged
-from trainers.run import wire
-from trainers.run.failures import describe_exit
-from trainers.run.place import LOOPBACK, Place
-from trainers.run.processes import bind_rendezvous, python, rank_environment
+from tuiapp.trainers.config import bootstrap
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.machine import Link
+from tuiapp.trainers.contract.bandwidth import Answer, Asked, Failed, Links
+from tuiapp.trainers.contract.lines import encode_line
+from tuiapp.trainers.contract.orphans import kill_tagged
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.failures import describe_exit
+from tuiapp.trainers.run.place import LOOPBACK, Place
+from tuiapp.trainers.run.processes import bind_rendezvous, python, rank_environment
 
 SILENT_S = 120.0
 """How long nothing may be heard: a framework is imported, and GPUs get to know each other, in less."""
@@ -58,7 +58,9 @@ def tell(answer: Answer) -> None:
 def read_links(uuids: Sequence[str]) -> list[Link]:
     """What the links of these GPUs can do; none where the driver does not say."""
     with contextlib.suppress(subprocess.SubprocessError, msgspec.DecodeError):
-        done = subprocess.run(python("trainers.telemetry.links"), capture_output=True, timeout=LINKS_S, check=True)
+        done = subprocess.run(
+            python("tuiapp.trainers.telemetry.links"), capture_output=True, timeout=LINKS_S, check=True
+        )
         found = msgspec.json.decode(done.stdout, type=list[Link])
         return [link for link in found if link.uuid in uuids]
     return []
@@ -72,7 +74,7 @@ def follow(asked: Asked) -> Failed | None:
         selector = stack.enter_context(selectors.DefaultSelector())
         place = Place(listener.getsockname()[1], gpus=plan.config.device_ids)
         environment = rank_environment(plan, asked.token, place)
-        module = f"trainers.frameworks.{BACKENDS[plan.config.backend].engine}.bandwidth"
+        module = f"tuiapp.trainers.frameworks.{BACKENDS[plan.config.backend].engine}.bandwidth"
         command = bootstrap.command(plan.python or sys.executable, module, str(asked.most_bytes), str(asked.seconds))
         # In memory, not in pipes: nobody reads before the end.
         said = [stack.enter_context(open(os.memfd_create("said"), "w+b", buffering=0)) for _ in range(plan.processes)]

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from trainers.contract.lines import encode_json
+from tuiapp.trainers.contract.lines import encode_json
 
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20

@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from trainers.config.files import printable
+from tuiapp.trainers.config.files import printable
 
 CHUNK_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30

@@ -9,7 +9,7 @@ import traceback
 
 import msgspec
 
-from trainers.contract.events import RankFailed
+from tuiapp.trainers.contract.events import RankFailed
 
 MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
 LAST_LINES = 20

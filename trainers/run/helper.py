@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 
-from trainers.contract.events import Alert, Event
-from trainers.run.failures import describe_exit
+from tuiapp.trainers.contract.events import Alert, Event
+from tuiapp.trainers.run.failures import describe_exit
 
 RETRY_S = 5.0
 """At least, from one start to the next."""

@@ -12,17 +12,17 @@ from time import monotonic
 
 import msgspec
 
-from trainers.contract.events import Alert, Checkpoint, Event, Facts, SoFar, Summary, encode, stalled_by
-from trainers.contract.journal import JournalReader, JournalWriter
-from trainers.contract.journal_ends import TAIL_BYTES, peek_journal
-from trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
-from trainers.contract.process_identity import identity, machine
-from trainers.contract.rundir import RunDir
-from trainers.run import wire
-from trainers.run.agreement import Voter
-from trainers.state.digest import read_digest
-from trainers.state.digest_keeper import DigestKeeper
-from trainers.state.timeline import Earlier
+from tuiapp.trainers.contract.events import Alert, Checkpoint, Event, Facts, SoFar, Summary, encode, stalled_by
+from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
+from tuiapp.trainers.contract.journal_ends import TAIL_BYTES, peek_journal
+from tuiapp.trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
+from tuiapp.trainers.contract.process_identity import identity, machine
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.agreement import Voter
+from tuiapp.trainers.state.digest import read_digest
+from tuiapp.trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.state.timeline import Earlier
 
 
 class JournalKeeper:

@@ -1,4 +1,4 @@
-"""Accepts the ranks that report by `trainers.script.tracking`: each connects to its node's supervisor, or agent.
+"""Accepts the ranks that report by `tuiapp.trainers.script.tracking`: each connects to its node's supervisor, or agent.
 
 The local socket's name is in the abstract namespace, so that neither the length of the run directory's path nor its
 file system matters. It is in the environment of the ranks that were launched, and in the run directory's file
@@ -19,18 +19,18 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from trainers.config.files import write_atomically
-from trainers.contract.events import LogLine, Phase, RankFailed
-from trainers.contract.metrics import MAX_RANKS
-from trainers.contract.process_identity import is_stopped
-from trainers.contract.rundir import RunDir
-from trainers.run import stacks, wire
-from trainers.run.failures import RankError
-from trainers.run.out_of_memory import hint
-from trainers.run.reactor import Reactor
+from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.contract.events import LogLine, Phase, RankFailed
+from tuiapp.trainers.contract.metrics import MAX_RANKS
+from tuiapp.trainers.contract.process_identity import is_stopped
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import stacks, wire
+from tuiapp.trainers.run.failures import RankError
+from tuiapp.trainers.run.out_of_memory import hint
+from tuiapp.trainers.run.reactor import Reactor
 
 if TYPE_CHECKING:
-    from trainers.run.local_node import LocalNode, LocalRank
+    from tuiapp.trainers.run.local_node import LocalNode, LocalRank
 
 _CREDENTIALS = struct.Struct("3i")
 """`struct ucred`: pid, uid, gid (unix(7))."""

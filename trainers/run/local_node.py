@@ -14,29 +14,29 @@ from functools import partial
 from time import monotonic
 from typing import IO, Any, Protocol, TypeAlias
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
-from trainers.config.machine import inspect_machine
-from trainers.config.memory import jax_memory_words
-from trainers.config.options import ConfigError
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Event, LogLine, Phase, RankFailed
-from trainers.contract.orphans import kill_tagged
-from trainers.contract.rundir import RunDir
-from trainers.run import wire
-from trainers.run.agreement import Voter
-from trainers.run.helper import Helper
-from trainers.run.listener import AttachedRank, Connection, Reporters
-from trainers.run.out_of_memory import OomWatch
-from trainers.run.place import Place, pick_gpus
-from trainers.run.processes import RankProcess, device_environment, rank_environment, start_reaper
-from trainers.run.reactor import Reactor
-from trainers.run.run_events import script_started_events
-from trainers.run.script_metrics import ScriptMetrics
-from trainers.run.script_process import script_environment, script_start
-from trainers.telemetry.handover import SamplerConfig
-from trainers.telemetry.keeper import SamplerKeeper
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
+from tuiapp.trainers.config.machine import inspect_machine
+from tuiapp.trainers.config.memory import jax_memory_words
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Event, LogLine, Phase, RankFailed
+from tuiapp.trainers.contract.orphans import kill_tagged
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.agreement import Voter
+from tuiapp.trainers.run.helper import Helper
+from tuiapp.trainers.run.listener import AttachedRank, Connection, Reporters
+from tuiapp.trainers.run.out_of_memory import OomWatch
+from tuiapp.trainers.run.place import Place, pick_gpus
+from tuiapp.trainers.run.processes import RankProcess, device_environment, rank_environment, start_reaper
+from tuiapp.trainers.run.reactor import Reactor
+from tuiapp.trainers.run.run_events import script_started_events
+from tuiapp.trainers.run.script_metrics import ScriptMetrics
+from tuiapp.trainers.run.script_process import script_environment, script_start
+from tuiapp.trainers.telemetry.handover import SamplerConfig
+from tuiapp.trainers.telemetry.keeper import SamplerKeeper
 
 
 class _Rank(Protocol):

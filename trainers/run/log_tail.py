@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from trainers.contract.events import LogLine
+from tuiapp.trainers.contract.events import LogLine
 
 MAX_LINE_BYTES = 8 * 1024
 LINES_PER_POLL = 200

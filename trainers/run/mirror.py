@@ -1,4 +1,4 @@
-"""Mirrors a run's metrics to TensorBoard's event files while it trains: `python -m trainers.run.mirror RUN_DIR`.
+"""Mirrors a run's metrics to TensorBoard's event files while it trains: `python -m tuiapp.trainers.run.mirror RUN_DIR`.
 
 A process of its own that only reads the journal: whatever it or its disk does, the run does not notice. It ends with
 the run. How far it has come is in the run's directory, under a lock: a mirror that was killed, and that of a resumed
@@ -19,15 +19,15 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import open_regular
-from trainers.config.mirror import mirror_directory
-from trainers.config.run_config import to_toml_values
-from trainers.contract.events import RunEnded
-from trainers.contract.journal import JournalReader
-from trainers.contract.lock import Liveness
-from trainers.contract.rundir import RunDir
-from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
-from trainers.state.summary import read_config
+from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.config.mirror import mirror_directory
+from tuiapp.trainers.config.run_config import to_toml_values
+from tuiapp.trainers.contract.events import RunEnded
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from tuiapp.trainers.state.summary import read_config
 
 POLL_S = 0.5
 AWAY_S = 40.0
@@ -43,14 +43,14 @@ class Progress(msgspec.Struct):
 def start_mirror(run: RunDir) -> subprocess.Popen[bytes]:
     """Starts the process; what it says goes to supervisor.log. Raises OSError."""
     # Its output goes where this process's output goes.
-    command = [sys.executable, "-P", "-m", "trainers.run.mirror", str(run.path)]
+    command = [sys.executable, "-P", "-m", "tuiapp.trainers.run.mirror", str(run.path)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 def mirror(run: RunDir, directory: Path, config: Mapping[str, object]) -> None:
     """Writes what the journal has, and gets, until the run has ended. Raises OSError if it cannot be written."""
     # Half a second, which a run that is not mirrored need not wait for.
-    from trainers.state.tensorboard import EventFiles
+    from tuiapp.trainers.state.tensorboard import EventFiles
 
     with _held(run.mirror) as lock:
         progress = _read(lock)

@@ -1,7 +1,7 @@
 """One node's agent: starts this machine's ranks for a supervisor on another, and forwards all that they report.
 
-    python -m trainers.run.node HOST:PORT
-    python -m trainers.run.node RUN_DIR [NODE RANK]
+    python -m tuiapp.trainers.run.node HOST:PORT
+    python -m tuiapp.trainers.run.node RUN_DIR [NODE RANK]
 
 It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from stdin; given the run's directory, which
 this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and
@@ -25,23 +25,23 @@ from typing import cast
 
 import msgspec
 
-from trainers.config.files import make_private, user_data
-from trainers.config.machine import NotHereError, interface_of
-from trainers.config.plan import Plan, write_plan
-from trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
-from trainers.contract.rundir import LISTENER_VARIABLE, SECRET_VARIABLE, RunDir
-from trainers.run import node_wire, wire
-from trainers.run.agreement import Voter
-from trainers.run.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
-from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
-from trainers.run.listener import AttachedRank, Connection
-from trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
-from trainers.run.node_wire import Begin, Challenge, Greeting, Welcome
-from trainers.run.place import Place
-from trainers.run.processes import RankProcess
-from trainers.run.reactor import Reactor
-from trainers.run.stacks import StackDump
-from trainers.run.watchdog import LOOK_S
+from tuiapp.trainers.config.files import make_private, user_data
+from tuiapp.trainers.config.machine import NotHereError, interface_of
+from tuiapp.trainers.config.plan import Plan, write_plan
+from tuiapp.trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
+from tuiapp.trainers.contract.rundir import LISTENER_VARIABLE, SECRET_VARIABLE, RunDir
+from tuiapp.trainers.run import node_wire, wire
+from tuiapp.trainers.run.agreement import Voter
+from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
+from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from tuiapp.trainers.run.listener import AttachedRank, Connection
+from tuiapp.trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
+from tuiapp.trainers.run.node_wire import Begin, Challenge, Greeting, Welcome
+from tuiapp.trainers.run.place import Place
+from tuiapp.trainers.run.processes import RankProcess
+from tuiapp.trainers.run.reactor import Reactor
+from tuiapp.trainers.run.stacks import StackDump
+from tuiapp.trainers.run.watchdog import LOOK_S
 
 TICK_S = 0.05
 POLL_S = 0.1

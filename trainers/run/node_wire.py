@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from trainers.contract.events import AnyEvent, RankFailed
-from trainers.run.wire import FromRank, ToRank
+from tuiapp.trainers.contract.events import AnyEvent, RankFailed
+from tuiapp.trainers.run.wire import FromRank, ToRank
 
 try:
     VERSION = version("tuiapp")

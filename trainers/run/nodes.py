@@ -18,11 +18,11 @@ from typing import TypeVar
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.division import devices_of_nodes
-from trainers.config.files import write_atomically
-from trainers.config.plan import Plan
-from trainers.contract.events import (
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.division import devices_of_nodes
+from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.contract.events import (
     PLACE,
     Alert,
     Checkpoint,
@@ -50,17 +50,17 @@ from trainers.contract.events import (
     TelemetrySource,
     place_name,
 )
-from trainers.contract.metrics import MAX_RANKS
-from trainers.contract.rundir import RunDir
-from trainers.run import node_wire, wire
-from trainers.run.agent_starters import SrunAgents, SshAgent
-from trainers.run.channel import Channel, is_proved, prove
-from trainers.run.listener import Connection
-from trainers.run.local_node import Sink
-from trainers.run.node_wire import Challenge, Greeting, Welcome
-from trainers.run.reactor import Reactor
-from trainers.state.messages import listed
-from trainers.state.rank_state import MAX_NODES
+from tuiapp.trainers.contract.metrics import MAX_RANKS
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import node_wire, wire
+from tuiapp.trainers.run.agent_starters import SrunAgents, SshAgent
+from tuiapp.trainers.run.channel import Channel, is_proved, prove
+from tuiapp.trainers.run.listener import Connection
+from tuiapp.trainers.run.local_node import Sink
+from tuiapp.trainers.run.node_wire import Challenge, Greeting, Welcome
+from tuiapp.trainers.run.reactor import Reactor
+from tuiapp.trainers.state.messages import listed
+from tuiapp.trainers.state.rank_state import MAX_NODES
 
 E = TypeVar("E", bound=Event)
 

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.settings import host_of
-from trainers.contract.notices import NotificationConfig, take_notification_config
-from trainers.contract.rundir import RunDir
-from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
-from trainers.state.messages import describe_result
-from trainers.state.summary import RunInfo, config_facts, run_facts, summarise
+from tuiapp.trainers.config.settings import host_of
+from tuiapp.trainers.contract.notices import NotificationConfig, take_notification_config
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from tuiapp.trainers.state.messages import describe_result
+from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts, summarise
 
 COMMAND_TIMEOUT_S = 60.0
 
@@ -39,7 +39,7 @@ def start(run: RunDir) -> None:
     try:
         # Its output goes where this process's output goes: to supervisor.log.
         subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainers.run.notice", str(run.path)],
+            [sys.executable, "-P", "-m", "tuiapp.trainers.run.notice", str(run.path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -122,7 +122,7 @@ def _call(order: NotificationConfig, info: RunInfo) -> None:
 
 def _send(url: str, info: RunInfo) -> None:
     # 30 ms and some MiB that the supervisor, which imports this module too, does not need.
-    from trainers.run.webhook import post
+    from tuiapp.trainers.run.webhook import post
 
     # msgspec writes a non-finite loss as null; JSON has no such number.
     if problem := post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):

@@ -10,7 +10,7 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.machine import memory_groups
+from tuiapp.trainers.config.machine import memory_groups
 
 KEEP_S = 5.0
 """How long before a rank's end the kill may have happened: a large process takes a while to exit."""

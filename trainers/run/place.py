@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from trainers.config.division import devices_of
-from trainers.config.gpu_choice import pick
-from trainers.config.machine import Machine, NotHereError
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.division import devices_of
+from tuiapp.trainers.config.gpu_choice import pick
+from tuiapp.trainers.config.machine import Machine, NotHereError
+from tuiapp.trainers.config.run_config import RunConfig
 
 LOOPBACK = "127.0.0.1"
 

@@ -13,21 +13,21 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import IO
 
-from trainers.config import bootstrap
-from trainers.config.catalog import BACKENDS
-from trainers.config.files import make_private, user_cache
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import LogLine, RankFailed
-from trainers.contract.process_identity import identity, is_stopped
-from trainers.contract.rundir import RunDir
-from trainers.run import stacks, wire
-from trainers.run.failures import LAST_LINES, RankError, describe_exit, is_consequence
-from trainers.run.listener import Connection
-from trainers.run.log_tail import LogTail
-from trainers.run.out_of_memory import hint
-from trainers.run.place import Place
-from trainers.run.script_process import ELASTIC_ERROR_FILE, ScriptStart, read_failure
+from tuiapp.trainers.config import bootstrap
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.files import make_private, user_cache
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import LogLine, RankFailed
+from tuiapp.trainers.contract.process_identity import identity, is_stopped
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import stacks, wire
+from tuiapp.trainers.run.failures import LAST_LINES, RankError, describe_exit, is_consequence
+from tuiapp.trainers.run.listener import Connection
+from tuiapp.trainers.run.log_tail import LogTail
+from tuiapp.trainers.run.out_of_memory import hint
+from tuiapp.trainers.run.place import Place
+from tuiapp.trainers.run.script_process import ELASTIC_ERROR_FILE, ScriptStart, read_failure
 
 
 def python(module: str, *arguments: str) -> list[str]:
@@ -104,7 +104,7 @@ def _allocator_environment(config: RunConfig) -> dict[str, str]:
 
 
 def _cpu_environment() -> dict[str, str]:
-    """Silences what DDP says of being asked for unused parameters: see `trainers.frameworks.torch.ranks.distribute`."""
+    """Silences DDP's warning about unused parameters: see `tuiapp.trainers.frameworks.torch.ranks.distribute`."""
     return {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
 
 
@@ -189,7 +189,7 @@ class RankProcess:
                 if interpreter not in ("", sys.executable):
                     own[wire.PYTHON] = sys.executable
                 command = bootstrap.command(
-                    interpreter or sys.executable, "trainers.rank.process", str(run.path), str(rank)
+                    interpreter or sys.executable, "tuiapp.trainers.rank.process", str(run.path), str(rank)
                 )
                 self._process = self._start(command, {**environment, **own}, passed)
             else:
@@ -314,7 +314,7 @@ def start_reaper(run: RunDir, token: str, *, notify: bool = True) -> subprocess.
     """Starts the process that ends this node's ranks if this process dies; with `notify` it sends the user's notice."""
     with _append(run.supervisor_log) as log:
         return subprocess.Popen(
-            python("trainers.run.reaper", str(os.getpid()), token, *([str(run.path)] if notify else [])),
+            python("tuiapp.trainers.run.reaper", str(os.getpid()), token, *([str(run.path)] if notify else [])),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

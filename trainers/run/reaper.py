@@ -1,4 +1,4 @@
-"""Ends a run's processes once its supervisor is gone: `python -m trainers.run.reaper PID TOKEN [RUN_DIR]`.
+"""Ends a run's processes once its supervisor is gone: `python -m tuiapp.trainers.run.reaper PID TOKEN [RUN_DIR]`.
 
 Watches the supervisor by pidfd from its own process and session, so that it outlives whatever kills the supervisor.
 After an orderly end it finds nothing to kill. Given the run's directory, it sends the user's notice in any case.
@@ -12,10 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-from trainers.contract.orphans import kill_tagged
-from trainers.contract.rundir import RunDir
-from trainers.run import notice
-from trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from tuiapp.trainers.contract.orphans import kill_tagged
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import notice
+from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 
 def main() -> None:

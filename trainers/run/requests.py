@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from trainers.contract import mailbox
-from trainers.contract.events import PRUNED, CheckpointRequested, ProfileRequested, StopRequested
-from trainers.contract.rundir import HeldDirectory, RunDir
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import PRUNED, CheckpointRequested, ProfileRequested, StopRequested
+from tuiapp.trainers.contract.rundir import HeldDirectory, RunDir
 
 Request: TypeAlias = StopRequested | CheckpointRequested | ProfileRequested
 

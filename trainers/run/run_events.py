@@ -6,14 +6,14 @@ import os
 import socket
 from collections.abc import Sequence
 
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.config.slurm import slurm_job
-from trainers.contract.events import Phase, RankFailed, RankStarted, RunEnded, RunStarted, Summary
-from trainers.contract.rundir import RunDir
-from trainers.run.failures import first_cause
-from trainers.run.teardown import Teardown
-from trainers.state.messages import describe_failure
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.config.slurm import slurm_job
+from tuiapp.trainers.contract.events import Phase, RankFailed, RankStarted, RunEnded, RunStarted, Summary
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.failures import first_cause
+from tuiapp.trainers.run.teardown import Teardown
+from tuiapp.trainers.state.messages import describe_failure
 
 
 def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int | None) -> RunStarted:

@@ -15,14 +15,14 @@ from time import monotonic
 from types import FrameType
 from typing import NamedTuple
 
-from trainers.config.options import shown
-from trainers.config.run_config import RunConfig
-from trainers.config.script_syntax import STEP, as_read, compile_pattern
-from trainers.contract.events import Alert, LogLine, Metrics
-from trainers.contract.metrics import MAX_COUNT, MAX_STEP
-from trainers.run.event_files import FoundEventFiles, Scalar
-from trainers.run.processes import RankProcess
-from trainers.run.step_batch import Budget, pack
+from tuiapp.trainers.config.options import shown
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.script_syntax import STEP, as_read, compile_pattern
+from tuiapp.trainers.contract.events import Alert, LogLine, Metrics
+from tuiapp.trainers.contract.metrics import MAX_COUNT, MAX_STEP
+from tuiapp.trainers.run.event_files import FoundEventFiles, Scalar
+from tuiapp.trainers.run.processes import RankProcess
+from tuiapp.trainers.run.step_batch import Budget, pack
 
 LOOK_S = 1.0
 """Between two looks into the directory of event files; longer if a look takes long."""

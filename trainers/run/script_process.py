@@ -17,13 +17,13 @@ from typing import Any
 
 import msgspec
 
-from trainers.config.division import node_of
-from trainers.config.files import read_end
-from trainers.config.plan import Plan
-from trainers.config.script import command, variables
-from trainers.contract.rundir import RunDir
-from trainers.run import wire
-from trainers.run.place import Place
+from tuiapp.trainers.config.division import node_of
+from tuiapp.trainers.config.files import read_end
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.script import command, variables
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.place import Place
 
 RESUME = "TUIAPP_RESUME"
 """Environment variable: "1" in every attempt after the first; the script loads its own checkpoint then."""

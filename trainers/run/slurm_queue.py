@@ -1,4 +1,4 @@
-"""Watches a run's Slurm job: `python -m trainers.run.slurm_queue RUN_DIR JOB LOCK_FD`.
+"""Watches a run's Slurm job: `python -m tuiapp.trainers.run.slurm_queue RUN_DIR JOB LOCK_FD`.
 
 While the job waits this holds the run's lock, writes why the job waits into the journal, and takes a stop. When the job
 begins it asks for the lock, and its supervisor takes over; when Slurm puts the job back into the queue, this waits
@@ -16,17 +16,17 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from trainers.config import slurm
-from trainers.config.files import write_atomically
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, Event, Queued, RunEnded, Status
-from trainers.contract.journal import JournalWriter
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.lock import BEAT_S, Liveness, LockNote, beat, write_note
-from trainers.contract.process_identity import identity, machine
-from trainers.contract.rundir import RunDir
-from trainers.run import disk_full_safe_stdio, notice
-from trainers.state.summary import is_final, last_attempt, summarise
+from tuiapp.trainers.config import slurm
+from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, Event, Queued, RunEnded, Status
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.lock import BEAT_S, Liveness, LockNote, beat, write_note
+from tuiapp.trainers.contract.process_identity import identity, machine
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import disk_full_safe_stdio, notice
+from tuiapp.trainers.state.summary import is_final, last_attempt, summarise
 
 LOOK_S, LOOK_MOST_S = 3.0, 30.0
 """Between two questions to Slurm: the longer the job waits, the fewer."""

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from trainers.contract.events import Stacks
-from trainers.state.messages import describe_ranks
+from tuiapp.trainers.contract.events import Stacks
+from tuiapp.trainers.state.messages import describe_ranks
 
 SIGNAL = signal.SIGUSR2
 FILE = "stacks.txt"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, isfinite
 
-from trainers.contract.events import Metrics
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, GRADIENT_NORM, LEARNING_RATE, STEP_TIME
+from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.contract.metrics import DATA_WAIT, EXAMPLES, GRADIENT_NORM, LEARNING_RATE, STEP_TIME
 
 ENTRIES_PER_SECOND = 50
 """Journal entries per rank; beyond that neighbouring steps share an entry."""

@@ -1,6 +1,6 @@
 """One run's supervisor: starts the ranks, drains what they report into the journal, ends them.
 
-    python -m trainers.run.supervisor RUN_DIR [LOCK_FD CHECKPOINT [NOTE…]]
+    python -m tuiapp.trainers.run.supervisor RUN_DIR [LOCK_FD CHECKPOINT [NOTE…]]
 
 Given a checkpoint's name, the run resumes from it in a further attempt, under the lock that its starter took and passes
 on as an open descriptor; notes say what was wrong with newer checkpoints. The name is "" for a script, which saves its
@@ -30,14 +30,14 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.division import devices_of_nodes
-from trainers.config.files import write_atomically
-from trainers.config.machine import NotHereError, interface_of, own_address
-from trainers.config.mirror import OFF
-from trainers.config.plan import Plan, read_plan
-from trainers.contract.evaluations import NEVER
-from trainers.contract.events import (
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.division import devices_of_nodes
+from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.config.machine import NotHereError, interface_of, own_address
+from tuiapp.trainers.config.mirror import OFF
+from tuiapp.trainers.config.plan import Plan, read_plan
+from tuiapp.trainers.contract.evaluations import NEVER
+from tuiapp.trainers.contract.events import (
     Alert,
     Checkpoint,
     CheckpointRequested,
@@ -52,27 +52,27 @@ from trainers.contract.events import (
     StopRequested,
     Summary,
 )
-from trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
-from trainers.contract.orphans import kill_tagged
-from trainers.contract.rundir import RunDir
-from trainers.run import disk_full_safe_stdio, notice, wire
-from trainers.run.agreement import Agreement, Voter
-from trainers.run.helper import Helper
-from trainers.run.journal_keeper import JournalKeeper
-from trainers.run.listener import AttachedRank, Connection
-from trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
-from trainers.run.nodes import Nodes, RemoteRank, join_hint, node_token
-from trainers.run.place import LOOPBACK, Place
-from trainers.run.processes import RankProcess, bind_rendezvous
-from trainers.run.reactor import Reactor
-from trainers.run.requests import SIGNALS, Requests
-from trainers.run.run_events import run_ended_event, run_started_event
-from trainers.run.script_process import reserve_port
-from trainers.run.teardown import Teardown
-from trainers.run.watchdog import Watchdog
-from trainers.state.messages import listed
-from trainers.state.summary import last_attempt, summarise
-from trainers.state.summary_meter import SummaryMeter
+from tuiapp.trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
+from tuiapp.trainers.contract.orphans import kill_tagged
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import disk_full_safe_stdio, notice, wire
+from tuiapp.trainers.run.agreement import Agreement, Voter
+from tuiapp.trainers.run.helper import Helper
+from tuiapp.trainers.run.journal_keeper import JournalKeeper
+from tuiapp.trainers.run.listener import AttachedRank, Connection
+from tuiapp.trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
+from tuiapp.trainers.run.nodes import Nodes, RemoteRank, join_hint, node_token
+from tuiapp.trainers.run.place import LOOPBACK, Place
+from tuiapp.trainers.run.processes import RankProcess, bind_rendezvous
+from tuiapp.trainers.run.reactor import Reactor
+from tuiapp.trainers.run.requests import SIGNALS, Requests
+from tuiapp.trainers.run.run_events import run_ended_event, run_started_event
+from tuiapp.trainers.run.script_process import reserve_port
+from tuiapp.trainers.run.teardown import Teardown
+from tuiapp.trainers.run.watchdog import Watchdog
+from tuiapp.trainers.state.messages import listed
+from tuiapp.trainers.state.summary import last_attempt, summarise
+from tuiapp.trainers.state.summary_meter import SummaryMeter
 
 TICK_S = 0.05
 POLL_S = 0.1
@@ -169,7 +169,7 @@ class Supervisor:
         self._node.start_reaper()
         if self._config.mirror != OFF:
             # Other runs need not wait for its import.
-            from trainers.run.mirror import start_mirror
+            from tuiapp.trainers.run.mirror import start_mirror
 
             without = f"{self._config.mirror} is not written meanwhile, and the run continues; see supervisor.log"
             self._mirror = Helper("mirror", partial(start_mirror, self._run), self._emit, without)

@@ -11,8 +11,8 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from trainers.contract.events import PRUNED, Event, LogLine, StopRequested
-from trainers.run.agreement import Agreement, Voter
+from tuiapp.trainers.contract.events import PRUNED, Event, LogLine, StopRequested
+from tuiapp.trainers.run.agreement import Agreement, Voter
 
 STOP_GRACE_S = 30.0
 """From a stop request to SIGTERM: lets the current step, and an evaluation, finish."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from trainers.config.environment import hang_limit_s
-from trainers.contract.events import Alert, Event, LogLine, PhaseName, Stacks
-from trainers.run import wire
-from trainers.run.stacks import Asked, StackDump, suspect, suspect_collective
-from trainers.state.messages import MOST_RANKS, describe_ranks, listed
+from tuiapp.trainers.config.environment import hang_limit_s
+from tuiapp.trainers.contract.events import Alert, Event, LogLine, PhaseName, Stacks
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.stacks import Asked, StackDump, suspect, suspect_collective
+from tuiapp.trainers.state.messages import MOST_RANKS, describe_ranks, listed
 
 SLOWEST_TIMES = 5.0
 """Slow phases get this multiple of the longest time seen so far."""

@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from trainers.contract.events import AnyEvent, PhaseName
-from trainers.contract.lines import LineReader, encode_line
-from trainers.contract.orphans import SUPERVISOR as SUPERVISOR
-from trainers.contract.orphans import TOKEN as TOKEN
-from trainers.run.failures import RankError
+from tuiapp.trainers.contract.events import AnyEvent, PhaseName
+from tuiapp.trainers.contract.lines import LineReader, encode_line
+from tuiapp.trainers.contract.orphans import SUPERVISOR as SUPERVISOR
+from tuiapp.trainers.contract.orphans import TOKEN as TOKEN
+from tuiapp.trainers.run.failures import RankError
 
 EVENTS_FD = "TUIAPP_EVENTS_FD"
 """Environment variable: the descriptor on which a rank writes."""
@@ -87,7 +87,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The first message of a rank that reports by `trainers.script.tracking`."""
+    """The first message of a rank that reports by `tuiapp.trainers.script.tracking`."""
 
     rank: int
 

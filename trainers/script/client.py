@@ -1,4 +1,4 @@
-"""One rank's connection to the supervisor of its run, for scripts that report by `trainers.script.tracking`.
+"""One rank's connection to the supervisor of its run, for scripts that report by `tuiapp.trainers.script.tracking`.
 
 The training thread appends to a backlog; a thread of this module turns values into numbers, joins steps into batches
 and sends them. If the supervisor is gone, what is reported is dropped.
@@ -19,12 +19,12 @@ from typing import Any
 
 import msgspec
 
-from trainers.config.files import printable
-from trainers.contract.events import Alert, Event, Facts, RankStarted
-from trainers.contract.rundir import RunDir
-from trainers.rank.stop_gate import StopGate
-from trainers.run import wire
-from trainers.run.step_batch import Budget, pack
+from tuiapp.trainers.config.files import printable
+from tuiapp.trainers.contract.events import Alert, Event, Facts, RankStarted
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.rank.stop_gate import StopGate
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.step_batch import Budget, pack
 
 FLUSH_INTERVAL_S = 0.2
 BACKLOG = 200_000

@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.files import make_private
-from trainers.contract.events import RunEnded
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.lock import take
-from trainers.contract.process_identity import identity, is_alive, start_time
-from trainers.contract.rundir import RunDir
-from trainers.run.wire import RUN_DIR
+from tuiapp.trainers.config.files import make_private
+from tuiapp.trainers.contract.events import RunEnded
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.lock import take
+from tuiapp.trainers.contract.process_identity import identity, is_alive, start_time
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.wire import RUN_DIR
 
 JOIN_TIMEOUT_S = 90.0
 """The rank that begins the run may first wait for another node in vain."""

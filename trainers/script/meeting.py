@@ -18,10 +18,10 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from trainers.config.files import read_end, read_limited
-from trainers.contract.rundir import RUN_ID, RunDir
-from trainers.launch.processes import start_agent
-from trainers.script.jobs import JobRank, Recorder, check_not_stopped, digest, listens, notes
+from tuiapp.trainers.config.files import read_end, read_limited
+from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
+from tuiapp.trainers.launch.processes import start_agent
+from tuiapp.trainers.script.jobs import JobRank, Recorder, check_not_stopped, digest, listens, notes
 
 MEET_S = 30.0
 """How long a node tries to join the first; as long the others wait for a first one that has not written its name."""

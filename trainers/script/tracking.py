@@ -33,11 +33,11 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from trainers.contract.metrics import MAX_STEP
-from trainers.script.exit_hooks import current_process, hook_exit
+from tuiapp.trainers.contract.metrics import MAX_STEP
+from tuiapp.trainers.script.exit_hooks import current_process, hook_exit
 
 if TYPE_CHECKING:
-    from trainers.run.failures import RankError
+    from tuiapp.trainers.run.failures import RankError
 
 MAX_FACT = 4096
 """Characters of a value of `config` or `summary`."""
@@ -173,8 +173,8 @@ class Run:
         self._agree(self._asked)
         stops = not self._client.gate.enter(self._asked)
         if self._launched is not None and not self._launched.gate.enter(self._asked) and not stops:
-            from trainers.contract.events import StopRequested
-            from trainers.run.wire import STOP_OF
+            from tuiapp.trainers.contract.events import StopRequested
+            from tuiapp.trainers.run.wire import STOP_OF
 
             self._client.backlog.append(StopRequested(now=True, by=f"{STOP_OF}{_launch}"))
             # The answer to all later calls.
@@ -203,7 +203,7 @@ class Run:
 
     def _agree(self, asked: int) -> None:
         if asked == 1 and self._asked + self._asked_to_save == 1:
-            from trainers.run.wire import Agrees
+            from tuiapp.trainers.run.wire import Agrees
 
             for client in self._clients:
                 client.backlog.append(Agrees(client.rank))
@@ -212,7 +212,7 @@ class Run:
         """Reports a checkpoint that the script has saved, a file or a directory; once, even if all ranks report it."""
         try:
             if not self.finished:
-                from trainers.contract.events import Checkpoint
+                from tuiapp.trainers.contract.events import Checkpoint
 
                 size = _size(Path(path))
                 at = self._step if step is None else int(step)
@@ -225,7 +225,7 @@ class Run:
         """Reports how an array lies on the devices: a JAX array, or a PyTorch DTensor."""
         try:
             if not self.finished:
-                from trainers.rank.layouts import layout
+                from tuiapp.trainers.rank.layouts import layout
 
                 self._client.backlog.append(layout(name, array, self._client.rank))
         except Exception as error:
@@ -241,9 +241,9 @@ class Run:
         self.finished = True
         self.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
-            from trainers.contract.events import Phase
-            from trainers.run.wire import Failed, Leaves
-            from trainers.script.jobs import set_reports
+            from tuiapp.trainers.contract.events import Phase
+            from tuiapp.trainers.run.wire import Failed, Leaves
+            from tuiapp.trainers.script.jobs import set_reports
 
             set_reports(None)
             rank = self._client.rank
@@ -263,7 +263,7 @@ class Run:
         """Ends the run as failed, with the exception's traceback."""
         if not self.finished and self.directory is not None:
             with suppress(Exception):
-                from trainers.run.failures import rank_error
+                from tuiapp.trainers.run.failures import rank_error
 
                 self._error = rank_error(error, "".join(traceback.format_exception(error)))
         self.finish(1)
@@ -291,7 +291,7 @@ class Run:
 
     def _end(self, error: BaseException | None) -> None:
         if isinstance(error, KeyboardInterrupt) and not self.finished:
-            from trainers.contract.events import StopRequested
+            from tuiapp.trainers.contract.events import StopRequested
 
             self._client.backlog.append(StopRequested(now=True, by="Ctrl-C"))
             self.finish()
@@ -325,7 +325,7 @@ class Run:
     def _report_facts(self, **facts: Any) -> None:
         if not self.finished:
             try:
-                from trainers.contract.events import Facts
+                from tuiapp.trainers.contract.events import Facts
 
                 self._client.backlog.append(Facts(**{key: _plain(value) for key, value in facts.items()}))
             except Exception as error:
@@ -428,7 +428,7 @@ def init(
 
 def _given_values() -> dict[str, Any]:
     """What the run's configuration says of the script's own values: they take the place of what the script says."""
-    from trainers.config.script_syntax import CONFIG_VARIABLE, as_value
+    from tuiapp.trainers.config.script_syntax import CONFIG_VARIABLE, as_value
 
     start = len(CONFIG_VARIABLE)
     return {name[start:]: as_value(text) for name, text in os.environ.items() if name.startswith(CONFIG_VARIABLE)}
@@ -487,9 +487,9 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
     worker = rank is None and process is not None and (process.daemon or getattr(process, "_inheriting", False))
     if "disabled" in (os.environ.get("TUIAPP_MODE"), mode) or worker:
         return Run()
-    from trainers.contract.rundir import RunDir, default_runs_dir
-    from trainers.script.client import Client
-    from trainers.script.jobs import StoppedError, find_place, find_run, set_reports, suffix
+    from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
+    from tuiapp.trainers.script.client import Client
+    from tuiapp.trainers.script.jobs import StoppedError, find_place, find_run, set_reports, suffix
 
     if _launch in _stopped:
         raise RuntimeError(f"{_launch}, the run that was launched, was stopped")
@@ -505,10 +505,10 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
         client = Client(directory, place.rank, listener, announce=False)
         run = Run(client, directory.path, name and f"{name}{suffix(None)}")
     else:
-        from trainers.config.plan import read_plan
-        from trainers.contract.events import LogLine
-        from trainers.launch import record
-        from trainers.script.meeting import begin_at_meeting
+        from tuiapp.trainers.config.plan import read_plan
+        from tuiapp.trainers.contract.events import LogLine
+        from tuiapp.trainers.launch import record
+        from tuiapp.trainers.script.meeting import begin_at_meeting
 
         # A node that does not share the run's directory keeps a part of its own elsewhere.
         beside = launched.path.parent if launched is not None and launched.config.is_file() else default_runs_dir()
@@ -544,7 +544,7 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
         run = Run(client, directory.path, name and f"{name}{suffix(part)}", of_launched)
     set_reports(place)
     if directory is launched:
-        from trainers.run.stacks import answer_unless_handled
+        from tuiapp.trainers.run.stacks import answer_unless_handled
 
         answer_unless_handled(directory.rank(place.rank))
     elif place.rank == 0 or (part and place.first_of_part):
@@ -624,7 +624,7 @@ def _mapping(values: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """What JSON can hold; other values as text."""
-    from trainers.script.client import MAX_NAME, encodable
+    from tuiapp.trainers.script.client import MAX_NAME, encodable
 
     if isinstance(value, Mapping):
         return {encodable(key, MAX_NAME): _plain(item) for key, item in value.items()}

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import Dataset
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import Dataset
 
 Images: TypeAlias = npt.NDArray[np.uint8 | np.float32]
 """[N, H, W, C]: uint8 from 0 to 255, which training scales to 0–1, or float32, used unscaled. Or `Tokens`."""

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.plan import Plan
-from trainers.sources.datasets import Rows
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.sources.datasets import Rows
 
 PAD = 4
 """Black pixels on each side of an image that is cropped, as He et al. 2016 (arXiv 1512.03385) do with CIFAR's."""

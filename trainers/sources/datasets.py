@@ -14,13 +14,13 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import Dataset, is_examined, source_of
-from trainers.config.plan import Plan
-from trainers.sources import public, text
-from trainers.sources.arrays import Arrays, Images, Labels, StoredArrays, StoredImages
-from trainers.sources.lookup import module_of, open_stored
-from trainers.sources.prepare import prepare
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import Dataset, is_examined, source_of
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.sources import public, text
+from tuiapp.trainers.sources.arrays import Arrays, Images, Labels, StoredArrays, StoredImages
+from tuiapp.trainers.sources.lookup import module_of, open_stored
+from tuiapp.trainers.sources.prepare import prepare
 
 __all__ = [
     "Arrays",

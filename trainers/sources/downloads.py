@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainers.config.data_files import DATA_DIR, DataFile, DatasetError, cache_dir, data_dir, provided
-from trainers.config.files import make_private
+from tuiapp.trainers.config.data_files import DATA_DIR, DataFile, DatasetError, cache_dir, data_dir, provided
+from tuiapp.trainers.config.files import make_private
 
 ROUNDS = 2
 

@@ -1,4 +1,4 @@
-"""`python -m trainers.sources.examine`: a configuration on stdin, the facts about its data on stdout: JSON, a line."""
+"""`python -m tuiapp.trainers.sources.examine`: a configuration on stdin, facts about its data on stdout, as JSON."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 
 import msgspec
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import Dataset
-from trainers.config.run_config import RunConfig
-from trainers.config.user_code import UserCodeError, files_of
-from trainers.contract.lines import encode_line
-from trainers.launch.examination import Examined
-from trainers.sources.lookup import module_of
-from trainers.sources.user_code import format_error
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import Dataset
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.user_code import UserCodeError, files_of
+from tuiapp.trainers.contract.lines import encode_line
+from tuiapp.trainers.launch.examination import Examined
+from tuiapp.trainers.sources.lookup import module_of
+from tuiapp.trainers.sources.user_code import format_error
 
 
 def find_facts(config: RunConfig) -> Dataset:

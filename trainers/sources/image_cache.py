@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.data_files import DatasetError, cache_dir
-from trainers.config.files import make_private
-from trainers.sources.arrays import Labels
-from trainers.sources.downloads import alone
+from tuiapp.trainers.config.data_files import DatasetError, cache_dir
+from tuiapp.trainers.config.files import make_private
+from tuiapp.trainers.sources.arrays import Labels
+from tuiapp.trainers.sources.downloads import alone
 
 CHANNELS = 3
 AT_ONCE = 2048

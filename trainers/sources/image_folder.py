@@ -1,4 +1,4 @@
-"""A folder of images, folder:PATH. `trainers.config.image_folder` says how it must be made."""
+"""A folder of images, folder:PATH. `tuiapp.trainers.config.image_folder` says how it must be made."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import Dataset
-from trainers.config.files import absolute
-from trainers.config.image_folder import FOLDER, SUFFIXES, find_parts
-from trainers.sources.arrays import StoredArrays, split_examples, split_rows
-from trainers.sources.image_cache import CHANNELS, Picture, decode_all
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import Dataset
+from tuiapp.trainers.config.files import absolute
+from tuiapp.trainers.config.image_folder import FOLDER, SUFFIXES, find_parts
+from tuiapp.trainers.sources.arrays import StoredArrays, split_examples, split_rows
+from tuiapp.trainers.sources.image_cache import CHANNELS, Picture, decode_all
 
 LAYOUT = 1
 """Of the caches: a higher number makes them anew."""

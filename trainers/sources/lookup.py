@@ -1,20 +1,20 @@
-"""Opens the user's own data by its source: see `trainers.config.datasets.SOURCES`."""
+"""Opens the user's own data by its source: see `tuiapp.trainers.config.datasets.SOURCES`."""
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
 
-from trainers.config.datasets import Dataset, source_of
-from trainers.sources.arrays import StoredArrays, split_rows
-from trainers.sources.image_cache import open_cached
+from tuiapp.trainers.config.datasets import Dataset, source_of
+from tuiapp.trainers.sources.arrays import StoredArrays, split_rows
+from tuiapp.trainers.sources.image_cache import open_cached
 
 
 def module_of(name: str) -> ModuleType:
     """Returns what reads a data set of the user's own, imported when it is wanted: some take Pillow, or pyarrow."""
     source = source_of(name)
     assert source is not None
-    return importlib.import_module(f"trainers.sources.{source.module}")
+    return importlib.import_module(f"tuiapp.trainers.sources.{source.module}")
 
 
 def open_stored(data: Dataset) -> StoredArrays:

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.data_files import DatasetError
-from trainers.config.normalization import DATA, Normalization
-from trainers.config.plan import Plan
-from trainers.sources.arrays import Images, StoredImages
-from trainers.sources.datasets import open_planned
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.normalization import DATA, Normalization
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.sources.arrays import Images, StoredImages
+from tuiapp.trainers.sources.datasets import open_planned
 
 MOST = 65_536
 """Images of the training set that are measured, evenly spaced: reading all of a larger one would delay every start."""

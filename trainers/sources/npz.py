@@ -1,14 +1,14 @@
-"""The user's own data set: npz:PATH. `trainers.config.npz` says what the file must hold, and checks most of it."""
+"""The user's data set: npz:PATH. `tuiapp.trainers.config.npz` says what the file must hold and checks most of it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import NPZ, Dataset
-from trainers.config.files import absolute
-from trainers.config.npz import NpzFile, open_npz
-from trainers.sources.arrays import Arrays, Images, Labels
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import NPZ, Dataset
+from tuiapp.trainers.config.files import absolute
+from tuiapp.trainers.config.npz import NpzFile, open_npz
+from tuiapp.trainers.sources.arrays import Arrays, Images, Labels
 
 
 def load(facts: Dataset) -> Arrays:

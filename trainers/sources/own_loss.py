@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.run_config import RunConfig, beside_own_loss, best_by, figure_of
-from trainers.config.user_code import PY, UserCodeError, parse
-from trainers.sources.user_code import load
+from tuiapp.trainers.config.run_config import RunConfig, beside_own_loss, best_by, figure_of
+from tuiapp.trainers.config.user_code import PY, UserCodeError, parse
+from tuiapp.trainers.sources.user_code import load
 
 LOSS, METRICS = "loss", "metrics"
 """What the file calls them."""

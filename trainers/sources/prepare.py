@@ -1,6 +1,6 @@
 """Downloads, or decodes, a data set in tuiapp's own interpreter for ranks that run in another one.
 
-    python -m trainers.sources.prepare      the facts about a data set on stdin, as JSON
+    python -m tuiapp.trainers.sources.prepare      the facts about a data set on stdin, as JSON
 
 Theirs need not have the packages that this takes (pooch, Pillow, pyarrow). The ranks read what it makes from the cache
 directory. Progress goes to the rank's stdout.
@@ -14,9 +14,9 @@ import sys
 
 import msgspec
 
-from trainers.config.data_files import FILES, DatasetError
-from trainers.config.datasets import Dataset, source_of
-from trainers.run import wire
+from tuiapp.trainers.config.data_files import FILES, DatasetError
+from tuiapp.trainers.config.datasets import Dataset, source_of
+from tuiapp.trainers.run import wire
 
 
 def prepare(data: Dataset) -> None:
@@ -25,7 +25,7 @@ def prepare(data: Dataset) -> None:
     is_made = data.name in FILES or (source is not None and source.is_decoded)
     if python is None or not is_made:
         return
-    command = [python, "-P", "-m", "trainers.sources.prepare"]
+    command = [python, "-P", "-m", "tuiapp.trainers.sources.prepare"]
     done = subprocess.run(command, input=msgspec.json.encode(data), stderr=subprocess.PIPE, check=False)
     if done.returncode:
         raise DatasetError(done.stderr.decode(errors="replace").strip())
@@ -36,12 +36,12 @@ def main() -> int:
     data = msgspec.json.decode(sys.stdin.buffer.read(), type=Dataset)
     try:
         if data.name in FILES:
-            from trainers.sources.downloads import fetch
+            from tuiapp.trainers.sources.downloads import fetch
 
             for file in FILES[data.name]:
                 fetch(data.name, file)
         else:
-            from trainers.sources.lookup import open_stored
+            from tuiapp.trainers.sources.lookup import open_stored
 
             open_stored(data)
     except DatasetError as error:

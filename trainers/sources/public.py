@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.data_files import FILES, DatasetError
-from trainers.config.datasets import DATASETS
-from trainers.sources.arrays import Arrays, Images, Labels
-from trainers.sources.downloads import fetch
+from tuiapp.trainers.config.data_files import FILES, DatasetError
+from tuiapp.trainers.config.datasets import DATASETS
+from tuiapp.trainers.sources.arrays import Arrays, Images, Labels
+from tuiapp.trainers.sources.downloads import fetch
 
 CIFAR_BATCHES = 5
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
-from trainers.config.mesh import Rules
-from trainers.config.user_code import UserCodeError, parse
+from tuiapp.trainers.config.mesh import Rules
+from tuiapp.trainers.config.user_code import UserCodeError, parse
 
 
 def mesh_rules(value: str) -> Rules | None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import CHECKED_BYTES, Dataset
-from trainers.config.npz import ARRAYS, Header, check_headers, greatest_label
-from trainers.sources.arrays import Labels, StoredArrays, StoredImages
-from trainers.sources.user_code import call
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import CHECKED_BYTES, Dataset
+from tuiapp.trainers.config.npz import ARRAYS, Header, check_headers, greatest_label
+from tuiapp.trainers.sources.arrays import Labels, StoredArrays, StoredImages
+from tuiapp.trainers.sources.user_code import call
 
 SAMPLED = 64
 """Images of a large data set that its checksum is made of."""

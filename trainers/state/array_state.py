@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Literal, TypeAlias
 
-from trainers.contract.events import Shard, Sharding
+from tuiapp.trainers.contract.events import Shard, Sharding
 
 Device: TypeAlias = tuple[int, str]
 """Rank and device: two ranks on CPUs both call theirs "cpu"."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from trainers.contract.events import StopRequested
-from trainers.state.messages import describe_failure, describe_result
-from trainers.state.rank_state import RankState
-from trainers.state.run_state import RunState, Stall
-from trainers.state.signs import SIGNS, Condition, Severity
-from trainers.state.text import (
+from tuiapp.trainers.contract.events import StopRequested
+from tuiapp.trainers.state.messages import describe_failure, describe_result
+from tuiapp.trainers.state.rank_state import RankState
+from tuiapp.trainers.state.run_state import RunState, Stall
+from tuiapp.trainers.state.signs import SIGNS, Condition, Severity
+from tuiapp.trainers.state.text import (
     format_count,
     format_duration,
     format_metric,

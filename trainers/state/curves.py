@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from trainers.config.division import EQUAL
-from trainers.contract.evaluations import Evaluated
-from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
-from trainers.contract.metrics import (
+from tuiapp.trainers.config.division import EQUAL
+from tuiapp.trainers.contract.evaluations import Evaluated
+from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
+from tuiapp.trainers.contract.metrics import (
     EPOCH,
     EXAMPLES,
     LOSS,
@@ -26,15 +26,15 @@ from trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
-from trainers.state.digest import Digest
-from trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
-from trainers.state.history import Attempts, Gaps
-from trainers.state.timeline import Earlier, Timeline, timed, warm_after
-from trainers.state.waiting import NAN, Queue
+from tuiapp.trainers.state.digest import Digest
+from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
+from tuiapp.trainers.state.history import Attempts, Gaps
+from tuiapp.trainers.state.timeline import Earlier, Timeline, timed, warm_after
+from tuiapp.trainers.state.waiting import NAN, Queue
 
 if TYPE_CHECKING:
-    from trainers.state.reported_epochs import ReportedEpochs
-    from trainers.state.series import Floats, Series
+    from tuiapp.trainers.state.reported_epochs import ReportedEpochs
+    from tuiapp.trainers.state.series import Floats, Series
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]
 
@@ -310,7 +310,7 @@ class Curves:
         """Those of a script that reports its epoch; None of other runs."""
         if self.steps_per_epoch or EPOCH not in self.names:
             return None
-        from trainers.state.reported_epochs import ReportedEpochs  # needs NumPy
+        from tuiapp.trainers.state.reported_epochs import ReportedEpochs  # needs NumPy
 
         return ReportedEpochs(self.first(EPOCH))
 
@@ -410,6 +410,6 @@ def _has_bounds(event: Metrics, name: str) -> bool:
 
 
 def _new_series(capacity: int) -> Series:
-    from trainers.state.series import Series  # with NumPy
+    from tuiapp.trainers.state.series import Series  # with NumPy
 
     return Series(capacity)

@@ -2,7 +2,7 @@
 
 Reading the digest and then the journal from its offset gives the same state as reading the whole journal, at a cost
 that does not grow with the run: to the resolution of its curves, and for as many samples, log lines and evaluations as
-it keeps (`trainers.state.digest_keeper`).
+it keeps (`tuiapp.trainers.state.digest_keeper`).
 
 The journal remains authoritative. A digest that is missing, damaged, of another version or of another journal is
 ignored: `read_digest` returns None, and readers read everything. The file holds `MAGIC`, which ends with the format's
@@ -22,20 +22,20 @@ from zlib import crc32
 
 import msgspec
 
-from trainers.config.files import open_regular, reread
-from trainers.contract import events as ev
-from trainers.contract.events import AnyEvent, Event, Metrics, decode
-from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS, evaluation_of
-from trainers.contract.rundir import RunDir
-from trainers.state.epochs import Epoch
-from trainers.state.history import Gaps
-from trainers.state.timeline import Timeline
-from trainers.state.totals import Totals
+from tuiapp.trainers.config.files import open_regular, reread
+from tuiapp.trainers.contract import events as ev
+from tuiapp.trainers.contract.events import AnyEvent, Event, Metrics, decode
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS, evaluation_of
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.epochs import Epoch
+from tuiapp.trainers.state.history import Gaps
+from tuiapp.trainers.state.timeline import Timeline
+from tuiapp.trainers.state.totals import Totals
 
 if TYPE_CHECKING:
-    from trainers.state.curves import Curves
-    from trainers.state.series import Series
+    from tuiapp.trainers.state.curves import Curves
+    from tuiapp.trainers.state.series import Series
 
 MAGIC = b"tuiapp-digest 5\n"
 MAX_BYTES = 128 << 20
@@ -228,6 +228,6 @@ def _read(path: Path, start: int, length: int) -> bytes:
 
 def _load(stored: _StoredCurve) -> Series:
     """Raises ValueError if its parts do not fit each other."""
-    from trainers.state.series import Series  # with NumPy
+    from tuiapp.trainers.state.series import Series  # with NumPy
 
     return Series.of(stored.width, stored.steps, stored.keys, stored.table)

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from trainers.contract import events as ev
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, MAX_RANKS, STEP_TIME, loss_of
-from trainers.contract.rundir import RunDir
-from trainers.state.curves import Curves
-from trainers.state.digest import Digest, is_logged, write_digest
-from trainers.state.readings import MOST_GPUS
-from trainers.state.totals import StepTotals, TotalsMeter, totals_of
+from tuiapp.trainers.contract import events as ev
+from tuiapp.trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, MAX_RANKS, STEP_TIME, loss_of
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.digest import Digest, is_logged, write_digest
+from tuiapp.trainers.state.readings import MOST_GPUS
+from tuiapp.trainers.state.totals import StepTotals, TotalsMeter, totals_of
 
 BUCKETS = 2048
 """Most per curve: more than a terminal has dots across."""

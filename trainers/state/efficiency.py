@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
 
-from trainers.config.datasets import labels_of
-from trainers.contract.events import DeviceSample, Event, Metrics, RankStarted, RunStarted
-from trainers.state.digest import Digest
-from trainers.state.totals import Totals, TotalsMeter
+from tuiapp.trainers.config.datasets import labels_of
+from tuiapp.trainers.contract.events import DeviceSample, Event, Metrics, RankStarted, RunStarted
+from tuiapp.trainers.state.digest import Digest
+from tuiapp.trainers.state.totals import Totals, TotalsMeter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """How many epochs a script has done, from its metric `epoch` on its way to the journal.
 
-The values are read as `trainers.state.reported_epochs` reads their curve, of which the journal's writer has no arrays.
+The values are read as `tuiapp.trainers.state.reported_epochs` reads their curve, of which the journal's writer has no
+arrays.
 """
 
 from __future__ import annotations

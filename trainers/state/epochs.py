@@ -13,8 +13,8 @@ from operator import mul
 
 import msgspec
 
-from trainers.contract.events import Metrics, RunStarted
-from trainers.contract.metrics import (
+from tuiapp.trainers.contract.events import Metrics, RunStarted
+from tuiapp.trainers.contract.metrics import (
     EXAMPLES,
     LOSS,
     MAX_STEP,

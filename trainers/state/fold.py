@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from trainers.contract import events as ev
-from trainers.contract.events import about, place_name
-from trainers.contract.metrics import MAX_RANKS, evaluation_of
-from trainers.state.array_state import ArrayState
-from trainers.state.curves import MAX_CURVES, Curves
-from trainers.state.digest import Digest, is_logged
-from trainers.state.efficiency import EfficiencyMeter
-from trainers.state.known_metrics import metric
-from trainers.state.messages import (
+from tuiapp.trainers.contract import events as ev
+from tuiapp.trainers.contract.events import about, place_name
+from tuiapp.trainers.contract.metrics import MAX_RANKS, evaluation_of
+from tuiapp.trainers.state.array_state import ArrayState
+from tuiapp.trainers.state.curves import MAX_CURVES, Curves
+from tuiapp.trainers.state.digest import Digest, is_logged
+from tuiapp.trainers.state.efficiency import EfficiencyMeter
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.messages import (
     describe_checkpoint,
     describe_failure,
     describe_initial,
@@ -19,10 +19,10 @@ from trainers.state.messages import (
     describe_queued,
     describe_start,
 )
-from trainers.state.rank_state import MAX_NODES, NodeState, RankState
-from trainers.state.readings import MOST_GPUS, new_gpu
-from trainers.state.run_state import EFFICIENCY_WINDOW_S, LogEntry, RunState, Stream
-from trainers.state.text import join_words, plural, sanitize
+from tuiapp.trainers.state.rank_state import MAX_NODES, NodeState, RankState
+from tuiapp.trainers.state.readings import MOST_GPUS, new_gpu
+from tuiapp.trainers.state.run_state import EFFICIENCY_WINDOW_S, LogEntry, RunState, Stream
+from tuiapp.trainers.state.text import join_words, plural, sanitize
 
 MAX_ARRAYS = 512
 MAX_SOURCES = 16

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainers.contract.events import AnyEvent, Event, Metrics, RunStarted
-from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import MAX_RANKS, MAX_STEP, STEP_TIME
+from tuiapp.trainers.contract.events import AnyEvent, Event, Metrics, RunStarted
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.metrics import MAX_RANKS, MAX_STEP, STEP_TIME
 
 
 class Attempts:

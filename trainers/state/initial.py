@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainers.config.files import absolute
-from trainers.config.options import ConfigError, Problem, shown
-from trainers.config.run_config import RunConfig, best_by
-from trainers.contract.manifest import MODEL_FILE, CheckpointDir, CheckpointError, best_checkpoint, list_checkpoints
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import read_config
+from tuiapp.trainers.config.files import absolute
+from tuiapp.trainers.config.options import ConfigError, Problem, shown
+from tuiapp.trainers.config.run_config import RunConfig, best_by
+from tuiapp.trainers.contract.manifest import (
+    MODEL_FILE,
+    CheckpointDir,
+    CheckpointError,
+    best_checkpoint,
+    list_checkpoints,
+)
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import read_config
 
 KEY = "init_from"
 ENDING = ".safetensors"

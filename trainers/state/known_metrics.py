@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from trainers.contract.metrics import (
+from tuiapp.trainers.contract.metrics import (
     DATA_WAIT,
     EXAMPLES,
     GRADIENT_NORM,
@@ -29,7 +29,7 @@ from trainers.contract.metrics import (
     held_out_of,
     loss_of,
 )
-from trainers.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
+from tuiapp.trainers.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
 
 Unit: TypeAlias = Literal["", "share", "%", "s"]  # unit of a metric: a share of 0 to 1 is shown in per cent
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from trainers.config.datasets import labels_of
-from trainers.config.files import printable
-from trainers.config.learning_rate import started_rate_words
-from trainers.contract.events import (
+from tuiapp.trainers.config.datasets import labels_of
+from tuiapp.trainers.config.files import printable
+from tuiapp.trainers.config.learning_rate import started_rate_words
+from tuiapp.trainers.contract.events import (
     Checkpoint,
     InitialWeights,
     Node,
@@ -19,8 +19,8 @@ from trainers.contract.events import (
     RunStarted,
     Summary,
 )
-from trainers.contract.metrics import accuracy_percent
-from trainers.state.text import (
+from tuiapp.trainers.contract.metrics import accuracy_percent
+from tuiapp.trainers.state.text import (
     format_bytes,
     format_percent,
     format_rate,

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trainers.contract.metrics import ACCURACIES, split
-from trainers.state.known_metrics import format_accuracy, metric
-from trainers.state.results import result_value, result_values
-from trainers.state.summary import RunInfo
-from trainers.state.text import sanitize
+from tuiapp.trainers.contract.metrics import ACCURACIES, split
+from tuiapp.trainers.state.known_metrics import format_accuracy, metric
+from tuiapp.trainers.state.results import result_value, result_values
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import sanitize
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from trainers.contract.events import FrameworkMemory, HostSample, Metrics, PhaseName, RankFailed, RankSample
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, last_examples, loss_of, total
-from trainers.state.readings import HISTORY, HostHistory
+from tuiapp.trainers.contract.events import FrameworkMemory, HostSample, Metrics, PhaseName, RankFailed, RankSample
+from tuiapp.trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, last_examples, loss_of, total
+from tuiapp.trainers.state.readings import HISTORY, HostHistory
 
 PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
 SILENT_AFTER_S = 5.0  # a rank in training is silent after this long, unless its steps are longer

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from trainers.config.machine import GpuProcess
-from trainers.contract.events import DeviceSample, HostSample, MigInstance
-from trainers.state.signs import SYMBOLS, Condition
-from trainers.state.text import plural, sanitize
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.events import DeviceSample, HostSample, MigInstance
+from tuiapp.trainers.state.signs import SYMBOLS, Condition
+from tuiapp.trainers.state.text import plural, sanitize
 
 HISTORY = 120  # samples per device
 MOST_GPUS = 1024

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainers.contract.metrics import evaluation_of, loss_of
-from trainers.state.epoch_meter import MOST
-from trainers.state.epochs import MAX_EPOCHS, Epoch
-from trainers.state.series import Floats, Integers, Series
+from tuiapp.trainers.contract.metrics import evaluation_of, loss_of
+from tuiapp.trainers.state.epoch_meter import MOST
+from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch
+from tuiapp.trainers.state.series import Floats, Integers, Series
 
 if TYPE_CHECKING:
-    from trainers.state.curves import Curves
+    from tuiapp.trainers.state.curves import Curves
 
 NEARLY = 1e-3
 """Of an epoch: values are rounded."""

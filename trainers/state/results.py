@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.state.summary import RunInfo
+from tuiapp.trainers.state.summary import RunInfo
 
 
 def result_value(info: RunInfo, name: str) -> object:

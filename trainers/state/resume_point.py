@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.files import open_regular
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Checkpoint, Metrics, RunStarted, decode
-from trainers.contract.journal import MAX_LINE_BYTES, lines_back
-from trainers.contract.manifest import CheckpointDir, CheckpointError, list_checkpoints, misfit
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Checkpoint, Metrics, RunStarted, decode
+from tuiapp.trainers.contract.journal import MAX_LINE_BYTES, lines_back
+from tuiapp.trainers.contract.manifest import CheckpointDir, CheckpointError, list_checkpoints, misfit
+from tuiapp.trainers.contract.rundir import RunDir
 
 _DECODED = (b'{"type":"metrics",', b'{"type":"checkpoint",', b'{"type":"run-started",')
 """Starts of the lines that are decoded: the type comes first on every line."""

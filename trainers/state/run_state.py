@@ -12,23 +12,23 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.datasets import task_of
-from trainers.config.division import devices_per_node, node_of
-from trainers.config.script_syntax import program_name
-from trainers.contract import events as ev
-from trainers.contract.about import About
-from trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
-from trainers.state.array_state import ArrayState, Device
-from trainers.state.curves import Curves, SampledCurve
-from trainers.state.efficiency import EfficiencyMeter
-from trainers.state.history import Gaps
-from trainers.state.known_metrics import UTILIZATION, ordered
-from trainers.state.rank_state import NodeState, RankState
-from trainers.state.readings import GpuState, HostHistory
-from trainers.state.resume_point import has_more
-from trainers.state.text import sanitize, without_directories
-from trainers.tasks.catalog import Task
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.datasets import task_of
+from tuiapp.trainers.config.division import devices_per_node, node_of
+from tuiapp.trainers.config.script_syntax import program_name
+from tuiapp.trainers.contract import events as ev
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
+from tuiapp.trainers.state.array_state import ArrayState, Device
+from tuiapp.trainers.state.curves import Curves, SampledCurve
+from tuiapp.trainers.state.efficiency import EfficiencyMeter
+from tuiapp.trainers.state.history import Gaps
+from tuiapp.trainers.state.known_metrics import UTILIZATION, ordered
+from tuiapp.trainers.state.rank_state import NodeState, RankState
+from tuiapp.trainers.state.readings import GpuState, HostHistory
+from tuiapp.trainers.state.resume_point import has_more
+from tuiapp.trainers.state.text import sanitize, without_directories
+from tuiapp.trainers.tasks.catalog import Task
 
 RunStatus: TypeAlias = Literal["queued", "starting", "running", "completed", "failed", "stopped", "lost"]
 Fault: TypeAlias = Literal["", "failure", "hang"]
@@ -78,7 +78,7 @@ class Stall(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class RunState:
-    """All that is known of a run; `trainers.state.fold.apply` folds events into it."""
+    """All that is known of a run; `tuiapp.trainers.state.fold.apply` folds events into it."""
 
     run_id: str = ""  # until the first event: the directory's
     # Share of its journal that has been read, 0 to 1, until the end is reached: what is known then is past, and nothing
@@ -154,7 +154,7 @@ class RunState:
     def resume_step(self) -> int | None:
         """The step of the newest checkpoint that the journal covers: its commit, and every rank's steps up to it.
 
-        None where it covers none; there may be one nevertheless, see `trainers.state.resume_point`.
+        None where it covers none; there may be one nevertheless, see `tuiapp.trainers.state.resume_point`.
         """
         reached = min((rank.step for rank in self.ranks.values()), default=0)
         covered = [one.step for one in self.checkpoints if one.step <= reached]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trainers.state.waiting import Piece
+from tuiapp.trainers.state.waiting import Piece
 
 LIMIT = 1e30  # larger values count as not finite: no axis can show them beside others
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)  # weights of the past to choose from

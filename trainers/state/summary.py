@@ -11,13 +11,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from trainers.config.catalog import takes
-from trainers.config.files import read_limited
-from trainers.config.options import ConfigError, Problem
-from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, best_by, parse_toml
-from trainers.contract.about import About, read_about
-from trainers.contract.evaluations import NEVER, Evaluated, Evaluations
-from trainers.contract.events import (
+from tuiapp.trainers.config.catalog import takes
+from tuiapp.trainers.config.files import read_limited
+from tuiapp.trainers.config.options import ConfigError, Problem
+from tuiapp.trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, best_by, parse_toml
+from tuiapp.trainers.contract.about import About, read_about
+from tuiapp.trainers.contract.evaluations import NEVER, Evaluated, Evaluations
+from tuiapp.trainers.contract.events import (
     PRUNED,
     AnyEvent,
     Facts,
@@ -32,15 +32,15 @@ from trainers.contract.events import (
     encode,
     stalled_by,
 )
-from trainers.contract.journal import last_line_with
-from trainers.contract.journal_ends import TAIL_BYTES, JournalPeek, peek_journal
-from trainers.contract.lock import Liveness
-from trainers.contract.manifest import best_saved
-from trainers.contract.metrics import EXAMPLES, STEP_TIME, last_examples, loss_of, mean, total
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Waiting, read_waiting
-from trainers.state.messages import describe_place, describe_queued
-from trainers.state.summary_meter import add_figures
+from tuiapp.trainers.contract.journal import last_line_with
+from tuiapp.trainers.contract.journal_ends import TAIL_BYTES, JournalPeek, peek_journal
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.manifest import best_saved
+from tuiapp.trainers.contract.metrics import EXAMPLES, STEP_TIME, last_examples, loss_of, mean, total
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import Waiting, read_waiting
+from tuiapp.trainers.state.messages import describe_place, describe_queued
+from tuiapp.trainers.state.summary_meter import add_figures
 
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""

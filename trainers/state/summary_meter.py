@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trainers.config.plan import Plan
-from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
-from trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, Metrics, Summary
-from trainers.contract.metrics import (
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
+from tuiapp.trainers.contract.events import MAX_FIGURES, AnyEvent, Figures, Metrics, Summary
+from tuiapp.trainers.contract.metrics import (
     DATA_WAIT,
     EPOCH,
     EXAMPLES,
@@ -20,9 +20,9 @@ from trainers.contract.metrics import (
     loss_of,
     mean,
 )
-from trainers.state.epoch_meter import EpochMeter
-from trainers.state.known_metrics import KNOWN
-from trainers.state.timeline import Earlier, timed, warm_after
+from tuiapp.trainers.state.epoch_meter import EpochMeter
+from tuiapp.trainers.state.known_metrics import KNOWN
+from tuiapp.trainers.state.timeline import Earlier, timed, warm_after
 
 NOTHING = Earlier()
 

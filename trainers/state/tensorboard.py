@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trainers.config.secrets import mask_values
-from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted
-from trainers.state.history import Attempts
+from tuiapp.trainers.config.secrets import mask_values
+from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted
+from tuiapp.trainers.state.history import Attempts
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from trainers.config.script_syntax import ESCAPES
+from tuiapp.trainers.config.script_syntax import ESCAPES
 
 MISSING = "–"  # where there is no value; never a 0 that nobody measured
 MAX_LINE_CHARACTERS = 2000

@@ -7,9 +7,9 @@ from bisect import bisect_right
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainers.contract.evaluations import NEVER, Evaluated
-from trainers.contract.events import Metrics
-from trainers.contract.metrics import STEP_TIME, total
+from tuiapp.trainers.contract.evaluations import NEVER, Evaluated
+from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.contract.metrics import STEP_TIME, total
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainers.contract.events import DeviceSample, Event, Metrics, RunStarted
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, total
+from tuiapp.trainers.contract.events import DeviceSample, Event, Metrics, RunStarted
+from tuiapp.trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, total
 
 GAP_S = 10.0
 """Samples further apart do not count for the time between them."""

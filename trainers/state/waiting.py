@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
-from trainers.contract.events import Metrics
-from trainers.contract.metrics import EXAMPLES, RATE, STEP_TIME
+from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.contract.metrics import EXAMPLES, RATE, STEP_TIME
 
 NAN = float("nan")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainers.tasks import text
+from tuiapp.trainers.tasks import text
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Samples GPUs, the ranks' processes and the host, in a separate process: `python -m trainers.telemetry ORDER`."""
+"""Samples GPUs, ranks' processes and the host in a process of its own: `python -m tuiapp.trainers.telemetry ORDER`."""

@@ -1,12 +1,12 @@
-"""`python -m trainers.telemetry ORDER`: writes events to stdout as JSON lines, until nobody reads them."""
+"""`python -m tuiapp.trainers.telemetry ORDER`: writes events to stdout as JSON lines, until nobody reads them."""
 
 from __future__ import annotations
 
 import signal
 import sys
 
-from trainers.telemetry.handover import decode_config
-from trainers.telemetry.sampler import Sampler
+from tuiapp.trainers.telemetry.handover import decode_config
+from tuiapp.trainers.telemetry.sampler import Sampler
 
 
 def main() -> None:

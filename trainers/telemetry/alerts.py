@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.contract.events import Alert, DeviceSample, HostSample
+from tuiapp.trainers.contract.events import Alert, DeviceSample, HostSample
 
 GIB = 2**30
 

@@ -10,10 +10,10 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainers.config.machine import GpuProcess
-from trainers.contract.events import DeviceSample
-from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import DeadGpu, EnergyCount, Gpu, SourceError
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.events import DeviceSample
+from tuiapp.trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, Gpu, SourceError
 
 MIB = 2**20
 ABSENT_S = 60.0

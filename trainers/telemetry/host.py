@@ -7,7 +7,7 @@ import os
 
 import psutil
 
-from trainers.contract.events import HostSample
+from tuiapp.trainers.contract.events import HostSample
 
 
 class Rate:

@@ -20,12 +20,12 @@ from typing import IO
 
 import msgspec
 
-from trainers.contract.events import Alert, AnyEvent, DeviceSample, Event, HostSample, TelemetrySource
-from trainers.contract.lines import LineReader
-from trainers.telemetry.alerts import Alerts
-from trainers.telemetry.handover import Handover, SamplerConfig, encode_config
+from tuiapp.trainers.contract.events import Alert, AnyEvent, DeviceSample, Event, HostSample, TelemetrySource
+from tuiapp.trainers.contract.lines import LineReader
+from tuiapp.trainers.telemetry.alerts import Alerts
+from tuiapp.trainers.telemetry.handover import Handover, SamplerConfig, encode_config
 
-COMMAND = (sys.executable, "-P", "-m", "trainers.telemetry")
+COMMAND = (sys.executable, "-P", "-m", "tuiapp.trainers.telemetry")
 SELF = "sampler"
 """The sampler itself, if no library is to blame."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0

@@ -1,4 +1,4 @@
-"""`python -m trainers.telemetry.links`: what the links of this machine's NVIDIA GPUs can do, as JSON, once."""
+"""`python -m tuiapp.trainers.telemetry.links`: what the links of this machine's NVIDIA GPUs can do, as JSON, once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pynvml
 
-from trainers.config.machine import Link
-from trainers.telemetry.nvidia_gpu import NVML_VALUE_TYPES, Question
+from tuiapp.trainers.config.machine import Link
+from tuiapp.trainers.telemetry.nvidia_gpu import NVML_VALUE_TYPES, Question
 
 BYTES_PER_LANE = {1: 250e6, 2: 500e6, 3: 8e9 / 8 * 128 / 130, 4: 16e9 / 8 * 128 / 130, 5: 32e9 / 8 * 128 / 130,
                   6: 64e9 / 8 * 242 / 256}  # fmt: skip

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainers.config.machine import nvml_words
-from trainers.config.visible_gpus import choose
-from trainers.contract.events import place_name
-from trainers.telemetry.nvidia_gpu import NvmlGpu
-from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import DeadGpu, EnergyCount, SourceError
+from tuiapp.trainers.config.machine import nvml_words
+from tuiapp.trainers.config.visible_gpus import choose
+from tuiapp.trainers.contract.events import place_name
+from tuiapp.trainers.telemetry.nvidia_gpu import NvmlGpu
+from tuiapp.trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, SourceError
 
 
 class NvmlSource:

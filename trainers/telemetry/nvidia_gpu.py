@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
-from trainers.config import machine
-from trainers.config.machine import GpuProcess
-from trainers.contract.events import DeviceSample, MigInstance
-from trainers.telemetry.host import Rate
-from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import EnergyCount, SourceError
+from tuiapp.trainers.config import machine
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.events import DeviceSample, MigInstance
+from tuiapp.trainers.telemetry.host import Rate
+from tuiapp.trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.source import EnergyCount, SourceError
 
 ABSENT_S = 60.0
 """How long an unsupported value is not asked for again."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 import psutil
 
-from trainers.config.machine import GpuProcess
+from tuiapp.trainers.config.machine import GpuProcess
 
 HOST_PID_NAMESPACE = 0xEFFFFFFC
 """Its number in every Linux kernel (PROC_PID_INIT_INO)."""

@@ -1,4 +1,4 @@
-"""`python -m trainers.telemetry.probe`: this machine's GPUs as JSON, once, for a launch.
+"""`python -m tuiapp.trainers.telemetry.probe`: this machine's GPUs as JSON, once, for a launch.
 
 With `--again`, once for each line of its input.
 """
@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import pynvml
 
-from trainers.config.machine import Gpu, GpuReport
-from trainers.config.visible_gpus import VISIBLE, choose
-from trainers.telemetry.nvidia import NvmlSource
-from trainers.telemetry.nvidia_gpu import NvmlGpu
-from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import DeadGpu, EnergyCount, SourceError
+from tuiapp.trainers.config.machine import Gpu, GpuReport
+from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
+from tuiapp.trainers.telemetry.nvidia import NvmlSource
+from tuiapp.trainers.telemetry.nvidia_gpu import NvmlGpu
+from tuiapp.trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, SourceError
 
 SHOWN = 40
 """Most characters of the user's CUDA_VISIBLE_DEVICES in a message: it may be a list of UUIDs."""

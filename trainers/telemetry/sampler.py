@@ -16,13 +16,13 @@ from typing import TypeVar
 
 import psutil
 
-from trainers.contract.events import DeviceSample, Event, RankSample, TelemetrySource, encode
-from trainers.telemetry.amd import AmdSource
-from trainers.telemetry.handover import Handover, SamplerConfig
-from trainers.telemetry.host import HostSampler, RankSampler
-from trainers.telemetry.nvidia import NvmlSource
-from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import EnergyCount, Gpu, Source, SourceError
+from tuiapp.trainers.contract.events import DeviceSample, Event, RankSample, TelemetrySource, encode
+from tuiapp.trainers.telemetry.amd import AmdSource
+from tuiapp.trainers.telemetry.handover import Handover, SamplerConfig
+from tuiapp.trainers.telemetry.host import HostSampler, RankSampler
+from tuiapp.trainers.telemetry.nvidia import NvmlSource
+from tuiapp.trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.source import EnergyCount, Gpu, Source, SourceError
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from trainers.config import machine
-from trainers.contract.events import DeviceSample
+from tuiapp.trainers.config import machine
+from tuiapp.trainers.contract.events import DeviceSample
 
 
 class SourceError(Exception):

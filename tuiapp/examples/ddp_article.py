@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import tuiapp
-from trainers.sources.datasets import DIGITS_FILE
+from tuiapp.trainers.sources.datasets import DIGITS_FILE
 
 
 def main(epochs: int, batch_size: int) -> None:

@@ -13,7 +13,7 @@ from flax import linen as nn
 from flax.training.train_state import TrainState
 
 import tuiapp
-from trainers.sources.datasets import DIGITS_FILE
+from tuiapp.trainers.sources.datasets import DIGITS_FILE
 
 
 class Network(nn.Module):

@@ -11,8 +11,8 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import keras
 import numpy as np
 
-from trainers.sources.datasets import DIGITS_FILE
 from tuiapp.integrations.keras import TuiappCallback
+from tuiapp.trainers.sources.datasets import DIGITS_FILE
 
 
 def main(epochs: int, batch_size: int) -> None:

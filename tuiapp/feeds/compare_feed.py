@@ -7,13 +7,13 @@ import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainers.contract.events import AnyEvent, Facts
-from trainers.contract.journal import JournalReader
-from trainers.contract.rundir import RunDir
-from trainers.state.curves import ALL_BUCKETS, Curves
-from trainers.state.digest import read_digest
-from trainers.state.summary import RunInfo, summarise
 from tuiapp.feeds.polling import PollingThread
+from tuiapp.trainers.contract.events import AnyEvent, Facts
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.curves import ALL_BUCKETS, Curves
+from tuiapp.trainers.state.digest import read_digest
+from tuiapp.trainers.state.summary import RunInfo, summarise
 
 POLL_S = 1.0  # for live runs, once all is read
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from textual.app import App
 from textual.screen import ModalScreen
 
-from trainers.config.settings import Settings
-from trainers.contract.rundir import RunDir
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import LivenessProbe
+from tuiapp.trainers.config.settings import Settings
+from tuiapp.trainers.contract.rundir import RunDir
 
 if TYPE_CHECKING:
-    from trainers.state.summary import RunInfo
+    from tuiapp.trainers.state.summary import RunInfo
 
 LOOK_EVERY_S = 1.0
 
@@ -52,7 +52,7 @@ class EndWatch(PollingThread):
             for run in [run for run, pulse in self._going.items() if not pulse.is_alive()]:
                 self._forget(run)
                 # Imported late: with it the dashboard would start later.
-                from trainers.state.summary import summarise
+                from tuiapp.trainers.state.summary import summarise
 
                 info = summarise(run)
                 # The program may have ended meanwhile.

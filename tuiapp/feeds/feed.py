@@ -8,16 +8,16 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from trainers.config.options import ConfigError
-from trainers.config.run_config import to_toml_values
-from trainers.contract.about import About, read_about
-from trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
-from trainers.contract.journal import JournalReader
-from trainers.contract.rundir import RunDir
-from trainers.state.digest import Digest, read_digest
-from trainers.state.summary import read_config, read_only_reason
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import LivenessProbe
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import to_toml_values
+from tuiapp.trainers.contract.about import About, read_about
+from tuiapp.trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.digest import Digest, read_digest
+from tuiapp.trainers.state.summary import read_config, read_only_reason
 
 POLL_S = 0.08  # for a growing journal that is read to its end
 ENDED_POLL_S = 1.0  # after the run's end, as it may be resumed
@@ -155,7 +155,7 @@ class JournalFeed(PollingThread):
         """Says how the run stands in the queue, which no journal knows."""
         if os.path.exists(self._run.waits):
             # Few runs wait there.
-            from trainers.experiments.queue import describe_place
+            from tuiapp.trainers.experiments.queue import describe_place
 
             words = describe_place(self._run)
             if words != self._place:

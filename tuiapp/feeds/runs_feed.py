@@ -7,11 +7,11 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.experiments.queue import start_keeper
-from trainers.state.summary import RunInfo
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import keep_searched
 from tuiapp.library.run_index import POLL_S, RunIndex
+from tuiapp.trainers.experiments.queue import start_keeper
+from tuiapp.trainers.state.summary import RunInfo
 
 SHOW_S = 0.2  # between two lists while the directory is read
 

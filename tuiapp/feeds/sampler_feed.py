@@ -9,11 +9,11 @@ from pathlib import Path
 from time import monotonic
 from typing import IO
 
-from trainers.config.files import nearest_existing
-from trainers.contract.events import Alert, Event, TelemetrySource
-from trainers.telemetry.handover import SamplerConfig
-from trainers.telemetry.keeper import SamplerKeeper
 from tuiapp.library.in_thread import in_thread
+from tuiapp.trainers.config.files import nearest_existing
+from tuiapp.trainers.contract.events import Alert, Event, TelemetrySource
+from tuiapp.trainers.telemetry.handover import SamplerConfig
+from tuiapp.trainers.telemetry.keeper import SamplerKeeper
 
 LOOK_S = 0.02
 """How long a slow disk is waited for."""

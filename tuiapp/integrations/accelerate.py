@@ -16,7 +16,7 @@ from typing import Any
 
 from accelerate.tracking import GeneralTracker
 
-from trainers.script.tracking import Run, current
+from tuiapp.trainers.script.tracking import Run, current
 
 
 class TuiappTracker(GeneralTracker):

@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainers.script.tracking import current
+from tuiapp.trainers.script.tracking import current
 
 
 def _is_unset(args: TrainingArguments, key: str) -> bool:

@@ -15,7 +15,7 @@ from threading import Lock
 
 import keras
 
-from trainers.script.tracking import Run, current
+from tuiapp.trainers.script.tracking import Run, current
 
 
 class TuiappCallback(keras.callbacks.Callback):

@@ -23,7 +23,7 @@ except ImportError:  # the same, by its older name
     from pytorch_lightning.callbacks import ModelCheckpoint
     from pytorch_lightning.loggers import Logger
 
-from trainers.script.tracking import Run, current
+from tuiapp.trainers.script.tracking import Run, current
 
 
 class TuiappLogger(Logger):

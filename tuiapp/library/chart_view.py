@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from trainers.config.files import make_private, read_limited, user_state, write_atomically
-from trainers.state.objective import Objective, objective_of
-from trainers.state.series import SMOOTHINGS
-from trainers.state.summary import RunInfo
+from tuiapp.trainers.config.files import make_private, read_limited, user_state, write_atomically
+from tuiapp.trainers.state.objective import Objective, objective_of
+from tuiapp.trainers.state.series import SMOOTHINGS
+from tuiapp.trainers.state.summary import RunInfo
 
 MAX_FILE_BYTES = 64 * 1024
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import signal
 import socket
 
-from trainers.contract import mailbox
-from trainers.contract.lock import Liveness, LockNote
-from trainers.contract.process_identity import machine, send_signal
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.lock import Liveness, LockNote
+from tuiapp.trainers.contract.process_identity import machine, send_signal
+from tuiapp.trainers.contract.rundir import RunDir
 
 SIGNALS: dict[mailbox.Command, signal.Signals] = {
     "stop": signal.SIGTERM,
@@ -45,7 +45,7 @@ def send_command(run: RunDir, command: mailbox.Command, known: LockNote | None =
 
 def _command_waiting(run: RunDir, command: mailbox.Command) -> str:
     """Stops a run that waits in the queue: nobody reads its mailbox."""
-    from trainers.experiments.queue import QueueError, cancel
+    from tuiapp.trainers.experiments.queue import QueueError, cancel
 
     if command in ("checkpoint", "profile"):
         raise CannotAskError("it waits in the queue and has not begun.")

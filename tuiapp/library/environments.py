@@ -17,13 +17,13 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO, NamedTuple, TypeAlias
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.files import make_private, write_atomically
-from trainers.config.installed import Installed
-from trainers.config.interpreters import COMPLETE, Interpreter, environments_dir, find_interpreters, why_not
-from trainers.config.machine import Machine
-from trainers.contract.lock import take
-from trainers.contract.rundir import RUN_ID
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.files import make_private, write_atomically
+from tuiapp.trainers.config.installed import Installed
+from tuiapp.trainers.config.interpreters import COMPLETE, Interpreter, environments_dir, find_interpreters, why_not
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.contract.lock import take
+from tuiapp.trainers.contract.rundir import RUN_ID
 
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index: what PyPI has for x86 is built for CUDA."""

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainers.contract.rundir import RunDir
 from tuiapp.library.exporters import EXPORTERS, NO_METRICS, What, names_of
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 class ExportError(Exception):

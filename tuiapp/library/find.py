@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from trainers.contract.rundir import RUN_ID, RunDir
-from trainers.state.text import join_words, sanitize
+from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
+from tuiapp.trainers.state.text import join_words, sanitize
 
 NAMED = 5  # runs listed in a message about an ambiguous name
 SECOND = 15  # characters of a run's name: when it was launched
@@ -86,7 +86,7 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
     matches = [run for run in runs if name and run.run_id.startswith(name)]
     if len(matches) == 1 or (matches and matches[-1].run_id == name):
         return matches[-1]
-    from trainers.state.summary import run_name
+    from tuiapp.trainers.state.summary import run_name
 
     names = {run: run_name(run) for run in runs}
     called = [run for run in runs if name and names[run] == name]
@@ -98,7 +98,7 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
         raise UnknownRunError(f"{name} is not a run directory: it has no {directory.config.name}.")
     if matches:
         raise UnknownRunError(f"{name!r} matches {len(matches)} runs: {_list(matches)}. Type more of the id.")
-    from trainers.config.options import suggest
+    from tuiapp.trainers.config.options import suggest
 
     hint = suggest(name, [*filter(None, names.values()), *(run.run_id for run in runs)])
     raise UnknownRunError(f"There is no run {name!r} in {runs_dir}.{hint} `tuiapp runs` lists them.")
@@ -116,7 +116,7 @@ def weights_path(value: str, runs_dir: Path) -> str:
 
 def titled(run: RunDir) -> str:
     """Returns a run's name, if it has one, and its id."""
-    from trainers.state.summary import run_name
+    from tuiapp.trainers.state.summary import run_name
 
     return join_words([sanitize(run_name(run), 100), sanitize(run.run_id)])
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import make_private, read_limited, user_state, write_atomically
-from trainers.config.options import shown
-from trainers.config.run_config import OPTIONS, SCHEMA, RunConfig
+from tuiapp.trainers.config.files import make_private, read_limited, user_state, write_atomically
+from tuiapp.trainers.config.options import shown
+from tuiapp.trainers.config.run_config import OPTIONS, SCHEMA, RunConfig
 from tuiapp.view.draft import to_texts
 
 MAX_FILE_BYTES = 64 * 1024

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from trainers.config.files import make_private, open_regular, reread, user_cache, write_atomically
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo
 from tuiapp import __version__
+from tuiapp.trainers.config.files import make_private, open_regular, reread, user_cache, write_atomically
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import RunInfo
 
 MAX_FILE_BYTES = 64 << 20
 MAX_LINE_BYTES = 64 << 10

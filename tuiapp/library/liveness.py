@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainers.contract.lock import Liveness, LockNote
-from trainers.contract.process_identity import is_alive, machine
-from trainers.contract.rundir import HeldDirectory, RunDir
+from tuiapp.trainers.contract.lock import Liveness, LockNote
+from tuiapp.trainers.contract.process_identity import is_alive, machine
+from tuiapp.trainers.contract.rundir import HeldDirectory, RunDir
 
 
 def keep_watched(run: RunDir) -> Liveness:
@@ -23,12 +23,12 @@ def keep_watched(run: RunDir) -> Liveness:
     """
     seen = run.liveness()
     if seen is Liveness.WAITING:
-        from trainers.experiments.queue import keep_alive
+        from tuiapp.trainers.experiments.queue import keep_alive
 
         keep_alive(run)
     if seen is Liveness.UNWATCHED_JOB:
         # Imported by few views otherwise.
-        from trainers.launch import watch_queue
+        from tuiapp.trainers.launch import watch_queue
 
         watch_queue(run)
     return seen
@@ -38,7 +38,7 @@ def keep_searched(runs_dir: Path) -> None:
     """Starts the searches of a directory of runs that were killed."""
     if os.path.isdir(runs_dir / "studies"):
         # Imported by few views otherwise.
-        from trainers.experiments.sweep import keep_searches
+        from tuiapp.trainers.experiments.sweep import keep_searches
 
         keep_searches(runs_dir)
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.config.options import suggest
+from tuiapp.trainers.config.options import suggest
 
 DIRECTORY = Path(__file__).parents[1] / "manual"
 

@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.files import make_private, read_limited, user_config, write_atomically
-from trainers.config.options import ConfigError, Problem, shown, suggest
-from trainers.config.relevance import check_file, drop_inapplicable
-from trainers.config.run_config import (
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.files import make_private, read_limited, user_config, write_atomically
+from tuiapp.trainers.config.options import ConfigError, Problem, shown, suggest
+from tuiapp.trainers.config.relevance import check_file, drop_inapplicable
+from tuiapp.trainers.config.run_config import (
     MAX_FILE_BYTES,
     OPTIONS,
     SCHEMA,
@@ -25,8 +25,8 @@ from trainers.config.run_config import (
     parse_toml,
     to_toml_values,
 )
-from trainers.config.script import subject, with_absolute_paths
-from trainers.state.text import without_directories
+from tuiapp.trainers.config.script import subject, with_absolute_paths
+from tuiapp.trainers.state.text import without_directories
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import psutil
 
-from trainers.state.text import sanitize
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.devices.processes import Seen
 
 COMMAND_CHARACTERS = 400

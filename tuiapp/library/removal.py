@@ -12,9 +12,9 @@ import secrets
 import shutil
 from pathlib import Path
 
-from trainers.contract.rundir import RUN_ID, RunDir
-from trainers.experiments.study import StudyDir
-from trainers.state.summary import read_only_reason
+from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
+from tuiapp.trainers.experiments.study import StudyDir
+from tuiapp.trainers.state.summary import read_only_reason
 
 _REMOVED = ".removed-"
 

@@ -8,21 +8,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from trainers.config.files import read_limited
-from trainers.config.run_config import OPTIONS
-from trainers.config.secrets import mask_values, mask_words
-from trainers.contract.events import Alert
-from trainers.contract.metrics import TEST_EXAMPLES, held_out_of
-from trainers.contract.rundir import RunDir
-from trainers.state.curves import Curves
-from trainers.state.digest import read_run
-from trainers.state.fold import apply
-from trainers.state.known_metrics import is_bookkeeping, ordered
-from trainers.state.messages import describe_failure, failure_lines
-from trainers.state.run_state import RunState
-from trainers.state.summary import RunInfo, summarise
-from trainers.state.text import MISSING, format_bytes, format_fact, sanitize
 from tuiapp.library.chart_view import chosen_objective
+from tuiapp.trainers.config.files import read_limited
+from tuiapp.trainers.config.run_config import OPTIONS
+from tuiapp.trainers.config.secrets import mask_values, mask_words
+from tuiapp.trainers.contract.events import Alert
+from tuiapp.trainers.contract.metrics import TEST_EXAMPLES, held_out_of
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.digest import read_run
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.known_metrics import is_bookkeeping, ordered
+from tuiapp.trainers.state.messages import describe_failure, failure_lines
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.state.text import MISSING, format_bytes, format_fact, sanitize
 from tuiapp.view.comparison import NOT_SET, results
 from tuiapp.view.figure import draw_figure
 from tuiapp.view.run_list import state

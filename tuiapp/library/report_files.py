@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainers.contract.rundir import RunDir
 from tuiapp.library.export import ExportError, exists, other_file, put_in_place
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.view.figure import DASHES
 
 FORMATS = (".html", ".md")

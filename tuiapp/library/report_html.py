@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from trainers.state.text import format_clock, sanitize
 from tuiapp.library.report import Reported, Rows, best_words, config_rows, environment_rows, figures, result_rows
+from tuiapp.trainers.state.text import format_clock, sanitize
 from tuiapp.view import figure
 from tuiapp.view.sheet import Sheet
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from trainers.state.known_metrics import metric
-from trainers.state.text import format_clock, sanitize
 from tuiapp.library.report import Reported, Rows, best_words, config_rows, environment_rows, result_rows
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.text import format_clock, sanitize
 
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
 

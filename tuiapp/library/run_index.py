@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.contract.rundir import RunDir
-from trainers.experiments.queue import placed
-from trainers.state.summary import RunInfo, summarise
 from tuiapp.library.find import find_runs, unreadable
 from tuiapp.library.listed_before import MISSING, Stamp, keep, may_be_kept, read_kept
 from tuiapp.library.listed_before import stamp as stamp_of
 from tuiapp.library.liveness import keep_watched
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.experiments.queue import placed
+from tuiapp.trainers.state.summary import RunInfo, summarise
 
 POLL_S = 1.0
 """Between two scans, unless a reader says otherwise."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainers.config.catalog import BACKENDS
-from trainers.contract.events import Facts
-from trainers.contract.rundir import RunDir
-from trainers.state.digest import Digest, read_run
-from trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.contract.events import Facts
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.digest import Digest, read_run
+from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.view.run_values import known_values
 
 

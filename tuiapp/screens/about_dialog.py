@@ -11,13 +11,21 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, Label, Static, TextArea
 
-from trainers.contract.about import MAX_NAME_CHARACTERS, About, AboutError, Change, change_about, read_about, split_tags
-from trainers.contract.rundir import RunDir
-from trainers.state.text import plural, sanitize
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.dialog import Form
 from tuiapp.screens.run_control import tell
 from tuiapp.terminal.patience import patiently
+from tuiapp.trainers.contract.about import (
+    MAX_NAME_CHARACTERS,
+    About,
+    AboutError,
+    Change,
+    change_about,
+    read_about,
+    split_tags,
+)
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.text import plural, sanitize
 
 
 class AboutDialog(Form[Change | None]):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from textual.screen import Screen
 from textual.widget import Widget
 
-from trainers.contract.metrics import EPOCH, STEP_TIME
-from trainers.state.run_state import Fault, RunState
+from tuiapp.trainers.contract.metrics import EPOCH, STEP_TIME
+from tuiapp.trainers.state.run_state import Fault, RunState
 from tuiapp.widgets.panel_tabs import PanelTabs
 
 LEAST_WIDTH, LEAST_HEIGHT = 100, 30

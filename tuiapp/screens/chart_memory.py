@@ -8,8 +8,8 @@ import msgspec
 from textual.timer import Timer
 from textual.widget import Widget
 
-from trainers.state.text import sanitize
 from tuiapp.library.chart_view import change_view, read_view, view_path
+from tuiapp.trainers.state.text import sanitize
 
 SAVE_S = 1.0
 """Between the last change and its writing."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
 
-from trainers.state.curves import ALL, AXES, Axis
-from trainers.state.known_metrics import UTILIZATION, metric
-from trainers.state.text import MISSING, plural
+from tuiapp.trainers.state.curves import ALL, AXES, Axis
+from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
+from tuiapp.trainers.state.text import MISSING, plural
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
 from tuiapp.view.palette import letter_of, series_color
 from tuiapp.view.run_list import brief
@@ -18,10 +18,10 @@ from tuiapp.widgets.colors import BAND_COLOR
 from tuiapp.widgets.run_header import state_words
 
 if TYPE_CHECKING:
-    from trainers.state.objective import Objective
-    from trainers.state.series import Series
     from tuiapp.feeds.compare_feed import Compared, CompareFeed
     from tuiapp.screens.run_reader import RunReader
+    from tuiapp.trainers.state.objective import Objective
+    from tuiapp.trainers.state.series import Series
 
 
 LEAST_NAME = 6

@@ -9,15 +9,15 @@ from textual.content import Content
 from textual.reactive import var
 from textual.widget import Widget
 
-from trainers.contract.metrics import LOSS, TEST, TEST_ACCURACY
-from trainers.state.known_metrics import UTILIZATION, first_choice, metric, of_interest
-from trainers.state.objective import Objective, chosen_of
-from trainers.state.run_state import RunState
 from tuiapp.library.chart_view import MOST_NAMES
 from tuiapp.screens.arrangement import LEAST_WIDTH
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.pickers import MetricList, Pins
+from tuiapp.trainers.contract.metrics import LOSS, TEST, TEST_ACCURACY
+from tuiapp.trainers.state.known_metrics import UTILIZATION, first_choice, metric, of_interest
+from tuiapp.trainers.state.objective import Objective, chosen_of
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.chart import ChartOptions
 from tuiapp.view.grid import grid_size
 from tuiapp.widgets.chart_board import ChartBoard

@@ -11,11 +11,11 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from trainers.state.known_metrics import metric, ordered
-from trainers.state.results import result_values
-from trainers.state.summary import RunInfo
-from trainers.state.text import sanitize
 from tuiapp.screens.dialog import Picker, moving_keys
+from tuiapp.trainers.state.known_metrics import metric, ordered
+from tuiapp.trainers.state.results import result_values
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.run_list import BY_NAME, STATE
 from tuiapp.view.run_values import known_values
 

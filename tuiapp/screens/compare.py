@@ -11,16 +11,16 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.state.known_metrics import metric
-from trainers.state.objective import Objective, objective_of
-from trainers.state.summary import RunInfo
-from trainers.state.text import format_percent, join_words, plural
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.library.chart_view import read_view
 from tuiapp.screens.chart_sources import Best, ComparisonSource
 from tuiapp.screens.charts import ChosenCharts
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.objective import Objective, objective_of
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import format_percent, join_words, plural
 from tuiapp.view.comparison import MOST, Line, compared, objective_line, row_name
 from tuiapp.view.grid import Pages
 from tuiapp.view.groups import Row, RunGroup, best_row, runs_of

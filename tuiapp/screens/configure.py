@@ -18,17 +18,6 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.options import ConfigError
-from trainers.config.placement import place
-from trainers.config.run_config import RunConfig
-from trainers.config.settings import read_settings
-from trainers.contract.about import About
-from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.experiments.study import Study
-from trainers.state.summary import RunInfo, summarise
-from trainers.state.text import plural, sanitize
 from tuiapp.library.environments import find_environments, inspect_environments
 from tuiapp.library.find import UnknownRunError, weights_path
 from tuiapp.library.in_thread import in_thread
@@ -38,6 +27,17 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched, SweepQueued
 from tuiapp.terminal.resize import ResizeLoopFix
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.settings import read_settings
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
+from tuiapp.trainers.experiments.study import Study
+from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.state.text import plural, sanitize
 from tuiapp.view.draft import NAME, Draft, command_line, examine, machine_words, study_of, to_texts
 from tuiapp.view.run_list import title
 from tuiapp.widgets.config_form import ConfigForm
@@ -46,12 +46,12 @@ from tuiapp.widgets.preset_list import PresetList
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 if TYPE_CHECKING:
-    from trainers.config.settings import Settings
-    from trainers.experiments.placing import Held
+    from tuiapp.trainers.config.settings import Settings
+    from tuiapp.trainers.experiments.placing import Held
     from tuiapp.widgets.choice_input import ChoiceInput
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
-"""Starts a run: `trainers.launch.launch`, or a test's replacement."""
+"""Starts a run: `tuiapp.trainers.launch.launch`, or a test's replacement."""
 
 
 NAMES = 4
@@ -321,8 +321,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @work(group="launch")
     async def _launch(self, config: RunConfig, about: About) -> None:
         # Imported late: they would delay the first picture.
-        from trainers.experiments.queue import add
-        from trainers.launch import launch
+        from tuiapp.trainers.experiments.queue import add
+        from tuiapp.trainers.launch import launch
 
         try:
             with contextlib.suppress(OSError):
@@ -348,7 +348,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @work(thread=True, group="launch")
     def _sweep(self, study: Study) -> None:
         # Imported late, as above.
-        from trainers.experiments.sweep import begin_grid, begin_search
+        from tuiapp.trainers.experiments.sweep import begin_grid, begin_search
 
         machine = None if self._is_inspected else self._machine
         try:
@@ -442,7 +442,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         if self._draft.placed is None or self._settings is None or not self._held:
             return 0
         # It was imported where the runs were found.
-        from trainers.experiments.holders import in_the_way
+        from tuiapp.trainers.experiments.holders import in_the_way
 
         return len(in_the_way(self._draft.placed, self._held, self._settings))
 
@@ -467,7 +467,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
 def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[RunInfo]:
     """Returns the live runs that have the devices which a launch would take."""
-    from trainers.experiments.holders import all_held, in_the_way
+    from tuiapp.trainers.experiments.holders import all_held, in_the_way
 
     runs = in_the_way(place(config, machine), all_held(runs_dir), read_settings()[0])
     return [summarise(run) for run in runs]
@@ -475,7 +475,7 @@ def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[Run
 
 def _look_for_runs(screen: ConfigureScreen, runs_dir: Path) -> None:
     """Finds in a thread which live runs have which devices."""
-    from trainers.experiments.holders import all_held
+    from tuiapp.trainers.experiments.holders import all_held
 
     # The program and its event loop may have ended meanwhile; runs on a disk that fails are not known.
     with contextlib.suppress(RuntimeError, OSError):

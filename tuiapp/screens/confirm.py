@@ -13,9 +13,9 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.widgets import Button, Static
 
-from trainers.state.text import sanitize, sanitize_lines
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.dialog import Dialog
+from tuiapp.trainers.state.text import sanitize, sanitize_lines
 
 Variant: TypeAlias = Literal["default", "primary", "error", "warning"]
 

@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.steady_footer import SteadyFooter
 

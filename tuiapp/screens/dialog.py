@@ -14,8 +14,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from trainers.state.text import sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
+from tuiapp.trainers.state.text import sanitize
 
 T = TypeVar("T")
 

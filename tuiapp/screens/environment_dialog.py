@@ -12,9 +12,9 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Static
 
-from trainers.state.text import format_bytes, sanitize, sanitize_lines
 from tuiapp.library.environments import CancelledError, CreateError, create, describe
 from tuiapp.screens.dialog import Dialog
+from tuiapp.trainers.state.text import format_bytes, sanitize, sanitize_lines
 
 
 class EnvironmentDialog(Dialog[bool]):

@@ -14,9 +14,9 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Static
 
-from trainers.state.text import fit
 from tuiapp.screens.dialog import Dialog
 from tuiapp.screens.palette import own_bindings
+from tuiapp.trainers.state.text import fit
 
 KEY_CELLS, WORDS_CELLS = 11, 23
 """Cells of a key and of its description."""

@@ -15,12 +15,12 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Input, Static
 
-from trainers.state.known_metrics import by_importance, grouped, metric
-from trainers.state.objective import Objective, suggested
-from trainers.state.run_state import Topic
-from trainers.state.text import plural
 from tuiapp.screens.pickers import MAX_NAME, Pins
 from tuiapp.screens.refusals import RefusingScreen
+from tuiapp.trainers.state.known_metrics import by_importance, grouped, metric
+from tuiapp.trainers.state.objective import Objective, suggested
+from tuiapp.trainers.state.run_state import Topic
+from tuiapp.trainers.state.text import plural
 from tuiapp.view.chart import ChartOptions
 from tuiapp.view.grid import MOST, Pages
 from tuiapp.widgets.chart_board import FAR_CELLS, ChartBoard, view_keys

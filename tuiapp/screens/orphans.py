@@ -8,9 +8,9 @@ from typing import Any
 
 from textual.app import App
 
-from trainers.contract.orphans import Orphan, describe_orphans, end_orphans, find_orphans
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice
+from tuiapp.trainers.contract.orphans import Orphan, describe_orphans, end_orphans, find_orphans
 
 ON_THEIR_WAY_S = 1.5
 """Time for the reaper of a run that died just now; processes that remain are orphans."""

@@ -11,10 +11,10 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from trainers.config.options import Option as Field
-from trainers.state.known_metrics import grouped, metric, ordered
-from trainers.state.text import sanitize
 from tuiapp.screens.dialog import Picker, moving_keys
+from tuiapp.trainers.config.options import Option as Field
+from tuiapp.trainers.state.known_metrics import grouped, metric, ordered
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.draft import FIELDS
 from tuiapp.widgets.option_field import LABEL_CELLS
 

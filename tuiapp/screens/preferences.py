@@ -14,11 +14,11 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.theme import BUILTIN_THEMES
 
-from trainers.config.options import Problem, suggest
-from trainers.config.settings import Settings, save_setting, settings_path
-from trainers.state.text import sanitize
 from tuiapp.terminal.ascii_filter import AsciiFilter
 from tuiapp.terminal.facts import wants_ascii
+from tuiapp.trainers.config.options import Problem, suggest
+from tuiapp.trainers.config.settings import Settings, save_setting, settings_path
+from tuiapp.trainers.state.text import sanitize
 
 PROBLEM_S = 20.0  # of a notice about the file on the screen
 UNREADABLE_THEMES = frozenset({"ansi-dark", "ansi-light"})

@@ -11,8 +11,6 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Label, Static
 
-from trainers.config.run_config import RunConfig
-from trainers.state.text import format_path, sanitize, sanitize_lines
 from tuiapp.library.presets import (
     NAME_RULE,
     Preset,
@@ -25,6 +23,8 @@ from tuiapp.library.presets import (
 )
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.dialog import Form
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.state.text import format_path, sanitize, sanitize_lines
 from tuiapp.widgets.preset_list import Change
 
 

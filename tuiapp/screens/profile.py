@@ -13,11 +13,11 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.contract.rundir import RunDir
-from trainers.state.run_state import RunState, Topic
-from trainers.state.text import plural
 from tuiapp.screens.run_control import send
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.run_state import RunState, Topic
+from tuiapp.trainers.state.text import plural
 from tuiapp.view.palette import series_color
 from tuiapp.view.profile import GLYPHS, latest, lines
 from tuiapp.widgets.steady_footer import SteadyFooter

@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeAlias
 from textual.app import App
 from textual.screen import ModalScreen
 
-from trainers.contract.mailbox import Command, send
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import summarise
 from tuiapp.library.find import titled
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice, Question
 from tuiapp.terminal.patience import patiently, soon
+from tuiapp.trainers.contract.mailbox import Command, send
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
 
 Quitting: TypeAlias = Literal["stay", "quit", "stopping"]
 """The decision: not to quit, to quit while the runs continue, or to quit after stopping them."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.widgets import Input, Label, Static
 
-from trainers.state.text import plural
 from tuiapp.library.export import ExportError
 from tuiapp.library.report_files import check_report
 from tuiapp.screens.dialog import Form
+from tuiapp.trainers.state.text import plural
 
 
 class ReportDialog(Form[Path | None]):

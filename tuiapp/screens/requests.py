@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 
 if TYPE_CHECKING:
-    from trainers.config.run_config import RunConfig
-    from trainers.state.summary import RunInfo
+    from tuiapp.trainers.config.run_config import RunConfig
+    from tuiapp.trainers.state.summary import RunInfo
 
 
 @dataclass

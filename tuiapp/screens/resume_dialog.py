@@ -12,12 +12,12 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from trainers.config.machine import Machine
-from trainers.config.run_config import KEPT, OPTIONS, changed_keys
-from trainers.state.resume_point import doubled, has_more
-from trainers.state.text import join_words, plural, sanitize
 from tuiapp.screens.dialog import Form
 from tuiapp.screens.resuming import Resumable, Wanted
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import KEPT, OPTIONS, changed_keys
+from tuiapp.trainers.state.resume_point import doubled, has_more
+from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.view.draft import Draft, examine, to_texts
 from tuiapp.widgets.option_field import OptionField
 

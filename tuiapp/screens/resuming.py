@@ -10,18 +10,18 @@ from typing import Any, TypeAlias, TypeVar
 
 from textual.app import App
 
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.contract.rundir import RunDir
-from trainers.launch import Resumed
-from trainers.state.resume_point import resume_point
-from trainers.state.summary import RunInfo, read_config
-from trainers.state.text import plural
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.run_control import tell
 from tuiapp.screens.runs_actions import is_script
 from tuiapp.terminal.patience import patiently
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import Resumed
+from tuiapp.trainers.state.resume_point import resume_point
+from tuiapp.trainers.state.summary import RunInfo, read_config
+from tuiapp.trainers.state.text import plural
 from tuiapp.view.run_list import brief
 
 T = TypeVar("T")

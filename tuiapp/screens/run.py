@@ -16,13 +16,6 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from trainers.config.options import ConfigError
-from trainers.contract.rundir import RunDir
-from trainers.launch import resume
-from trainers.state.messages import describe_alone
-from trainers.state.run_state import RunState, Topic
-from trainers.state.summary import read_config, summarise
-from trainers.state.text import join_words, sanitize
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.arrangement import (
@@ -42,6 +35,13 @@ from tuiapp.screens.resuming import Resumer, confirm_resume
 from tuiapp.screens.run_control import ask_for_checkpoint, confirm_stop, copy_path, tell
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.patience import patiently
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import resume
+from tuiapp.trainers.state.messages import describe_alone
+from tuiapp.trainers.state.run_state import RunState, Topic
+from tuiapp.trainers.state.summary import read_config, summarise
+from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.view.grid import Pages
 from tuiapp.view.profile import why_no_profile
 from tuiapp.widgets.alert_strip import AlertStrip

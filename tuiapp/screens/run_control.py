@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from textual.app import App
 
-from trainers.contract import mailbox
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import read_only_reason
-from trainers.state.text import format_duration, sanitize_lines
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice, Question
 from tuiapp.terminal.patience import patiently
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import read_only_reason
+from tuiapp.trainers.state.text import format_duration, sanitize_lines
 
 NOTICE_S = 20.0
 """How long notices of more than a few words are shown."""

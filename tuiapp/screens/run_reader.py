@@ -8,11 +8,11 @@ from collections.abc import Callable
 from math import floor
 from typing import NamedTuple, get_args
 
-from trainers.contract.rundir import RunDir
-from trainers.state.fold import apply
-from trainers.state.run_state import RunClock, RunState, Topic
 from tuiapp.feeds.feed import Feed, MetadataFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunClock, RunState, Topic
 
 TAKE = 64
 """Events folded between two looks at the clock."""

@@ -16,15 +16,6 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from trainers.contract.lock import Liveness
-from trainers.contract.rundir import RunDir
-from trainers.experiments.queue import QueueError, change, move
-from trainers.launch import resume
-from trainers.state.known_metrics import metric
-from trainers.state.messages import describe_alone
-from trainers.state.objective import Objective, guess, objective_names, objective_of
-from trainers.state.summary import RunInfo
-from trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.library.chart_view import MOST_NAMES
 from tuiapp.screens.about_dialog import ask_about
@@ -43,6 +34,15 @@ from tuiapp.screens.runs_actions import (
     is_script,
 )
 from tuiapp.screens.workspace import Workspace
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.experiments.queue import QueueError, change, move
+from tuiapp.trainers.launch import resume
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.messages import describe_alone
+from tuiapp.trainers.state.objective import Objective, guess, objective_names, objective_of
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.view.baseline import against
 from tuiapp.view.comparison import MOST, compared, row_name
 from tuiapp.view.groups import ListRow, Row, RunGroup, alike, arrange, grouped, listed, runs_of, stars

@@ -9,13 +9,6 @@ from typing import Any
 
 from textual.app import App
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.user_code import slug
-from trainers.contract.lock import Liveness
-from trainers.contract.rundir import RunDir
-from trainers.state.history import find_gaps
-from trainers.state.summary import RunInfo
-from trainers.state.text import join_words, plural
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.in_thread import in_thread
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
@@ -25,6 +18,13 @@ from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.run_control import send, tell
 from tuiapp.terminal.patience import patiently
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.user_code import slug
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.history import find_gaps
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import join_words, plural
 from tuiapp.view.run_list import title
 
 NAMES = 6

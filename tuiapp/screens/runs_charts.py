@@ -14,13 +14,13 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
-from trainers.contract.rundir import RunDir
-from trainers.state.known_metrics import first_choice, is_bookkeeping, ordered, second_choice
-from trainers.state.summary import RunInfo
-from trainers.state.text import format_percent
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.chart_sources import ComparisonSource
 from tuiapp.screens.charts import ChosenCharts
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.known_metrics import first_choice, is_bookkeeping, ordered, second_choice
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import format_percent
 from tuiapp.view.grid import grid_size
 from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.chart_legend import clipped_words, line_of, sight_words, smoothing_words

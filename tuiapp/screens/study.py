@@ -13,13 +13,13 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.contract.rundir import RunDir
-from trainers.experiments.study import StudyDir, StudyError
-from trainers.state.signs import SIGNS
-from trainers.state.summary import RunInfo
 from tuiapp.feeds.runs_feed import RunsFeed
 from tuiapp.screens.requests import OpenRun
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.experiments.study import StudyDir, StudyError
+from tuiapp.trainers.state.signs import SIGNS
+from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.view.groups import ListRow, grouped
 from tuiapp.view.run_list import BY_NAME, column_of
 from tuiapp.view.run_list import state as state_words

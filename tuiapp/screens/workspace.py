@@ -9,9 +9,9 @@ from textual.containers import Container, Vertical
 from textual.timer import Timer
 from textual.widget import Widget
 
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import RunInfo
 from tuiapp.screens.chart_memory import ChartMemory
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import RunInfo
 
 if TYPE_CHECKING:
     from tuiapp.screens.runs_charts import RunsCharts

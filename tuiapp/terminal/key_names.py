@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual._keyboard_protocol import FUNCTIONAL_KEYS
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
-from trainers.config.options import shown, suggest
+from tuiapp.trainers.config.options import shown, suggest
 
 MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 """In Textual's order."""

@@ -9,9 +9,9 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from trainers.config.environment import LEAST_INTERVAL_S, MOST_INTERVAL_S
-from trainers.config.options import read_number
-from trainers.contract.mailbox import MOST_STEPS
+from tuiapp.trainers.config.environment import LEAST_INTERVAL_S, MOST_INTERVAL_S
+from tuiapp.trainers.config.options import read_number
+from tuiapp.trainers.contract.mailbox import MOST_STEPS
 
 
 class Names(Collection[str]):
@@ -62,8 +62,8 @@ def counts(text: str) -> list[int]:
 def backends(text: str) -> list[str]:
     """Parses names of built-in backends with commas between them, each once."""
     # Imported where backends are compared.
-    from trainers.config.catalog import BACKENDS
-    from trainers.config.options import suggest
+    from tuiapp.trainers.config.catalog import BACKENDS
+    from tuiapp.trainers.config.options import suggest
 
     known = [name for name, row in BACKENDS.items() if row.builtin]
     names = list(dict.fromkeys(part.strip() for part in text.split(",")))

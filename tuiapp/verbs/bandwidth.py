@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 import msgspec
 from rich.text import Text
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.gpu_choice import most
-from trainers.config.interpreters import find_interpreter
-from trainers.config.machine import Link, Machine, inspect_machine
-from trainers.config.run_config import build_config
-from trainers.contract.bandwidth import Answer, Asked, Begins, Failed, LeftOut, Links, Measured
-from trainers.contract.lines import encode_line
-from trainers.contract.orphans import TOKEN, kill_tagged
-from trainers.launch.prepare import prepare
-from trainers.launch.processes import module
-from trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.gpu_choice import most
+from tuiapp.trainers.config.interpreters import find_interpreter
+from tuiapp.trainers.config.machine import Link, Machine, inspect_machine
+from tuiapp.trainers.config.run_config import build_config
+from tuiapp.trainers.contract.bandwidth import Answer, Asked, Begins, Failed, LeftOut, Links, Measured
+from tuiapp.trainers.contract.lines import encode_line
+from tuiapp.trainers.contract.orphans import TOKEN, kill_tagged
+from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.processes import module
+from tuiapp.trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
 
@@ -109,7 +109,7 @@ def _room(machine: Machine, uuids: tuple[str, ...]) -> int:
 def _answers(asked: Asked) -> Iterator[Answer]:
     """What the measuring process says; all of its processes are gone afterwards, after Ctrl-C at once."""
     process = subprocess.Popen(
-        module("trainers.run.bandwidth"),
+        module("tuiapp.trainers.run.bandwidth"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, TOKEN: asked.token},

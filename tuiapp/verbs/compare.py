@@ -7,12 +7,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from string import ascii_lowercase
 
-from trainers.config.options import suggest
-from trainers.config.run_config import to_toml_values
-from trainers.state.summary import RunInfo, summarise
-from trainers.state.text import join_words, plural, sanitize
 from tuiapp.library.run_index import RunIndex
 from tuiapp.library.script_facts import with_facts
+from tuiapp.trainers.config.options import suggest
+from tuiapp.trainers.config.run_config import to_toml_values
+from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError, group_facts, list_facts
 from tuiapp.verbs.output import aligned, tell
 from tuiapp.verbs.sources import runs_dir, runs_of

@@ -9,18 +9,18 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
-from trainers.contract import mailbox
-from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
-from trainers.contract.journal import JournalReader, journal_end
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError
-from trainers.state.messages import describe_alone, describe_checkpoint
-from trainers.state.summary import read_only_reason, run_facts, summarise
-from trainers.state.text import join_words, sanitize
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import list_runs, titled
 from tuiapp.library.liveness import LivenessProbe
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
+from tuiapp.trainers.contract.journal import JournalReader, journal_end
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
+from tuiapp.trainers.state.summary import read_only_reason, run_facts, summarise
+from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir

@@ -8,8 +8,8 @@ import os
 import sys
 from argparse import Namespace
 
-from trainers.contract.rundir import default_runs_dir
 from tuiapp.library.find import find_run
+from tuiapp.trainers.contract.rundir import default_runs_dir
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -25,7 +25,7 @@ def open_dashboard(options: Namespace) -> int:
     run = find_run(options.run, directory) if options.run else None
     in_browser = "TEXTUAL_DRIVER" in os.environ  # set by `tuiapp serve`
     if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        from trainers.state.text import sanitize
+        from tuiapp.trainers.state.text import sanitize
 
         instead = f"tuiapp show {run.run_id}" if run else "tuiapp run quickstart"
         print(f"tuiapp: the dashboard needs a terminal. Without one: {sanitize(instead)}", file=sys.stderr)
@@ -40,9 +40,9 @@ def open_dashboard(options: Namespace) -> int:
         os.environ[BLAS_THREADS] = "1"
         importlib.import_module("numpy")
         del os.environ[BLAS_THREADS]
-    from trainers.config.settings import read_settings
-    from trainers.state.text import sanitize
     from tuiapp.app import TuiApp
+    from tuiapp.trainers.config.settings import read_settings
+    from tuiapp.trainers.state.text import sanitize
 
     settings, problems = read_settings()
     app = TuiApp(

@@ -17,15 +17,15 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from trainers.config.environment import telemetry_interval_s
-from trainers.config.visible_gpus import VISIBLE
-from trainers.contract.events import DeviceSample, HostSample, TelemetrySource
-from trainers.state.fold import apply
-from trainers.state.run_state import RunState
-from trainers.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.trainers.config.environment import telemetry_interval_s
+from tuiapp.trainers.config.visible_gpus import VISIBLE
+from tuiapp.trainers.contract.events import DeviceSample, HostSample, TelemetrySource
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.verbs.bandwidth import measure_bandwidth
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell

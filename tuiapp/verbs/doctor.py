@@ -13,17 +13,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainers.config.catalog import BACKENDS, NEWEST_TESTED, is_newer_than_tested
-from trainers.config.data_files import DATA_DIR, FILES, data_dir, where
-from trainers.config.files import nearest_existing
-from trainers.config.installed import installed_version
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.settings import is_open_to_others, settings_path
-from trainers.contract.orphans import describe_orphans, end_orphans, find_orphans
-from trainers.state.text import format_bytes, sanitize
 from tuiapp import __version__
 from tuiapp.library.environments import Environment, inspect_environments
 from tuiapp.library.presets import list_presets, presets_dir
+from tuiapp.trainers.config.catalog import BACKENDS, NEWEST_TESTED, is_newer_than_tested
+from tuiapp.trainers.config.data_files import DATA_DIR, FILES, data_dir, where
+from tuiapp.trainers.config.files import nearest_existing
+from tuiapp.trainers.config.installed import installed_version
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.settings import is_open_to_others, settings_path
+from tuiapp.trainers.contract.orphans import describe_orphans, end_orphans, find_orphans
+from tuiapp.trainers.state.text import format_bytes, sanitize
 from tuiapp.verbs.settings import read_all
 from tuiapp.verbs.sources import runs_dir
 

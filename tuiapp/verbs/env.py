@@ -6,10 +6,10 @@ import json
 import sys
 from argparse import Namespace
 
-from trainers.config.machine import Machine, inspect_machine
-from trainers.state.text import format_bytes, sanitize
 from tuiapp.library import environments
 from tuiapp.library.environments import Environment, inspect_environments
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.state.text import format_bytes, sanitize
 from tuiapp.verbs.output import aligned
 
 SHOWN = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "ERROR")

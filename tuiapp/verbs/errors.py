@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from trainers.config.options import ConfigError
-from trainers.contract.about import AboutError
-from trainers.experiments.queue import QueueError
-from trainers.experiments.study import StudyError
-from trainers.launch import LaunchError
 from tuiapp.library.environments import CreateError
 from tuiapp.library.export import ExportError
 from tuiapp.library.find import UnknownRunError
 from tuiapp.library.manual import TopicError
 from tuiapp.library.presets import PresetError
 from tuiapp.library.removal import RemovalError
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.contract.about import AboutError
+from tuiapp.trainers.experiments.queue import QueueError
+from tuiapp.trainers.experiments.study import StudyError
+from tuiapp.trainers.launch import LaunchError
 from tuiapp.verbs.facts import UsageError
 
 FOR_THE_USER = (

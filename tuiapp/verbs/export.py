@@ -8,11 +8,11 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.state.history import find_gaps
-from trainers.state.summary import summarise
-from trainers.state.text import plural, sanitize
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.exporters import EXPORTERS, What, names_of
+from tuiapp.trainers.state.history import find_gaps
+from tuiapp.trainers.state.summary import summarise
+from tuiapp.trainers.state.text import plural, sanitize
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of
 

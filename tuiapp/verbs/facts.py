@@ -9,23 +9,23 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import is_examined
-from trainers.config.options import ConfigError
-from trainers.config.plan import make_plan, read_plan
-from trainers.contract.manifest import CheckpointDir
-from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.state.digest import read_run
-from trainers.state.efficiency import Efficiency, EfficiencyMeter
-from trainers.state.objective import objective_names
-from trainers.state.results import result_value
-from trainers.state.resume_point import has_more, resume_point
-from trainers.state.summary import RunInfo, config_facts, read_config, run_facts, summarise
-from trainers.state.text import sanitize
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import is_examined
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import make_plan, read_plan
+from tuiapp.trainers.contract.manifest import CheckpointDir
+from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
+from tuiapp.trainers.state.digest import read_run
+from tuiapp.trainers.state.efficiency import Efficiency, EfficiencyMeter
+from tuiapp.trainers.state.objective import objective_names
+from tuiapp.trainers.state.results import result_value
+from tuiapp.trainers.state.resume_point import has_more, resume_point
+from tuiapp.trainers.state.summary import RunInfo, config_facts, read_config, run_facts, summarise
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.groups import RunGroup, Spread
 
 if TYPE_CHECKING:
-    from trainers.state.run_state import RunState
+    from tuiapp.trainers.state.run_state import RunState
 
 
 class UsageError(Exception):
@@ -86,8 +86,8 @@ def _number(name: str, info: RunInfo) -> float | None:
 def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:
     """Reads the whole journal; returns the run's efficiency over all attempts, and its state."""
     # They need numpy, which takes longer to import than a list of runs to read.
-    from trainers.state.fold import apply
-    from trainers.state.run_state import RunState
+    from tuiapp.trainers.state.fold import apply
+    from tuiapp.trainers.state.run_state import RunState
 
     meter, state = EfficiencyMeter(), RunState(about=info.about)
     if info.is_readable:

@@ -9,10 +9,10 @@ from getpass import getpass
 from pathlib import Path
 from typing import NoReturn
 
-from trainers.contract.rundir import SECRET_VARIABLE
+from tuiapp.trainers.contract.rundir import SECRET_VARIABLE
 from tuiapp.verbs.facts import UsageError
 
-AGENT = (sys.executable, "-P", "-m", "trainers.run.node")
+AGENT = (sys.executable, "-P", "-m", "tuiapp.trainers.run.node")
 
 
 def join_run(options: Namespace) -> NoReturn:

@@ -12,19 +12,19 @@ from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
 
-from trainers.config.machine import Machine
-from trainers.config.script import subject
-from trainers.config.settings import read_settings
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import read_waiting
-from trainers.experiments.group_study import GroupStudy, Planned, begin_study, check_name, free_name
-from trainers.experiments.measured import Measured, whole
-from trainers.experiments.queue import keep_alive, outlook
-from trainers.state.summary import RunInfo, summarise
-from trainers.state.text import format_duration, format_rate, join_words, plural, sanitize
 from tuiapp.library.export import ExportError, exists, put_in_place
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.facts import wants_ascii
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.script import subject
+from tuiapp.trainers.config.settings import read_settings
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.experiments.group_study import GroupStudy, Planned, begin_study, check_name, free_name
+from tuiapp.trainers.experiments.measured import Measured, whole
+from tuiapp.trainers.experiments.queue import keep_alive, outlook
+from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.state.text import format_duration, format_rate, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import runs_dir

@@ -6,12 +6,12 @@ import json
 import math
 from argparse import Namespace
 
-from trainers.state.curves import Curves
-from trainers.state.digest import read_run
-from trainers.state.known_metrics import metric, ordered
-from trainers.state.series import Series
-from trainers.state.summary import summarise
-from trainers.state.text import MISSING
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.digest import read_run
+from tuiapp.trainers.state.known_metrics import metric, ordered
+from tuiapp.trainers.state.series import Series
+from tuiapp.trainers.state.summary import summarise
+from tuiapp.trainers.state.text import MISSING
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import aligned
 from tuiapp.verbs.sources import run_of

@@ -11,8 +11,10 @@ from typing import TextIO
 
 from rich.text import Text
 
-from trainers.config.learning_rate import started_rate_words
-from trainers.contract.events import (
+from tuiapp.terminal.ascii_filter import to_ascii
+from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.trainers.config.learning_rate import started_rate_words
+from tuiapp.trainers.contract.events import (
     Alert,
     AnyEvent,
     Checkpoint,
@@ -27,12 +29,12 @@ from trainers.contract.events import (
     RunStarted,
     StopRequested,
 )
-from trainers.contract.metrics import evaluation_of, mean
-from trainers.contract.rundir import RunDir
-from trainers.state.condition import run_words
-from trainers.state.digest import is_logged
-from trainers.state.known_metrics import format_accuracy, metric
-from trainers.state.messages import (
+from tuiapp.trainers.contract.metrics import evaluation_of, mean
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.condition import run_words
+from tuiapp.trainers.state.digest import is_logged
+from tuiapp.trainers.state.known_metrics import format_accuracy, metric
+from tuiapp.trainers.state.messages import (
     describe_average,
     describe_checkpoint,
     describe_initial,
@@ -41,9 +43,9 @@ from trainers.state.messages import (
     describe_result,
     failure_lines,
 )
-from trainers.state.rank_state import RankState
-from trainers.state.run_state import RunClock, RunState, names
-from trainers.state.text import (
+from tuiapp.trainers.state.rank_state import RankState
+from tuiapp.trainers.state.run_state import RunClock, RunState, names
+from tuiapp.trainers.state.text import (
     format_clock,
     format_duration,
     format_metric,
@@ -53,8 +55,6 @@ from trainers.state.text import (
     plural,
     sanitize,
 )
-from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.terminal.live_lines import LiveLines
 from tuiapp.verbs.output import redirect_to_devnull
 from tuiapp.view.epochs import epoch_words
 

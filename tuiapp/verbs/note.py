@@ -10,10 +10,10 @@ import tempfile
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.contract.about import MAX_FILE_BYTES, About, Change, change_about, read_about
-from trainers.contract.rundir import RunDir
-from trainers.state.text import join_words, plural, sanitize
 from tuiapp.library.find import titled
+from tuiapp.trainers.contract.about import MAX_FILE_BYTES, About, Change, change_about, read_about
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from trainers.state.text import sanitize
+from tuiapp.trainers.state.text import sanitize
 
 
 def tell(text: str) -> None:

@@ -6,8 +6,6 @@ import json
 import sys
 from argparse import Namespace
 
-from trainers.config.run_config import to_toml, to_toml_values
-from trainers.state.text import sanitize
 from tuiapp.library.presets import (
     delete_preset,
     list_presets,
@@ -16,6 +14,8 @@ from tuiapp.library.presets import (
     rename_preset,
     save_preset,
 )
+from tuiapp.trainers.config.run_config import to_toml, to_toml_values
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.verbs.sources import read_source
 
 

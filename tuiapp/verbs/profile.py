@@ -9,16 +9,16 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from trainers.contract.events import Alert, Profile
-from trainers.contract.journal import JournalReader, journal_end
-from trainers.contract.journal_ends import peek_journal
-from trainers.contract.rundir import RunDir
-from trainers.launch import LaunchError
-from trainers.state.summary import read_only_reason, summarise
-from trainers.state.text import plural
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import titled
 from tuiapp.library.liveness import LivenessProbe
+from tuiapp.trainers.contract.events import Alert, Profile
+from tuiapp.trainers.contract.journal import JournalReader, journal_end
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.state.summary import read_only_reason, summarise
+from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError, read_through
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of

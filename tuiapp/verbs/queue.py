@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from shutil import get_terminal_size
 from typing import NamedTuple
 
-from trainers.config.machine import Machine, inspect_machine, unused
-from trainers.config.placement import placement_problems
-from trainers.config.run_config import Check
-from trainers.contract.about import About, Change
-from trainers.contract.rundir import RunDir
-from trainers.contract.waiting import Entry, find_waiting
-from trainers.experiments.queue import (
+from tuiapp.library.find import find_run
+from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
+from tuiapp.trainers.config.placement import placement_problems
+from tuiapp.trainers.config.run_config import Check
+from tuiapp.trainers.contract.about import About, Change
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import Entry, find_waiting
+from tuiapp.trainers.experiments.queue import (
     Outlook,
     QueueError,
     add,
@@ -26,10 +27,9 @@ from trainers.experiments.queue import (
     outlook,
     start_keeper,
 )
-from trainers.state.initial import check_weights
-from trainers.state.summary import RunInfo, summarise
-from trainers.state.text import MISSING, plural, sanitize
-from tuiapp.library.find import find_run
+from tuiapp.trainers.state.initial import check_weights
+from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import add_launcher, read_source, runs_dir

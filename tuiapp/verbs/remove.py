@@ -6,11 +6,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 
-from trainers.contract.rundir import RunDir
-from trainers.state.summary import summarise
-from trainers.state.text import format_bytes, format_count, join_words, plural
 from tuiapp.library.find import titled
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
+from tuiapp.trainers.state.text import format_bytes, format_count, join_words, plural
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import runs_of

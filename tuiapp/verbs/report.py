@@ -7,8 +7,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.state.text import sanitize
 from tuiapp.library.report_files import write_report
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.verbs.sources import runs_of
 
 

@@ -13,28 +13,28 @@ from collections import deque
 from collections.abc import Sequence
 from types import FrameType
 
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.memory import can_estimate, estimate_memory
-from trainers.config.placement import place, placement_problems
-from trainers.config.run_config import Check, RunConfig
-from trainers.config.script_syntax import MODULE
-from trainers.config.settings import Settings, read_settings, settings_path
-from trainers.contract import mailbox
-from trainers.contract.about import About, Change, change_about, read_about
-from trainers.contract.journal import JournalReader
-from trainers.contract.orphans import describe_orphans, find_orphans
-from trainers.contract.rundir import RunDir
-from trainers.experiments.queue import add
-from trainers.launch import launch, resume
-from trainers.state.fold import apply
-from trainers.state.initial import check_weights
-from trainers.state.run_state import RunState
-from trainers.state.summary import run_facts, summarise
-from trainers.state.text import sanitize
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.terminal.facts import wants_ascii
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.memory import can_estimate, estimate_memory
+from tuiapp.trainers.config.placement import place, placement_problems
+from tuiapp.trainers.config.run_config import Check, RunConfig
+from tuiapp.trainers.config.script_syntax import MODULE
+from tuiapp.trainers.config.settings import Settings, read_settings, settings_path
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.about import About, Change, change_about, read_about
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.orphans import describe_orphans, find_orphans
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.experiments.queue import add
+from tuiapp.trainers.launch import launch, resume
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.initial import check_weights
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import run_facts, summarise
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.output import tell

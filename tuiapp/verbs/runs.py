@@ -13,30 +13,33 @@ from functools import partial
 from shutil import get_terminal_size
 from typing import cast
 
-from trainers.config.learning_rate import actual_rate, rate_words
-from trainers.config.options import Value, format_value
-from trainers.config.plan import read_plan
-from trainers.config.run_config import OPTIONS, to_toml_values
-from trainers.config.secrets import mask_values
-from trainers.contract.events import Event, InitialWeights
-from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
-from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
-from trainers.experiments.queue import start_keeper
-from trainers.state.curves import Curves
-from trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
-from trainers.state.messages import (
+from tuiapp.library.find import UnknownRunError, find_run
+from tuiapp.library.liveness import keep_watched
+from tuiapp.library.run_index import RunIndex
+from tuiapp.trainers.config.learning_rate import actual_rate, rate_words
+from tuiapp.trainers.config.options import Value, format_value
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.run_config import OPTIONS, to_toml_values
+from tuiapp.trainers.config.secrets import mask_values
+from tuiapp.trainers.contract.events import Event, InitialWeights
+from tuiapp.trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
+from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.experiments.queue import start_keeper
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
+from tuiapp.trainers.state.messages import (
     describe_alone,
     describe_average,
     describe_initial,
     describe_replicas,
     failure_lines,
 )
-from trainers.state.objective import guess
-from trainers.state.resume_point import ResumePoint, resume_point
-from trainers.state.run_state import RunState
-from trainers.state.summary import RunInfo, summarise
-from trainers.state.summary_meter import is_further
-from trainers.state.text import (
+from tuiapp.trainers.state.objective import guess
+from tuiapp.trainers.state.resume_point import ResumePoint, resume_point
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.state.summary_meter import is_further
+from tuiapp.trainers.state.text import (
     MISSING,
     format_bytes,
     format_clock,
@@ -47,9 +50,6 @@ from trainers.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.library.find import UnknownRunError, find_run
-from tuiapp.library.liveness import keep_watched
-from tuiapp.library.run_index import RunIndex
 from tuiapp.verbs.facts import (
     UsageError,
     checkpoint_facts,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.data_files import DatasetError
-from trainers.config.datasets import find_dataset
-from trainers.config.learning_rate import rate_words
-from trainers.config.machine import Machine, inspect_machine
-from trainers.config.run_config import RunConfig
-from trainers.experiments.group_study import GroupStudy, Planned, read_study
-from trainers.experiments.measured import measure
-from trainers.experiments.scaling import unit_of
-from trainers.experiments.study import runs_of_group
-from trainers.state.text import plural
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.learning_rate import rate_words
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.experiments.group_study import GroupStudy, Planned, read_study
+from tuiapp.trainers.experiments.measured import measure
+from tuiapp.trainers.experiments.scaling import unit_of
+from tuiapp.trainers.experiments.study import runs_of_group
+from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.measured_studies import carry_out, check_show, drawn, print_study, targets, write_files
 from tuiapp.verbs.queue import queue_checks

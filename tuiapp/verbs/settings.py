@@ -7,9 +7,9 @@ from argparse import Namespace
 
 import msgspec
 
-from trainers.config.options import Problem
-from trainers.config.settings import Settings, host_of, read_settings, settings_path
-from trainers.state.text import sanitize
+from tuiapp.trainers.config.options import Problem
+from tuiapp.trainers.config.settings import Settings, host_of, read_settings, settings_path
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.verbs.output import tell
 
 USAGE_ERROR = 2

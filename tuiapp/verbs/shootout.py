@@ -5,16 +5,16 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.interpreters import find_interpreter
-from trainers.config.machine import Machine, inspect_machine, unused
-from trainers.config.options import ConfigError
-from trainers.config.placement import place
-from trainers.config.run_config import RunConfig
-from trainers.experiments.group_study import GroupStudy, Planned, read_study
-from trainers.experiments.measured import measure
-from trainers.experiments.study import StudyError, runs_of_group
-from trainers.state.text import plural
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.interpreters import find_interpreter
+from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.experiments.group_study import GroupStudy, Planned, read_study
+from tuiapp.trainers.experiments.measured import measure
+from tuiapp.trainers.experiments.study import StudyError, runs_of_group
+from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.measured_studies import carry_out, check_show, drawn, print_study, targets, write_files
 from tuiapp.verbs.output import tell

@@ -8,10 +8,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainers.config.files import read_limited
-from trainers.config.options import ConfigError, Problem, shown
-from trainers.config.relevance import check_file, with_changes
-from trainers.config.run_config import (
+from tuiapp.library.find import find_run, weights_path
+from tuiapp.library.presets import PresetError, load_config
+from tuiapp.trainers.config.files import read_limited
+from tuiapp.trainers.config.options import ConfigError, Problem, shown
+from tuiapp.trainers.config.relevance import check_file, with_changes
+from tuiapp.trainers.config.run_config import (
     MAX_FILE_BYTES,
     Check,
     RunConfig,
@@ -20,12 +22,10 @@ from trainers.config.run_config import (
     parse_toml,
     to_mapping,
 )
-from trainers.config.script_syntax import MODULE
-from trainers.contract.rundir import RunDir, default_runs_dir
-from trainers.launch import LaunchError
-from trainers.state.summary import read_config
-from tuiapp.library.find import find_run, weights_path
-from tuiapp.library.presets import PresetError, load_config
+from tuiapp.trainers.config.script_syntax import MODULE
+from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
+from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.state.summary import read_config
 
 
 def runs_dir(options: Namespace) -> Path:

@@ -11,15 +11,15 @@ from argparse import Namespace
 from pathlib import Path
 from shutil import get_terminal_size
 
-from trainers.config.files import write_atomically
-from trainers.config.options import format_value
-from trainers.experiments.study import StudyDir, StudyError, find_studies
-from trainers.experiments.sweep import keep_searches, resume_grid, resume_search, stop_study
-from trainers.state.summary import RunInfo, read_config
-from trainers.state.text import MISSING, plural, sanitize
 from tuiapp.library.presets import save_preset
 from tuiapp.library.removal import RemovalError, remove_study, sweep_removed
 from tuiapp.library.run_index import RunIndex
+from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.config.options import format_value
+from tuiapp.trainers.experiments.study import StudyDir, StudyError, find_studies
+from tuiapp.trainers.experiments.sweep import keep_searches, resume_grid, resume_search, stop_study
+from tuiapp.trainers.state.summary import RunInfo, read_config
+from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import aligned, tell
 from tuiapp.verbs.remove import agreed, delete, described

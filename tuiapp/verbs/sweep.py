@@ -6,17 +6,17 @@ import json
 from argparse import Namespace
 from collections.abc import Sequence
 
-from trainers.config.machine import inspect_machine
-from trainers.config.options import ConfigError, Problem
-from trainers.config.run_config import RunConfig, to_mapping, to_toml_values
-from trainers.config.script import subject
-from trainers.config.script_syntax import program_name
-from trainers.experiments.space import Axis, is_own, read_axis
-from trainers.experiments.study import Search, Study, stem_of
-from trainers.experiments.sweep import begin_grid, begin_search
-from trainers.state.known_metrics import metric
-from trainers.state.text import plural
 from tuiapp.library.find import find_run
+from tuiapp.trainers.config.machine import inspect_machine
+from tuiapp.trainers.config.options import ConfigError, Problem
+from tuiapp.trainers.config.run_config import RunConfig, to_mapping, to_toml_values
+from tuiapp.trainers.config.script import subject
+from tuiapp.trainers.config.script_syntax import program_name
+from tuiapp.trainers.experiments.space import Axis, is_own, read_axis
+from tuiapp.trainers.experiments.study import Search, Study, stem_of
+from tuiapp.trainers.experiments.sweep import begin_grid, begin_search
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir

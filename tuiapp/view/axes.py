@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import ceil, floor, isfinite, log10
 from typing import TypeAlias
 
-from trainers.state.known_metrics import Unit
+from tuiapp.trainers.state.known_metrics import Unit
 
 Ticks: TypeAlias = list[tuple[float, str]]
 Window: TypeAlias = tuple[float, float | None]  # its length, and its end; None: at the newest value

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from trainers.state.summary import RunInfo
-from trainers.state.text import MISSING
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import MISSING
 from tuiapp.view.table import Column, Figure
 
 MINUS = "−"

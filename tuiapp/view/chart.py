@@ -8,11 +8,11 @@ from math import ceil
 
 import numpy as np
 
-from trainers.contract.metrics import LOSS, held_out_of
-from trainers.state.curves import ALL, Axis, Curves
-from trainers.state.known_metrics import UTILIZATION, metric
-from trainers.state.run_state import RunState
-from trainers.state.series import Floats, Reduced, Series, smooth
+from tuiapp.trainers.contract.metrics import LOSS, held_out_of
+from tuiapp.trainers.state.curves import ALL, Axis, Curves
+from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.series import Floats, Reduced, Series, smooth
 from tuiapp.view.axes import (
     Ticks,
     Window,

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from trainers.config.run_config import OPTIONS
-from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
-from trainers.state.known_metrics import KNOWN, format_accuracy
-from trainers.state.objective import Objective
-from trainers.state.summary import RunInfo
-from trainers.state.text import (
+from tuiapp.trainers.config.run_config import OPTIONS
+from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.state.known_metrics import KNOWN, format_accuracy
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import (
     MISSING,
     format_count,
     format_duration,

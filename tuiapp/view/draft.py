@@ -11,21 +11,21 @@ from typing import TypeVar, cast, get_args
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.data_files import DatasetError
-from trainers.config.division import MEASURED, examples_of_ranks
-from trainers.config.machine import Machine
-from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
-from trainers.config.mesh import mesh_of
-from trainers.config.options import ConfigError, Option, Problem, Value, format_value, shown
-from trainers.config.placement import check_data, place, placement_problems
-from trainers.config.plan import make_plan
-from trainers.config.relevance import inapplicable_keys
-from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping, to_toml_values
-from trainers.config.script import rank_processes, subject
-from trainers.config.script_syntax import MODULE, read_environment, split_words
-from trainers.contract.about import About, AboutError, split_tags
-from trainers.experiments.space import (
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.division import MEASURED, examples_of_ranks
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
+from tuiapp.trainers.config.mesh import mesh_of
+from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, format_value, shown
+from tuiapp.trainers.config.placement import check_data, place, placement_problems
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.relevance import inapplicable_keys
+from tuiapp.trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping, to_toml_values
+from tuiapp.trainers.config.script import rank_processes, subject
+from tuiapp.trainers.config.script_syntax import MODULE, read_environment, split_words
+from tuiapp.trainers.contract.about import About, AboutError, split_tags
+from tuiapp.trainers.experiments.space import (
     Axis,
     all_configs,
     check_draws,
@@ -36,12 +36,12 @@ from trainers.experiments.space import (
     read_axis,
     short_value,
 )
-from trainers.experiments.study import NAME as STUDY
-from trainers.experiments.study import NAME_RULE as STUDY_RULE
-from trainers.experiments.study import Pruner, Search, Study, lacks_optuna, stem_of
-from trainers.state.initial import check_weights
-from trainers.state.known_metrics import metric
-from trainers.state.text import format_bytes, join_words, plural, sanitize
+from tuiapp.trainers.experiments.study import NAME as STUDY
+from tuiapp.trainers.experiments.study import NAME_RULE as STUDY_RULE
+from tuiapp.trainers.experiments.study import Pruner, Search, Study, lacks_optuna, stem_of
+from tuiapp.trainers.state.initial import check_weights
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")
 

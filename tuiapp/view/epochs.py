@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS, evaluation_of
-from trainers.state.epochs import Epoch
-from trainers.state.known_metrics import KNOWN, metric
-from trainers.state.text import format_seconds, join_words
+from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS, evaluation_of
+from tuiapp.trainers.state.epochs import Epoch
+from tuiapp.trainers.state.known_metrics import KNOWN, metric
+from tuiapp.trainers.state.text import format_seconds, join_words
 from tuiapp.view.table import Column
 
 

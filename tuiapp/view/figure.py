@@ -8,11 +8,11 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.contract.metrics import held_out_of
-from trainers.state.curves import ALL, Curves
-from trainers.state.known_metrics import metric
-from trainers.state.series import Floats
-from trainers.state.text import sanitize
+from tuiapp.trainers.contract.metrics import held_out_of
+from tuiapp.trainers.state.curves import ALL, Curves
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.series import Floats
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.axes import Ticks, step_ticks
 from tuiapp.view.chart import Chart, ChartOptions, Curve, Line, build_lines
 from tuiapp.view.palette import series_color

@@ -15,12 +15,12 @@ from typing import Any, TypeAlias, cast
 import msgspec
 from msgspec.structs import replace as replace_fields
 
-from trainers.config.run_config import RunConfig
-from trainers.contract.rundir import RunDir
-from trainers.state.objective import Objective
-from trainers.state.signs import SIGNS
-from trainers.state.summary import RunInfo
-from trainers.state.text import MISSING, format_metric, plural, sanitize
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.signs import SIGNS
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import MISSING, format_metric, plural, sanitize
 from tuiapp.view.run_list import NEWEST, STATE, column_of, order, standing, state_name
 from tuiapp.view.run_values import own_values
 from tuiapp.view.table import Column, Figure, in_order

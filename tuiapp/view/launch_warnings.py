@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainers.config.gpu_choice import is_idle
-from trainers.config.machine import Gpu, Machine
-from trainers.config.memory import MemoryEstimate, data_copies, parts_that_fit, shortages
-from trainers.config.run_config import RunConfig
-from trainers.state.text import format_bytes, join_words, sanitize
+from tuiapp.trainers.config.gpu_choice import is_idle
+from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.memory import MemoryEstimate, data_copies, parts_that_fit, shortages
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
 
 LARGE_PART = 0.5  # share of the free memory above which data causes a warning
 

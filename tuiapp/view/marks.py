@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import count
 
-from trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.view.palette import LETTERS
 
 BAND = -1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainers.config.script import data_name, subject
-from trainers.state.messages import describe_result
-from trainers.state.summary import RunInfo
-from trainers.state.text import sanitize, without_directories
+from tuiapp.trainers.config.script import data_name, subject
+from tuiapp.trainers.state.messages import describe_result
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import sanitize, without_directories
 
 MAX_CHARACTERS = 200
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainers.contract.events import Predictions
-from trainers.state.text import sanitize
+from tuiapp.trainers.contract.events import Predictions
+from tuiapp.trainers.state.text import sanitize
 
 
 class ClassAccuracy(NamedTuple):

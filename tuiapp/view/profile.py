@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
-from trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Operation, Profile, StepMemory
-from trainers.state.text import format_bytes, format_percent, format_seconds, join_words, sanitize
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Operation, Profile, StepMemory
+from tuiapp.trainers.state.text import format_bytes, format_percent, format_seconds, join_words, sanitize
 from tuiapp.view.table import Column, plain_table
 
 GLYPHS = {KERNELS: "█", COMMUNICATION: "▓", COPIES: "▒", DATA: "░", HOST: "·"}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeAlias
 
-from trainers.contract.metrics import LOSS, STEP_TIME
-from trainers.state.condition import rank_condition
-from trainers.state.curves import ALL
-from trainers.state.rank_state import NodeStatus, Pace, RankState
-from trainers.state.run_state import RunState
-from trainers.state.signs import Condition, Severity
-from trainers.state.text import (
+from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
+from tuiapp.trainers.state.condition import rank_condition
+from tuiapp.trainers.state.curves import ALL
+from tuiapp.trainers.state.rank_state import NodeStatus, Pace, RankState
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.signs import Condition, Severity
+from tuiapp.trainers.state.text import (
     MISSING,
     format_bytes,
     format_duration,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.state.series import Floats
+from tuiapp.trainers.state.series import Floats
 from tuiapp.view.chart import BAND, Chart, Curve
 
 EVALUATION_CELLS = 3  # least distance between two evaluation marks

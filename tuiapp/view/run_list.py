@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from trainers.config.catalog import BACKENDS, takes
-from trainers.config.script import data_name, subject
-from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
-from trainers.state.known_metrics import KNOWN
-from trainers.state.objective import Objective
-from trainers.state.signs import SIGNS
-from trainers.state.summary import RunInfo
-from trainers.state.text import (
+from tuiapp.trainers.config.catalog import BACKENDS, takes
+from tuiapp.trainers.config.script import data_name, subject
+from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.state.known_metrics import KNOWN
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.signs import SIGNS
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import (
     MISSING,
     format_count,
     format_duration,

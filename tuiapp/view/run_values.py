@@ -12,16 +12,16 @@ from functools import cache, lru_cache
 
 from msgspec.structs import astuple
 
-from trainers.config.catalog import takes
-from trainers.config.options import format_value, suggest
-from trainers.config.run_config import OPTIONS, RunConfig
-from trainers.config.script_syntax import read_values
-from trainers.config.secrets import MASK, is_secret, mask_values
-from trainers.contract.metrics import accuracy_percent
-from trainers.state.known_metrics import metric
-from trainers.state.results import result_value, result_values
-from trainers.state.summary import RunInfo
-from trainers.state.text import MISSING, format_fact, sanitize, without_directories
+from tuiapp.trainers.config.catalog import takes
+from tuiapp.trainers.config.options import format_value, suggest
+from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
+from tuiapp.trainers.config.script_syntax import read_values
+from tuiapp.trainers.config.secrets import MASK, is_secret, mask_values
+from tuiapp.trainers.contract.metrics import accuracy_percent
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.results import result_value, result_values
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import MISSING, format_fact, sanitize, without_directories
 from tuiapp.view.table import Column, Figure
 
 OF_EVERY_RUN = frozenset({"backend", "model", "dataset", "script", "devices", "platform"})

@@ -7,10 +7,10 @@ from math import log2
 
 import numpy as np
 
-from trainers.experiments.group_study import GroupStudy
-from trainers.experiments.measured import Measured
-from trainers.experiments.scaling import ScalingRow, scaling_rows, unit_of
-from trainers.state.text import MISSING, format_bytes, format_count, format_percent
+from tuiapp.trainers.experiments.group_study import GroupStudy
+from tuiapp.trainers.experiments.measured import Measured
+from tuiapp.trainers.experiments.scaling import ScalingRow, scaling_rows, unit_of
+from tuiapp.trainers.state.text import MISSING, format_bytes, format_count, format_percent
 from tuiapp.view.chart import BAND, Chart, Curve
 from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from trainers.config.mesh import AXES
-from trainers.state.array_state import ArrayState, Device
-from trainers.state.run_state import RunState
-from trainers.state.text import format_bytes, join_words, sanitize
+from tuiapp.trainers.config.mesh import AXES
+from tuiapp.trainers.state.array_state import ArrayState, Device
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
 
 WEIGHT = "parameter "
 """What a weight's name begins with."""

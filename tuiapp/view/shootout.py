@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainers.config.run_config import RunConfig
-from trainers.experiments.group_study import GroupStudy
-from trainers.experiments.measured import Measured
-from trainers.experiments.shootout import WINDOWS, ShootoutRow, shootout_rows
-from trainers.state.known_metrics import format_accuracy
-from trainers.state.text import (
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.experiments.group_study import GroupStudy
+from tuiapp.trainers.experiments.measured import Measured
+from tuiapp.trainers.experiments.shootout import WINDOWS, ShootoutRow, shootout_rows
+from tuiapp.trainers.state.known_metrics import format_accuracy
+from tuiapp.trainers.state.text import (
     MISSING,
     format_bytes,
     format_metric,

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainers.config.options import ConfigError
-from trainers.contract.events import PRUNED
-from trainers.experiments.study import Study, StudyDir, StudyError
-from trainers.state.known_metrics import metric
-from trainers.state.objective import Objective, guess
-from trainers.state.summary import RunInfo
-from trainers.state.text import MISSING, fit, format_duration, sanitize
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.contract.events import PRUNED
+from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.objective import Objective, guess
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import MISSING, fit, format_duration, sanitize
 from tuiapp.view.run_values import differing_keys, key_column, known_value
 from tuiapp.view.table import Column
 

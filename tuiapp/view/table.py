@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from trainers.state.text import MISSING, fit
+from tuiapp.trainers.state.text import MISSING, fit
 
 GAP_CELLS = 2  # between two columns
 GAP = " " * GAP_CELLS

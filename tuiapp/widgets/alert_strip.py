@@ -5,8 +5,8 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.state.condition import headline
-from trainers.state.run_state import RunState
+from tuiapp.trainers.state.condition import headline
+from tuiapp.trainers.state.run_state import RunState
 
 
 class AlertStrip(Static):

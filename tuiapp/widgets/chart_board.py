@@ -11,8 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from trainers.state.known_metrics import metric
-from trainers.state.series import SMOOTHINGS
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.series import SMOOTHINGS
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.plot import Plot
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from trainers.contract.metrics import LOSS, TEST
-from trainers.state.known_metrics import UTILIZATION, metric
-from trainers.state.text import join_words
-from trainers.tasks.catalog import TASKS
+from tuiapp.trainers.contract.metrics import LOSS, TEST
+from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
+from tuiapp.trainers.state.text import join_words
+from tuiapp.trainers.tasks.catalog import TASKS
 from tuiapp.view.chart import BAND, Chart, ChartOptions
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.colors import BAND_COLOR, MUTED

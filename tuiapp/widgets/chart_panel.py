@@ -17,8 +17,8 @@ from textual.geometry import Size
 from textual.reactive import var
 from textual.widgets import Static
 
-from trainers.state.curves import Axis
-from trainers.state.known_metrics import metric
+from tuiapp.trainers.state.curves import Axis
+from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.view.axes import panned, zoomed
 from tuiapp.view.chart import Chart, ChartOptions
 from tuiapp.view.devices.drawing import join_fitting

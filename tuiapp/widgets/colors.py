@@ -13,7 +13,7 @@ from textual.widget import Widget
 from tuiapp.view.palette import series_color
 
 if TYPE_CHECKING:
-    from trainers.state.signs import Severity
+    from tuiapp.trainers.state.signs import Severity
     from tuiapp.view.devices.drawing import Line, Span
 
 BAND_COLOR = "#808080"

@@ -13,9 +13,9 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from trainers.state.objective import Objective
-from trainers.state.summary import RunInfo
-from trainers.state.text import fit, format_percent
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import fit, format_percent
 from tuiapp.view.comparison import Line, differing, objective_line, results, row_name
 from tuiapp.view.groups import Row, best_row, state_counts
 from tuiapp.view.palette import LETTERS, series_color

@@ -14,13 +14,13 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.widgets import Static
 
-from trainers.config.catalog import BACKENDS, MODELS
-from trainers.config.datasets import DATASETS, SOURCES
-from trainers.config.machine import Machine
-from trainers.config.options import GROUPS, Option, format_value
-from trainers.config.user_code import PY
-from trainers.state.text import join_words, sanitize
 from tuiapp.library.environments import find_environments
+from tuiapp.trainers.config.catalog import BACKENDS, MODELS
+from tuiapp.trainers.config.datasets import DATASETS, SOURCES
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.options import GROUPS, Option, format_value
+from tuiapp.trainers.config.user_code import PY
+from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.view.draft import FIELDS, TRIALS, Draft, several_words
 from tuiapp.widgets.gpu_checklist import GpuChecklist
 from tuiapp.widgets.option_field import OptionField

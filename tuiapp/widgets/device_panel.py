@@ -11,10 +11,10 @@ from textual import on
 from textual.content import Content
 from textual.reactive import reactive
 
-from trainers.state.rank_state import NodeState
-from trainers.state.run_state import RunState
-from trainers.state.signs import SYMBOLS
-from trainers.state.text import format_clock
+from tuiapp.trainers.state.rank_state import NodeState
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.signs import SYMBOLS
+from tuiapp.trainers.state.text import format_clock
 from tuiapp.view.devices.drawing import Line, Span, line
 from tuiapp.view.devices.host import full_rows, host_line, host_rows, host_view
 from tuiapp.view.devices.large import efficiency_line

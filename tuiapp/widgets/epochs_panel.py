@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from trainers.state.run_state import RunState
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.epochs import epoch_columns
 from tuiapp.view.table import plain_table, told
 from tuiapp.widgets.colors import MUTED

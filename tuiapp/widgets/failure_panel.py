@@ -11,12 +11,12 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.config.files import user_data
-from trainers.contract.events import RankFailed, Stacks
-from trainers.state.messages import describe_failure
-from trainers.state.run_state import RunState
-from trainers.state.signs import SYMBOLS
-from trainers.state.text import format_path, format_ranges, sanitize, sanitize_lines
+from tuiapp.trainers.config.files import user_data
+from tuiapp.trainers.contract.events import RankFailed, Stacks
+from tuiapp.trainers.state.messages import describe_failure
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.signs import SYMBOLS
+from tuiapp.trainers.state.text import format_path, format_ranges, sanitize, sanitize_lines
 from tuiapp.widgets.colors import MUTED
 
 MAX_OTHERS = 32

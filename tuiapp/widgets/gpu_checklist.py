@@ -11,9 +11,9 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from trainers.config.gpu_choice import idle_limits, is_idle
-from trainers.config.machine import Gpu
-from trainers.state.text import format_bytes, join_words, sanitize
+from tuiapp.trainers.config.gpu_choice import idle_limits, is_idle
+from tuiapp.trainers.config.machine import Gpu
+from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
 from tuiapp.view.launch_warnings import describe_use, users_of
 
 NAME_CELLS = 24

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.reactive import var
 from textual.widgets import Static
 
-from trainers.state.known_metrics import metric
+from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 
 

@@ -10,11 +10,11 @@ from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
-from trainers.config.learning_rate import rate_words
-from trainers.config.machine import Machine
-from trainers.config.memory import free_memory, jax_pool_bytes, on_host
-from trainers.config.script import short_command
-from trainers.state.text import MISSING, format_bytes, join_words, plural, sanitize, sanitize_lines
+from tuiapp.trainers.config.learning_rate import rate_words
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.memory import free_memory, jax_pool_bytes, on_host
+from tuiapp.trainers.config.script import short_command
+from tuiapp.trainers.state.text import MISSING, format_bytes, join_words, plural, sanitize, sanitize_lines
 from tuiapp.view.draft import FIELDS, Draft, device_words, sweep_words
 from tuiapp.view.launch_warnings import busy_gpus, memory_warning, users_of
 from tuiapp.widgets.colors import MUTED

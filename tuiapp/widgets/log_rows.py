@@ -15,9 +15,9 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from trainers.state.run_state import LogEntry
-from trainers.state.signs import SYMBOLS
-from trainers.state.text import fit, format_clock
+from tuiapp.trainers.state.run_state import LogEntry
+from tuiapp.trainers.state.signs import SYMBOLS
+from tuiapp.trainers.state.text import fit, format_clock
 from tuiapp.widgets.colors import mark_selection
 
 MAX_ROWS = 20_000

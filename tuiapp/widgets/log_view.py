@@ -8,8 +8,8 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.widgets import Input, Static
 
-from trainers.state.run_state import LogEntry, RunState
-from trainers.state.text import plural
+from tuiapp.trainers.state.run_state import LogEntry, RunState
+from tuiapp.trainers.state.text import plural
 from tuiapp.widgets.log_rows import LogRows
 
 PLACEHOLDER = "show only lines with…  (enter, then n N: next, previous · escape: all lines)"

@@ -14,11 +14,11 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from trainers.config.datasets import SOURCES
-from trainers.config.mirror import TENSORBOARD
-from trainers.config.options import Option
-from trainers.config.run_config import OPTIONS
-from trainers.state.text import sanitize
+from tuiapp.trainers.config.datasets import SOURCES
+from tuiapp.trainers.config.mirror import TENSORBOARD
+from tuiapp.trainers.config.options import Option
+from tuiapp.trainers.config.run_config import OPTIONS
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.path_suggester import PathSuggester

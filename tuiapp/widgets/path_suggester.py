@@ -9,7 +9,7 @@ from pathlib import Path
 
 from textual.suggester import Suggester
 
-from trainers.config.user_code import PY, UserCodeError, read_names
+from tuiapp.trainers.config.user_code import PY, UserCodeError, read_names
 
 
 class PathSuggester(Suggester):

@@ -10,9 +10,9 @@ import textwrap
 from rich.cells import cell_len
 from textual.content import Content
 
-from trainers.contract.events import Predictions
-from trainers.state.run_state import RunState
-from trainers.state.text import bar, format_percent, sanitize_lines
+from tuiapp.trainers.contract.events import Predictions
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.text import bar, format_percent, sanitize_lines
 from tuiapp.view.predictions import ClassAccuracy, by_class, class_name, confusions, is_matrix
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.text_panel import TextPanel

@@ -19,8 +19,8 @@ from textual.visual import RenderOptions, Visual, VisualType
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from trainers.state.text import sanitize
 from tuiapp.library.presets import Preset
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.widgets.colors import MUTED
 
 HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · del", "r rename · d copy")

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 
-from trainers.state.run_state import RunState
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.devices.drawing import Line
 from tuiapp.view.rank_list import SORT_KEYS, RankRow, SortKey, columns_of, node_rows, rank_graphs, rank_rows
 from tuiapp.view.table import GAP, Column, fitting

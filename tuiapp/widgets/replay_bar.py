@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from trainers.state.text import format_duration
+from tuiapp.trainers.state.text import format_duration
 from tuiapp.widgets.colors import MUTED
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.config.options import format_value
-from trainers.config.run_config import RunConfig, changed_keys
-from trainers.state.known_metrics import format_accuracy
-from trainers.state.objective import Objective
-from trainers.state.summary import RunInfo
-from trainers.state.text import (
+from tuiapp.trainers.config.options import format_value
+from tuiapp.trainers.config.run_config import RunConfig, changed_keys
+from tuiapp.trainers.state.known_metrics import format_accuracy
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import (
     format_count,
     format_fact,
     format_metric,

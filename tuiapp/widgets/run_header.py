@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from textual.content import Content
 
-from trainers.state.condition import run_words
-from trainers.state.messages import describe_queued, describe_rate
-from trainers.state.objective import Objective
-from trainers.state.run_state import RunState, names
-from trainers.state.signs import SIGNS, Severity
-from trainers.state.text import (
+from tuiapp.trainers.state.condition import run_words
+from tuiapp.trainers.state.messages import describe_queued, describe_rate
+from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.run_state import RunState, names
+from tuiapp.trainers.state.signs import SIGNS, Severity
+from tuiapp.trainers.state.text import (
     format_duration,
     format_percent,
     format_rate,

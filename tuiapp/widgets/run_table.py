@@ -17,10 +17,10 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from trainers.contract.rundir import RunDir
-from trainers.state.signs import SIGNS
-from trainers.state.summary import RunInfo
-from trainers.state.text import fit
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.signs import SIGNS
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import fit
 from tuiapp.view.groups import ListRow, RunGroup
 from tuiapp.view.palette import letter_of, series_color
 from tuiapp.view.run_list import state_name

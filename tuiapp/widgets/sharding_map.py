@@ -9,10 +9,10 @@ from textwrap import wrap
 from rich.cells import cell_len
 from textual.content import Content
 
-from trainers.state.array_state import ArrayState, Device, letter
-from trainers.state.messages import describe_replicas
-from trainers.state.run_state import RunState
-from trainers.state.text import fit, format_bytes, join_words, sanitize
+from tuiapp.trainers.state.array_state import ArrayState, Device, letter
+from tuiapp.trainers.state.messages import describe_replicas
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.text import fit, format_bytes, join_words, sanitize
 from tuiapp.view.devices.drawing import Line, Span, bar_span, line, pad
 from tuiapp.view.devices.view import letter_span
 from tuiapp.view.sharding import (

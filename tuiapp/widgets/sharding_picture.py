@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from trainers.config.division import apportion
-from trainers.state.array_state import ArrayState, Block, Device
-from trainers.state.text import format_bytes, plural
+from tuiapp.trainers.config.division import apportion
+from tuiapp.trainers.state.array_state import ArrayState, Block, Device
+from tuiapp.trainers.state.text import format_bytes, plural
 from tuiapp.view.palette import series_color
 from tuiapp.view.sharding import range_words
 from tuiapp.widgets.colors import MUTED, text_on

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from trainers.state.run_state import RunState
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.lines import Lines
 

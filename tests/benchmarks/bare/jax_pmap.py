@@ -21,8 +21,8 @@ from flax import jax_utils  # noqa: E402
 from flax.training import train_state  # noqa: E402
 from flax.training.common_utils import shard, shard_prng_key  # noqa: E402
 
-from trainers.frameworks.jax import models as flax_models  # noqa: E402
-from trainers.frameworks.jax.devices import PRECISIONS  # noqa: E402
+from tuiapp.trainers.frameworks.jax import models as flax_models  # noqa: E402
+from tuiapp.trainers.frameworks.jax.devices import PRECISIONS  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", PRECISIONS[race.precision])
 

@@ -21,8 +21,8 @@ from flax.training import train_state  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
-from trainers.frameworks.jax import models as flax_models  # noqa: E402
-from trainers.frameworks.jax.devices import PRECISIONS  # noqa: E402
+from tuiapp.trainers.frameworks.jax import models as flax_models  # noqa: E402
+from tuiapp.trainers.frameworks.jax.devices import PRECISIONS  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", PRECISIONS[race.precision])
 

@@ -19,8 +19,8 @@ import numpy as np  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
-from trainers.frameworks.jax.devices import PRECISIONS  # noqa: E402
-from trainers.frameworks.keras import models as keras_models  # noqa: E402
+from tuiapp.trainers.frameworks.jax.devices import PRECISIONS  # noqa: E402
+from tuiapp.trainers.frameworks.keras import models as keras_models  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", PRECISIONS[race.precision])
 

@@ -17,7 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from tests.benchmarks.bare.common import Race
 from tests.benchmarks.bare.on_torch import finish, loss_of, set_arithmetic
-from trainers.frameworks.keras import models as keras_models
+from tuiapp.trainers.frameworks.keras import models as keras_models
 
 
 def work(rank: int, port: int, race: Race) -> None:

@@ -9,7 +9,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon.utils import split_and_load
 
 from tests.benchmarks.bare.common import Race
-from trainers.frameworks.mxnet import models as mxnet_models
+from tuiapp.trainers.frameworks.mxnet import models as mxnet_models
 
 
 def main() -> None:

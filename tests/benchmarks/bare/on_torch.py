@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.benchmarks.bare.common import Race
-from trainers.frameworks.torch.compile import compile_model
+from tuiapp.trainers.frameworks.torch.compile import compile_model
 
 
 def set_arithmetic(race: Race) -> None:

@@ -18,7 +18,7 @@ from tests.benchmarks.bare.on_torch import (
     moved,
     set_arithmetic,
 )
-from trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch import models as torch_models
 
 
 def main() -> None:

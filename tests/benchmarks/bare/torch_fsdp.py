@@ -24,8 +24,8 @@ from tests.benchmarks.bare.on_torch import (
     moved,
     set_arithmetic,
 )
-from trainers.frameworks.torch import models as torch_models
-from trainers.frameworks.torch.compile import compile_model
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch.compile import compile_model
 
 
 def work(rank: int, port: int, race: Race) -> None:

@@ -15,10 +15,10 @@ import time
 
 import numpy as np
 
-from trainers.config.plan import Plan
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.loop import Evaluate, Save, Step, training
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.loop import Evaluate, Save, Step, training
+from tuiapp.trainers.rank.reporter import Reporter
 
 
 def _seconds(name: str, default: float = 0.0) -> float:

@@ -65,9 +65,9 @@ def _misbehave(kind: str) -> None:
 
 
 _fault = os.environ.get("TUIAPP_TEST_FAULT")
-if "RANK" in os.environ and "trainers.rank.process" in " ".join(sys.orig_argv):
+if "RANK" in os.environ and "tuiapp.trainers.rank.process" in " ".join(sys.orig_argv):
     if os.environ.get("TUIAPP_TEST_BACKEND") == "fake":
-        sys.modules["trainers.backends.torch_ddp"] = importlib.import_module("fake_backend")
+        sys.modules["tuiapp.trainers.backends.torch_ddp"] = importlib.import_module("fake_backend")
     if _witness := os.environ.get("TUIAPP_TEST_WITNESS"):
         importlib.import_module("witness").watch(_witness)
     if _fault:
@@ -75,7 +75,7 @@ if "RANK" in os.environ and "trainers.rank.process" in " ".join(sys.orig_argv):
         if _step == "0" and os.environ["RANK"] == _rank:
             _misbehave(_kind)
 
-        from trainers.rank.reporter import Reporter
+        from tuiapp.trainers.rank.reporter import Reporter
 
         # "hang" is before the rank has told that it starts the step, all else after that.
         _name = "save_before" if _kind == "hang" else "stop_before"
@@ -93,8 +93,10 @@ if "RANK" in os.environ and "trainers.rank.process" in " ".join(sys.orig_argv):
             return bool(_ask(self, step))
 
         setattr(Reporter, _name, _asked)
-elif os.environ.get("TUIAPP_TEST_SUPERVISOR") == "raise" and "trainers.run.supervisor" in " ".join(sys.orig_argv):
-    from trainers.run.watchdog import Watchdog
+elif os.environ.get("TUIAPP_TEST_SUPERVISOR") == "raise" and "tuiapp.trainers.run.supervisor" in " ".join(
+    sys.orig_argv
+):
+    from tuiapp.trainers.run.watchdog import Watchdog
 
     def _fail(*_: object) -> None:
         raise RuntimeError("the test's own failure of the supervisor")

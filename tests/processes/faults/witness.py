@@ -6,8 +6,8 @@ import os
 
 import msgspec
 
-from trainers.contract.events import Metrics, decode
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.contract.events import Metrics, decode
+from tuiapp.trainers.rank.reporter import Reporter
 
 
 def watch(directory: str) -> None:

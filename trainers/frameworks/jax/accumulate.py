@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from trainers.frameworks.jax.devices import Batch
+from tuiapp.trainers.frameworks.jax.devices import Batch
 
 GradientsOf: TypeAlias = Callable[[Any, Batch, int | Array], tuple[Any, Array, Any]]
 """From what one part leaves to the next, its images and labels, and its number from 0: the gradients of its mean loss,

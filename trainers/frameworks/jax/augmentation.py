@@ -1,4 +1,4 @@
-"""A step's batch, augmented within its compiled function: see `trainers.sources.augmentation`."""
+"""A step's batch, augmented within its compiled function: see `tuiapp.trainers.sources.augmentation`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from trainers.frameworks.jax.devices import Batch, as_batch, of_step
-from trainers.sources.augmentation import PAD
+from tuiapp.trainers.frameworks.jax.devices import Batch, as_batch, of_step
+from tuiapp.trainers.sources.augmentation import PAD
 
 Order: TypeAlias = Array | dict[str, Array] | None
 """See `devices.TrainingBatch`."""

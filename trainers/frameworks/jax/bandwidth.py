@@ -1,4 +1,4 @@
-"""`python -m trainers.frameworks.jax.bandwidth MOST_BYTES SECONDS`: all-reduces over the devices of this process."""
+"""`python -m tuiapp.trainers.frameworks.jax.bandwidth MOST_BYTES SECONDS`: all-reduces over this process's devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from trainers.rank.bandwidth import clock, measure, teller
+from tuiapp.trainers.rank.bandwidth import clock, measure, teller
 
 
 def main() -> None:

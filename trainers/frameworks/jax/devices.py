@@ -21,20 +21,20 @@ from jax.extend.backend import register_backend_factory
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from trainers.config.files import make_private, user_cache
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import FrameworkMemory, Shard, Sharding
-from trainers.frameworks.jax.losses import Losses
-from trainers.frameworks.jax.profile import JaxProfiler
-from trainers.rank.evaluation import WORST, Sums, batch_size, columns
-from trainers.rank.loop import STEPS_IN_FLIGHT
-from trainers.rank.reporter import Reporter
-from trainers.rank.schedules import learning_rate
-from trainers.sources import datasets
-from trainers.sources.arrays import prefetch
-from trainers.sources.augmentation import Order, draws, examples, with_draws
-from trainers.tasks.text import Predict
+from tuiapp.trainers.config.files import make_private, user_cache
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import FrameworkMemory, Shard, Sharding
+from tuiapp.trainers.frameworks.jax.losses import Losses
+from tuiapp.trainers.frameworks.jax.profile import JaxProfiler
+from tuiapp.trainers.rank.evaluation import WORST, Sums, batch_size, columns
+from tuiapp.trainers.rank.loop import STEPS_IN_FLIGHT
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.schedules import learning_rate
+from tuiapp.trainers.sources import datasets
+from tuiapp.trainers.sources.arrays import prefetch
+from tuiapp.trainers.sources.augmentation import Order, draws, examples, with_draws
+from tuiapp.trainers.tasks.text import Predict
 
 COMPILED_BYTES = 1 << 30
 """Size of the compilation cache; the least recently read goes first."""
@@ -402,7 +402,7 @@ def predictor(
 
 
 def sum_up(losses_of: Losses, logits: Array, y: Array, numbers: Array) -> Array:
-    """Sums over a batch: see `trainers.rank.evaluation`; float32, exact for the counts of a batch.
+    """Sums over a batch: see `tuiapp.trainers.rank.evaluation`; float32, exact for the counts of a batch.
 
     Labels `y` and the examples' `numbers` are [batch], `logits` [batch, classes]; a number of −1 leaves an example out.
     Examples of many labels each have another axis of these, after the first, but for the numbers.

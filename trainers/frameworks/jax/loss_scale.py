@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from trainers.config.run_config import RunConfig
-from trainers.rank.checkpoints import LOSS_SCALE, Saved
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.rank.checkpoints import LOSS_SCALE, Saved
 
 FIRST = 2.0**16
 GROWS_AFTER = 2000

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trainers.config.plan import Plan
-from trainers.sources.own_loss import LOSS, Own, Score, fitting
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.sources.own_loss import LOSS, Own, Score, fitting
 
 
 @dataclass(frozen=True, eq=False)

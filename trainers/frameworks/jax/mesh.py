@@ -14,14 +14,14 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from trainers.config.catalog import MODELS
-from trainers.config.mesh import AXES, OUTPUTS, split_of
-from trainers.config.plan import Plan
-from trainers.config.user_code import PY, UserCodeError
-from trainers.contract.events import Held
-from trainers.frameworks.jax.devices import leaf_name, pick_devices, report_array
-from trainers.rank.reporter import Reporter
-from trainers.sources.user_code import mesh_rules
+from tuiapp.trainers.config.catalog import MODELS
+from tuiapp.trainers.config.mesh import AXES, OUTPUTS, split_of
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.user_code import PY, UserCodeError
+from tuiapp.trainers.contract.events import Held
+from tuiapp.trainers.frameworks.jax.devices import leaf_name, pick_devices, report_array
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources.user_code import mesh_rules
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 DTYPE_BYTES = {

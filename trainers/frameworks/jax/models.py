@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
 
-from trainers.config.catalog import (
+from tuiapp.trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
     GPT_DEVIATION,
@@ -34,8 +34,8 @@ from trainers.config.catalog import (
     RESNET_STAGES,
     Shape,
 )
-from trainers.config.user_code import UserCodeError
-from trainers.sources.user_code import call
+from tuiapp.trainers.config.user_code import UserCodeError
+from tuiapp.trainers.sources.user_code import call
 
 # PyTorch's momentum is the share of the new statistics, Flax's that of the old ones. Flax's faster variance,
 # E[x²] − E[x]², loses digits where the mean is large against the deviation, and PyTorch does not use it.

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
-from trainers.contract.events import COMMUNICATION, COPIES, KERNELS, StepMemory
-from trainers.rank.profile import Span, Traced
+from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, KERNELS, StepMemory
+from tuiapp.trainers.rank.profile import Span, Traced
 
 COLLECTIVE = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "nccl")
 COPYING = ("copy", "memcpy", "memset")

@@ -1,4 +1,4 @@
-"""The checksums of the devices' replicas; see `trainers.rank.replicas`."""
+"""The checksums of the devices' replicas; see `tuiapp.trainers.rank.replicas`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P
 
-from trainers.config.plan import Plan
-from trainers.frameworks.jax.devices import leaf_name
-from trainers.rank.replicas import Checksums
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.frameworks.jax.devices import leaf_name
+from tuiapp.trainers.rank.replicas import Checksums
 
 ChecksumsOf: TypeAlias = Callable[[Mapping[str, Any]], Checksums]
 

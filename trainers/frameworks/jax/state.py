@@ -15,19 +15,26 @@ from flax.training import train_state
 from jax import Array
 from jax.typing import ArrayLike
 
-from trainers.config.normalization import Normalization
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig
-from trainers.config.user_code import PY
-from trainers.frameworks.jax import models as flax_models
-from trainers.frameworks.jax.accumulate import GradientsOf
-from trainers.frameworks.jax.average import first_average, next_average
-from trainers.frameworks.jax.devices import Batch, fill, leaf_name, named_leaves
-from trainers.frameworks.jax.loss_scale import LossScale, first_loss_scale, restored, scaled, skip_overflow, to_save
-from trainers.frameworks.jax.losses import Losses, losses_of
-from trainers.rank.checkpoints import TRAINED, Saved
-from trainers.rank.initial import frozen_names, initial_weights
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.normalization import Normalization
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.user_code import PY
+from tuiapp.trainers.frameworks.jax import models as flax_models
+from tuiapp.trainers.frameworks.jax.accumulate import GradientsOf
+from tuiapp.trainers.frameworks.jax.average import first_average, next_average
+from tuiapp.trainers.frameworks.jax.devices import Batch, fill, leaf_name, named_leaves
+from tuiapp.trainers.frameworks.jax.loss_scale import (
+    LossScale,
+    first_loss_scale,
+    restored,
+    scaled,
+    skip_overflow,
+    to_save,
+)
+from tuiapp.trainers.frameworks.jax.losses import Losses, losses_of
+from tuiapp.trainers.rank.checkpoints import TRAINED, Saved
+from tuiapp.trainers.rank.initial import frozen_names, initial_weights
+from tuiapp.trainers.rank.reporter import Reporter
 
 PARAMS = "params."
 """Before a parameter's own name, in checkpoints."""
@@ -100,7 +107,7 @@ def create(plan: Plan) -> TrainState:
 
 
 def begin(state: TrainState, plan: Plan, report: Reporter) -> TrainState:
-    """A new run's state with its initial weights; see `trainers.rank.initial`. Raises ConfigError."""
+    """A new run's state with its initial weights; see `tuiapp.trainers.rank.initial`. Raises ConfigError."""
     present = named_leaves(model_of(state))
     shapes = {name: array.shape for name, array in present.items()}
     parameters = [name for name in shapes if name.startswith(PARAMS)]

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from trainers.config.catalog import (
+from tuiapp.trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
     GPT_DEVIATION,
@@ -31,9 +31,9 @@ from trainers.config.catalog import (
     RESNET_STAGES,
     Shape,
 )
-from trainers.config.normalization import Normalization
-from trainers.config.user_code import PY, UserCodeError
-from trainers.sources.user_code import call
+from tuiapp.trainers.config.normalization import Normalization
+from tuiapp.trainers.config.user_code import PY, UserCodeError
+from tuiapp.trainers.sources.user_code import call
 
 FORMAT = "channels_last"
 

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig
 
 
 def build_optimizer(config: RunConfig) -> keras.optimizers.Optimizer:

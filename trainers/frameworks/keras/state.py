@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import keras
 import numpy.typing as npt
 
-from trainers.config.plan import Plan
-from trainers.config.user_code import PY
-from trainers.frameworks.keras import models as keras_models
-from trainers.rank.initial import frozen_names, initial_weights
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.user_code import PY
+from tuiapp.trainers.frameworks.keras import models as keras_models
+from tuiapp.trainers.rank.initial import frozen_names, initial_weights
+from tuiapp.trainers.rank.reporter import Reporter
 
 Variables: TypeAlias = dict[str, Any]
 
@@ -56,7 +56,7 @@ def freeze(model: keras.Model, patterns: str) -> frozenset[str]:
 
 
 def begin(model: keras.Model, frozen: frozenset[str], plan: Plan, report: Reporter) -> None:
-    """Gives a new run's model its initial weights; see `trainers.rank.initial`. Raises ConfigError."""
+    """Gives a new run's model its initial weights; see `tuiapp.trainers.rank.initial`. Raises ConfigError."""
     present = weights(model)
     shapes = {name: tuple(variable.shape) for name, variable in present.items()}
     parameters = [*frozen, *(variable.path for variable in model.trainable_variables)]

@@ -1,4 +1,4 @@
-"""A batch, augmented on the host, where MXNet's batches are made: see `trainers.sources.augmentation`."""
+"""A batch, augmented on the host, where MXNet's batches are made: see `tuiapp.trainers.sources.augmentation`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from trainers.sources.augmentation import PAD
+from tuiapp.trainers.sources.augmentation import PAD
 
 
 def change(images: npt.NDArray[Any], drawn: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:

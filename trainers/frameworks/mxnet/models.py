@@ -15,7 +15,7 @@ import mxnet as mx
 from mxnet import gluon, np, npx
 from mxnet.gluon import nn
 
-from trainers.config.catalog import (
+from tuiapp.trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
     MLP_WIDTHS,
@@ -25,8 +25,8 @@ from trainers.config.catalog import (
     RESNET_STAGES,
     Shape,
 )
-from trainers.config.user_code import PY, UserCodeError
-from trainers.sources.user_code import call
+from tuiapp.trainers.config.user_code import PY, UserCodeError
+from tuiapp.trainers.sources.user_code import call
 
 # The interface that the book uses; a model of the user's own gets and returns its arrays, too.
 npx.set_np()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mxnet import gluon, nd
 from mxnet.gluon.utils import clip_global_norm
 
-from trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig
 
 
 class Optimizer(mx.optimizer.Optimizer):

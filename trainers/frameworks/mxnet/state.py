@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from mxnet import gluon
 
-from trainers.config.plan import Plan
-from trainers.frameworks.mxnet.optimizers import Optimizer
-from trainers.rank.checkpoints import Checkpoints, Saved
-from trainers.rank.initial import frozen_names, initial_weights
-from trainers.rank.replicas import Checksums
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.frameworks.mxnet.optimizers import Optimizer
+from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
+from tuiapp.trainers.rank.initial import frozen_names, initial_weights
+from tuiapp.trainers.rank.replicas import Checksums
+from tuiapp.trainers.rank.reporter import Reporter
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Parameters: TypeAlias = dict[str, gluon.Parameter]
@@ -34,7 +34,7 @@ def trained(parameters: Parameters) -> Parameters:
 def begin(plan: Plan, parameters: Parameters, report: Reporter, checkpoints: Checkpoints) -> None:
     """Freezes parameters and, unless the run resumes, gives all replicas their initial weights.
 
-    See `trainers.rank.initial`. A frozen one has no gradient any more. Running statistics are updated in the
+    See `tuiapp.trainers.rank.initial`. A frozen one has no gradient any more. Running statistics are updated in the
     backward pass: they go on from the first layer that is trained. Raises ConfigError.
     """
     own = list(trained(parameters))
@@ -60,7 +60,7 @@ def average_statistics(parameters: Parameters) -> None:
 
 
 def replica_checksums(parameters: Parameters) -> Checksums:
-    """The checksums of all contexts' replicas, without those statistics; see `trainers.rank.replicas`."""
+    """The checksums of all contexts' replicas, without those statistics; see `tuiapp.trainers.rank.replicas`."""
     own = statistics(parameters)
     arrays = {name: one.list_data() for name, one in parameters.items() if name not in own}
     bits = [[array.asnumpy().view(np.uint32) for array in replicas] for replicas in arrays.values()]

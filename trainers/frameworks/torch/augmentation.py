@@ -1,4 +1,4 @@
-"""Augmented images with PyTorch, on their device: see `trainers.sources.augmentation`."""
+"""Augmented images with PyTorch, on their device: see `tuiapp.trainers.sources.augmentation`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainers.sources.augmentation import PAD
+from tuiapp.trainers.sources.augmentation import PAD
 
 
 def change(x: Tensor, draws: Mapping[str, Tensor]) -> Tensor:

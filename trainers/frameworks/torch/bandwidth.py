@@ -1,4 +1,4 @@
-"""`python -m trainers.frameworks.torch.bandwidth MOST_BYTES SECONDS`: one rank that takes part in all-reduces.
+"""`python -m tuiapp.trainers.frameworks.torch.bandwidth MOST_BYTES SECONDS`: one rank that takes part in all-reduces.
 
 NCCL between GPUs, gloo between CPU ranks, as `torch-ddp` has them.
 """
@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainers.frameworks.torch.ranks import join
-from trainers.rank.bandwidth import clock, measure, teller
+from tuiapp.trainers.frameworks.torch.ranks import join
+from tuiapp.trainers.rank.bandwidth import clock, measure, teller
 
 TIMEOUT = timedelta(minutes=5)
 

@@ -13,7 +13,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from trainers.run.stacks import Collectives
+from tuiapp.trainers.run.stacks import Collectives
 
 DEFAULT_GROUP = "0"
 

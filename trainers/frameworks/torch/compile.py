@@ -8,9 +8,9 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from trainers.config.run_config import RunConfig
-from trainers.config.user_code import PY
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.user_code import PY
+from tuiapp.trainers.rank.reporter import Reporter
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainers.sources.arrays import StoredImages
-from trainers.sources.datasets import Rows
+from tuiapp.trainers.sources.arrays import StoredImages
+from tuiapp.trainers.sources.datasets import Rows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,14 +1,14 @@
-"""What a new model begins with, and what of it is frozen, with PyTorch; see `trainers.rank.initial`."""
+"""What a new model begins with, and what of it is frozen, with PyTorch; see `tuiapp.trainers.rank.initial`."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from trainers.config.plan import Plan
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.initial import frozen_names, initial_weights
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.initial import frozen_names, initial_weights
+from tuiapp.trainers.rank.reporter import Reporter
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainers.config.plan import Plan
-from trainers.config.user_code import UserCodeError
-from trainers.sources.own_loss import LOSS, NOTHING, Own, Score, fitting
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.user_code import UserCodeError
+from tuiapp.trainers.sources.own_loss import LOSS, NOTHING, Own, Score, fitting
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:

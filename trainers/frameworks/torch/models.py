@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.config.catalog import (
+from tuiapp.trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
     GPT_DEVIATION,
@@ -31,8 +31,8 @@ from trainers.config.catalog import (
     RESNET_STAGES,
     Shape,
 )
-from trainers.config.user_code import PY, UserCodeError
-from trainers.sources.user_code import call
+from tuiapp.trainers.config.user_code import PY, UserCodeError
+from tuiapp.trainers.sources.user_code import call
 
 
 def build(name: str, shape: Shape, classes: int) -> nn.Module:

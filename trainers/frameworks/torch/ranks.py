@@ -19,25 +19,25 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.config.environment import hang_limit_s
-from trainers.config.normalization import Normalization
-from trainers.config.plan import Plan
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import FrameworkMemory, Shard, Sharding
-from trainers.frameworks.torch import models as torch_models
-from trainers.frameworks.torch.augmentation import change, mix
-from trainers.frameworks.torch.collectives import collectives
-from trainers.frameworks.torch.copies import Copies, Filled
-from trainers.frameworks.torch.loss_scale import LossScale
-from trainers.frameworks.torch.losses import Losses
-from trainers.frameworks.torch.profile import TorchProfiler
-from trainers.rank.evaluation import WORST, Sums, batch_size, columns
-from trainers.rank.layouts import layout
-from trainers.rank.reporter import Reporter
-from trainers.run.watchdog import PHASE_LIMITS_S
-from trainers.sources import augmentation, datasets
-from trainers.sources.arrays import StoredImages, prefetch
-from trainers.tasks.text import Predict
+from tuiapp.trainers.config.environment import hang_limit_s
+from tuiapp.trainers.config.normalization import Normalization
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import FrameworkMemory, Shard, Sharding
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch.augmentation import change, mix
+from tuiapp.trainers.frameworks.torch.collectives import collectives
+from tuiapp.trainers.frameworks.torch.copies import Copies, Filled
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.losses import Losses
+from tuiapp.trainers.frameworks.torch.profile import TorchProfiler
+from tuiapp.trainers.rank.evaluation import WORST, Sums, batch_size, columns
+from tuiapp.trainers.rank.layouts import layout
+from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.run.watchdog import PHASE_LIMITS_S
+from tuiapp.trainers.sources import augmentation, datasets
+from tuiapp.trainers.sources.arrays import StoredImages, prefetch
+from tuiapp.trainers.tasks.text import Predict
 
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -499,7 +499,7 @@ def sum_up(
     losses_of: Losses,
     part: tuple[int, int] = (0, 1),
 ) -> Tensor:
-    """Sums over a part of the test set, of a model in evaluation mode: see `trainers.rank.evaluation`.
+    """Sums over a part of the test set, of a model in evaluation mode: see `tuiapp.trainers.rank.evaluation`.
 
     Part (r, N), with examples `x` and labels `y`, has examples r, r + N, r + 2N … of the test set. The result is on the
     labels' device, with zeros for the worst labels of the other parts.

@@ -1,4 +1,4 @@
-"""The checksums of the ranks' replicas; see `trainers.rank.replicas`."""
+"""The checksums of the ranks' replicas; see `tuiapp.trainers.rank.replicas`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainers.rank.replicas import STATISTICS, Checksums
+from tuiapp.trainers.rank.replicas import STATISTICS, Checksums
 
 AS_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 """By bytes of a value; of more each four bytes are one integer."""

@@ -12,12 +12,12 @@ import torch.distributed as dist
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from trainers.config.division import BAND, CLEAR, MEASURED, relative_speeds, shares_by_speed
-from trainers.config.plan import Plan
-from trainers.contract.events import Alert
-from trainers.frameworks.torch.ranks import TrainingSet
-from trainers.rank.checkpoints import Checkpoints
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.config.division import BAND, CLEAR, MEASURED, relative_speeds, shares_by_speed
+from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.contract.events import Alert
+from tuiapp.trainers.frameworks.torch.ranks import TrainingSet
+from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.reporter import Reporter
 
 WARM_UP, ROUNDS = 3, 11
 ROUND_S = 0.1

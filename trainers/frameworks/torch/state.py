@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from trainers.frameworks.torch.average import Average
-from trainers.frameworks.torch.loss_scale import LossScale
-from trainers.rank.checkpoints import LOSS_SCALE, TRAINED, Saved
-from trainers.rank.tensor_files import BFLOAT16, as_float32
+from tuiapp.trainers.frameworks.torch.average import Average
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.rank.checkpoints import LOSS_SCALE, TRAINED, Saved
+from tuiapp.trainers.rank.tensor_files import BFLOAT16, as_float32
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Snapshot: TypeAlias = tuple[Arrays, Arrays]

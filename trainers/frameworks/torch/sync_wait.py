@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.contract.metrics import SYNC_WAIT
-from trainers.rank.reporter import Reporter
+from tuiapp.trainers.contract.metrics import SYNC_WAIT
+from tuiapp.trainers.rank.reporter import Reporter
 
 FIRST, EVERY = 10, 100
 """Steps that DDP times: the first ones, and then one of so many."""

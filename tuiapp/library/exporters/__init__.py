@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from trainers.config.mirror import INSTALL, PACKAGE
+from tuiapp.trainers.config.mirror import INSTALL, PACKAGE
 
 if TYPE_CHECKING:
-    from trainers.contract.rundir import RunDir
+    from tuiapp.trainers.contract.rundir import RunDir
 
 What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples", "predictions", "epochs"]
 """Metrics of steps, those of evaluations, both, the sampler's figures, how often classes were predicted, or epochs."""

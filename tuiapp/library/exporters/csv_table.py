@@ -6,9 +6,9 @@ import csv
 from pathlib import Path
 from typing import TextIO
 
-from trainers.contract.rundir import RunDir
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import columns_of, rows_of
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 def write(path: Path, run: RunDir, what: What) -> int:

@@ -7,9 +7,9 @@ from typing import TextIO
 
 import msgspec
 
-from trainers.contract.rundir import RunDir
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import rows_of
+from tuiapp.trainers.contract.rundir import RunDir
 
 
 def write(path: Path, run: RunDir, what: What) -> int:

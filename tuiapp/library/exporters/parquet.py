@@ -10,9 +10,9 @@ from typing import get_args, get_type_hints
 import pyarrow
 import pyarrow.parquet
 
-from trainers.contract.rundir import RunDir
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import SAMPLES, columns_of, rows_of
+from tuiapp.trainers.contract.rundir import RunDir
 
 ROWS_AT_ONCE = 16_384  # a row group
 

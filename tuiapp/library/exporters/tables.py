@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from trainers.contract.events import (
+from tuiapp.library.exporters import NO_METRICS, What
+from tuiapp.trainers.contract.events import (
     AnyEvent,
     DeviceSample,
     Event,
@@ -22,14 +23,13 @@ from trainers.contract.events import (
     RankSample,
     RunStarted,
 )
-from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import HELD_OUT, group_of
-from trainers.contract.rundir import RunDir
-from trainers.state.curves import Curves
-from trainers.state.digest import read_run
-from trainers.state.epochs import Epoch
-from trainers.state.text import sanitize
-from tuiapp.library.exporters import NO_METRICS, What
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.metrics import HELD_OUT, group_of
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.digest import read_run
+from tuiapp.trainers.state.epochs import Epoch
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.epochs import epoch_facts
 from tuiapp.view.predictions import class_name, is_matrix
 

@@ -1,16 +1,16 @@
-"""A run's metrics as a directory for TensorBoard: see `trainers.state.tensorboard`."""
+"""A run's metrics as a directory for TensorBoard: see `tuiapp.trainers.state.tensorboard`."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
 
-from trainers.contract.journal import JournalReader
-from trainers.contract.rundir import RunDir
-from trainers.state.tensorboard import EventFiles
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import in_table
 from tuiapp.library.script_facts import config_of
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.tensorboard import EventFiles
 
 
 def write(path: Path, run: RunDir, what: What) -> int:

@@ -21,16 +21,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainers.config.secrets import mask_values
-from trainers.contract.events import Metrics, RunStarted
-from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import HELD_OUT, group_of
-from trainers.contract.rundir import RunDir
-from trainers.state.history import counted_steps
-from trainers.state.summary import summarise
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import in_table
 from tuiapp.library.script_facts import with_facts
+from tuiapp.trainers.config.secrets import mask_values
+from tuiapp.trainers.contract.events import Metrics, RunStarted
+from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.metrics import HELD_OUT, group_of
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.history import counted_steps
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.view.run_values import known_values
 
 STEPS_AT_ONCE = 4096  # rows that wait for what other ranks report of their steps

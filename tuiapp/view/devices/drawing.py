@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from trainers.contract.events import DeviceSample, HostSample
-from trainers.state.readings import FULL_PERCENT, HISTORY
-from trainers.state.text import MISSING, bar, format_bytes
+from tuiapp.trainers.contract.events import DeviceSample, HostSample
+from tuiapp.trainers.state.readings import FULL_PERCENT, HISTORY
+from tuiapp.trainers.state.text import MISSING, bar, format_bytes
 
 NOT_AVAILABLE = "n/a"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from trainers.contract.events import DeviceSample
-from trainers.state.readings import HARMLESS_REASONS, HOT_C, IDLE_PERCENT, GpuState, History, memory_percent
-from trainers.state.text import format_bytes, join_words, sanitize, sparkline
+from tuiapp.trainers.contract.events import DeviceSample
+from tuiapp.trainers.state.readings import HARMLESS_REASONS, HOT_C, IDLE_PERCENT, GpuState, History, memory_percent
+from tuiapp.trainers.state.text import format_bytes, join_words, sanitize, sparkline
 from tuiapp.view.devices.drawing import (
     AXIS,
     NOT_AVAILABLE,

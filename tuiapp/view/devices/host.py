@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainers.contract.events import HostSample
-from trainers.state.readings import History, HostHistory
-from trainers.state.text import fit, format_bytes, join_words, plural
+from tuiapp.trainers.contract.events import HostSample
+from tuiapp.trainers.state.readings import History, HostHistory
+from tuiapp.trainers.state.text import fit, format_bytes, join_words, plural
 from tuiapp.view.devices.drawing import (
     NOT_AVAILABLE,
     Line,

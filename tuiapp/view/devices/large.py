@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainers.state.efficiency import Efficiency
-from trainers.state.run_state import RunState
-from trainers.state.text import format_metric, format_percent
+from tuiapp.trainers.state.efficiency import Efficiency
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.text import format_metric, format_percent
 from tuiapp.view.devices.drawing import Line, Span, flops, join_fitting, line, stacked
 from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix, parts_of
 from tuiapp.view.devices.host import gauges, graphs_across, host_blocks, host_graphs

@@ -7,12 +7,12 @@ from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
-from trainers.contract.events import DeviceSample, HostSample
-from trainers.state.rank_state import NodeState
-from trainers.state.readings import memory_percent
-from trainers.state.run_state import RunState
-from trainers.state.signs import SYMBOLS
-from trainers.state.text import MISSING, plural
+from tuiapp.trainers.contract.events import DeviceSample, HostSample
+from tuiapp.trainers.state.rank_state import NodeState
+from tuiapp.trainers.state.readings import memory_percent
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.signs import SYMBOLS
+from tuiapp.trainers.state.text import MISSING, plural
 from tuiapp.view.devices.drawing import Line, Role, Span, celsius, line, network, pad, percent, share
 from tuiapp.view.devices.host import host_line
 from tuiapp.view.devices.processes import process_rows

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Literal, NamedTuple, TypeAlias
 
-from trainers.state.rank_state import RankState
-from trainers.state.run_state import RunState
-from trainers.state.text import fit, format_bytes, plural, sanitize, sparkline
+from tuiapp.trainers.state.rank_state import RankState
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.text import fit, format_bytes, plural, sanitize, sparkline
 from tuiapp.view.devices.drawing import Line, Role, Span, bar_row, cores, join_fitting, line, pad, rate
 from tuiapp.view.devices.view import LABEL_CELLS, GpuView, device_places, letter_span
 from tuiapp.view.table import GAP, Column, fitting, given, in_order, told

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from trainers.config.machine import GpuProcess
-from trainers.contract.events import DeviceSample, FrameworkMemory, MigInstance
-from trainers.state.array_state import letter
-from trainers.state.rank_state import RankState
-from trainers.state.readings import GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
-from trainers.state.run_state import RunState
-from trainers.state.signs import Condition
-from trainers.state.text import fit, plural, sanitize, sparkline
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.contract.events import DeviceSample, FrameworkMemory, MigInstance
+from tuiapp.trainers.state.array_state import letter
+from tuiapp.trainers.state.rank_state import RankState
+from tuiapp.trainers.state.readings import GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.signs import Condition
+from tuiapp.trainers.state.text import fit, plural, sanitize, sparkline
 from tuiapp.view.devices.drawing import (
     Line,
     Role,
