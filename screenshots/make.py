@@ -25,8 +25,8 @@ from typing import NamedTuple
 from textual.theme import BUILTIN_THEMES
 
 from screenshots import picture
-from tests.processes.harness import Watched, watching
-from tests.pty.terminal import Terminal
+from tests.kit.harness import Watched, watching
+from tests.kit.terminal import Terminal
 from tuiapp.library.find import find_run
 from tuiapp.screens.arrangement import PANELS
 from tuiapp.trainers.config.environment import HANG_VARIABLE

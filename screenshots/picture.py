@@ -8,7 +8,7 @@ from pathlib import Path
 import pyte
 from PIL import Image, ImageDraw, ImageFont
 
-from tests.snapshots.screen_text import DEFAULT, Cell, Look
+from tests.kit.screen_text import DEFAULT, Cell, Look
 
 FONT, BOLD = "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"
 FONT_SIZE = 16

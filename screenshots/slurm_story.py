@@ -18,10 +18,10 @@ import msgspec
 
 from screenshots import picture
 from screenshots.make import HERE, PATIENCE_S, TUIAPP, Camera
-from tests.processes.cluster import jobs, slurm, start_now
-from tests.processes.harness import watching
-from tests.pty.terminal import READY, Terminal
-from tests.waiting import wait_until
+from tests.kit.cluster import jobs, slurm, start_now
+from tests.kit.harness import watching
+from tests.kit.terminal import READY, Terminal
+from tests.kit.waiting import wait_until
 from tuiapp.library.find import find_run
 from tuiapp.library.presets import load_config, save_preset
 

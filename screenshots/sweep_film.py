@@ -15,8 +15,8 @@ from pathlib import Path
 
 from screenshots import picture
 from screenshots.make import HERE, PATIENCE_S, TUIAPP
-from tests.pty.terminal import READY, Terminal
-from tests.snapshots.screen_text import Cell
+from tests.kit.screen_text import Cell
+from tests.kit.terminal import READY, Terminal
 from tuiapp.trainers.config.settings import settings_path
 
 EVERY_S = 0.25

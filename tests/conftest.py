@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 from textual.widgets import Input
 
-from tests.at_rest import make_pilots_patient
+from tests.kit.at_rest import make_pilots_patient
 from tuiapp.trainers.config.machine import Machine
 
 # The same examples every time, so that a failure is the change's. `--hypothesis-profile=search` draws others, and more.

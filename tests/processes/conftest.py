@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.leftovers import end_marked
-from tests.leftovers import mark as mark
-from tests.processes.harness import Gate
-from tests.processes.own_scripts import Start
+from tests.kit import ROOT
+from tests.kit.harness import Gate
+from tests.kit.leftovers import end_marked
+from tests.kit.leftovers import mark as mark
+from tests.kit.own_scripts import Start
 
-FAULTS = Path(__file__).with_name("faults")
+FAULTS = ROOT / "tests/kit/faults"
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.harness import MLP, launched, resumed
+from tests.kit.harness import MLP, launched, resumed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
@@ -123,7 +123,7 @@ def test_steps_that_were_made_again_count_once(runs_dir: Path, fake: Callable[..
     assert seen(run.run, whole=True).curves.timeline.end == pytest.approx(end.summary.seconds, abs=1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_a_script_that_fails_before_its_first_step_and_then_begins_anew(tmp_path: Path, runs_dir: Path) -> None:
     """What the first attempt came to stays until the last one makes a step, which replaces all of it."""
     script, attempt = tmp_path / "train.py", tmp_path / "attempt"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import launched
+from tests.kit.harness import launched
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Checkpoint
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.state.summary import summarise
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("by", ["accuracy", "loss"])
 def test_what_is_kept_marked_and_listed_as_best(
     by: str, real: bool, runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch

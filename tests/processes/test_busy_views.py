@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pty.terminal import Terminal
+from tests.kit.terminal import Terminal
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
@@ -53,7 +53,7 @@ WRITER = textwrap.dedent(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_50_000_records_a_second(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.disks import Disk, disk_with_quota, small_disk
-from tests.processes.harness import MLP, Watched, launched, watching
+from tests.kit.disks import Disk, disk_with_quota, small_disk
+from tests.kit.harness import MLP, Watched, launched, watching
 from tests.processes.test_full_disk import goes_on, wait_for
 from tuiapp.library.commands import send_command
 from tuiapp.library.find import list_runs
@@ -71,7 +71,7 @@ def save(run: Watched, outcome: Callable[[], int]) -> None:
     wait_for(lambda: outcome() > before)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
     said = tmp_path / "said"
     with headless(disk.path, said) as (run, process):
@@ -127,7 +127,7 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
     print(f"\n{disk.why}: {len(refusals(run))} checkpoints refused, {len(steps):,} steps of each rank, none missing")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_stopped_while_the_disk_takes_nothing(disk: Disk, fake: Callable[..., None]) -> None:
     fake()
     config = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched
-from tests.pty.terminal import Terminal
+from tests.kit.harness import MLP, Watched, launched
+from tests.kit.terminal import Terminal
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.contract.events import Checkpoint, RankFailed, StopRequested
 from tuiapp.trainers.state.fold import apply
@@ -54,7 +54,7 @@ def test_training_goes_on_without_its_dashboard(runs_dir: Path, fake: Callable[.
         print(f"\nsignal {number}: {seen} steps seen on attaching {time.monotonic() - died:.1f} s later, none missing")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_reaches_no_rank_and_a_second_stop_skips_the_save(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(save=25.0)
     with launched(MLP, runs_dir) as run, _attach(run) as dashboard:

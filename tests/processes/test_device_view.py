@@ -11,8 +11,8 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
-from tests.processes.harness import MLP, launched
-from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler
+from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler
+from tests.kit.harness import MLP, launched
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
@@ -51,7 +51,7 @@ def cells(screen: RunScreen) -> dict[str, list[str]]:
 
 
 @needs_compiler
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_widgets_show_what_the_library_says(
     tmp_path: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

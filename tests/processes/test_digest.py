@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from tests.processes.harness import MLP, launched, resumed, wait_dead
-from tests.run.test_digest_writer import assert_complete
+from tests.kit.harness import MLP, launched, resumed, wait_dead
+from tests.unit.run.test_digest_writer import assert_complete
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Checkpoint
 from tuiapp.trainers.state.digest import read_digest

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes.harness import GONE_S, MLP, launched, wait_dead
+from tests.kit.harness import GONE_S, MLP, launched, wait_dead
 from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.rank.process import ORPHAN_S
 from tuiapp.trainers.state.summary import summarise
@@ -34,7 +34,7 @@ def test_a_rank_that_raises_ends_the_run_with_its_traceback(runs_dir: Path, faul
         run.wait_gone()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kill_9_of_a_rank_is_named_at_once_and_takes_the_others_along(
     runs_dir: Path, fault: Callable[[str], None]
 ) -> None:
@@ -56,7 +56,7 @@ def test_kill_9_of_a_rank_is_named_at_once_and_takes_the_others_along(
         assert run.steps_of(1) == list(range(1, (failed.step or 0) + 1))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
@@ -69,9 +69,9 @@ def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        pytest.param("segv", "rank 1 was killed by SIGSEGV", marks=pytest.mark.slow),
-        pytest.param("exit", "rank 1 exited with code 3", marks=pytest.mark.slow),
-        pytest.param("exit0", "rank 1 exited with code 0", marks=pytest.mark.slow),
+        pytest.param("segv", "rank 1 was killed by SIGSEGV", marks=pytest.mark.nightly),
+        pytest.param("exit", "rank 1 exited with code 3", marks=pytest.mark.nightly),
+        pytest.param("exit0", "rank 1 exited with code 0", marks=pytest.mark.nightly),
     ],
 )
 def test_other_deaths_are_named_in_words(runs_dir: Path, fault: Callable[[str], None], kind: str, words: str) -> None:
@@ -83,7 +83,7 @@ def test_other_deaths_are_named_in_words(runs_dir: Path, fault: Callable[[str], 
         run.wait_gone()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
@@ -96,7 +96,7 @@ def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
         assert summarise(run.run).status == "lost"
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_ranks_without_supervisor_and_reaper_end_themselves(
     runs_dir: Path, fake: Callable[..., None], real: bool
 ) -> None:

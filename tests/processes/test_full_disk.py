@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.disks import tmpfs
-from tests.processes.harness import MLP, Gate, Watched, launched
+from tests.kit.disks import tmpfs
+from tests.kit.harness import MLP, Gate, Watched, launched
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, LogLine, StopRequested
@@ -141,7 +141,7 @@ def test_a_disk_of_64_kib(
         run.wait_gone()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("ends", ["stopped while it is full", "stopped afterwards"])
 def test_a_limit_on_the_size_of_files(runs_dir: Path, ends: str) -> None:
     with launched(SILENT, runs_dir) as run:
@@ -166,7 +166,7 @@ def test_a_limit_on_the_size_of_files(runs_dir: Path, ends: str) -> None:
         run.wait_gone()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Path) -> None:
     with launched(SILENT, runs_dir) as run:
         run.at_step(20)

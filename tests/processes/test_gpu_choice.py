@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
+from tests.kit import ROOT
+from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 
 pytestmark = needs_compiler
 
@@ -155,7 +156,7 @@ def test_several_mig_instances_are_refused(tmp_path: Path) -> None:
 def test_indices_are_cudas_where_the_fastest_gpu_is_counted_first(tmp_path: Path) -> None:
     slow, fast = (f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in (1, 2))
     nvml = FakeNvml(tmp_path, gpu(slow, "Slow") + gpu(fast, "Fast"))
-    source = Path(__file__).parents[1] / "telemetry" / "fake_cuda.c"
+    source = ROOT / "tests/kit/fake_cuda.c"
     target = Path(nvml.environment["LD_LIBRARY_PATH"]) / "libcuda.so.1"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", target, source], check=True)
     order = {"FAKE_CUDA_ORDER": f"{fast},{slow}", "CUDA_VISIBLE_DEVICES": "0"}

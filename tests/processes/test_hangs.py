@@ -14,9 +14,9 @@ import msgspec
 import psutil
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched
-from tests.processes.nodes import agent
-from tests.slow import mostly_slow
+from tests.kit.harness import MLP, Watched, launched
+from tests.kit.nodes import agent
+from tests.kit.variants import mostly_nightly
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, LogLine, Stacks
@@ -105,7 +105,7 @@ def test_of_torch_the_collective_is_named_that_a_rank_has_not_begun(
         assert int(begun[0][1]) > int(begun[0][2]) == int(begun[1][1]) == int(begun[1][2])
 
 
-@pytest.mark.parametrize("shared", mostly_slow([True, False], False), ids=["shared", "not shared"])
+@pytest.mark.parametrize("shared", mostly_nightly([True, False], False), ids=["shared", "not shared"])
 def test_on_several_nodes_it_is_named_with_its_node_and_all_stacks(
     tmp_path: Path, runs_dir: Path, fake: Callable[..., None], shared: bool
 ) -> None:
@@ -138,7 +138,7 @@ def test_a_rank_that_is_stopped_on_another_node_is_named(runs_dir: Path, fake: C
         assert {one.kind for one in run.alerts()} == {"stopped"}
 
 
-@pytest.mark.parametrize("config", [pytest.param(MLP, marks=pytest.mark.slow), FOUR], ids=["2", "4"])
+@pytest.mark.parametrize("config", [pytest.param(MLP, marks=pytest.mark.nightly), FOUR], ids=["2", "4"])
 def test_a_rank_that_never_gets_from_its_step_to_the_collective(
     runs_dir: Path, fake: Callable[..., None], config: RunConfig
 ) -> None:
@@ -150,7 +150,7 @@ def test_a_rank_that_never_gets_from_its_step_to_the_collective(
         assert "rank 1 is not where the others wait in a collective: sitecustomize.py" in alert.text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_real_torch_ranks_in_an_all_reduce(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("hang:1:30")
     with launched(MLP, runs_dir) as run:
@@ -165,7 +165,7 @@ def test_real_torch_ranks_in_an_all_reduce(runs_dir: Path, fault: Callable[[str]
         assert run.end().status == "stopped"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_jax_process(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("hang:0:30")
     config = RunConfig(backend="jax-sharding", model="mlp", platform="cpu", devices=2, epochs=100_000)
@@ -179,7 +179,7 @@ def test_a_real_jax_process(runs_dir: Path, fault: Callable[[str], None]) -> Non
         run.wait_gone()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_compiling_evaluating_and_checkpointing_are_no_hang(runs_dir: Path, fake: Callable[..., None]) -> None:
     long = 1.5 * FLOOR_S
     fake(compile=long, evaluate=long, save=long, step=0.001)
@@ -225,7 +225,7 @@ def test_a_stopped_rank_is_told_of_and_is_no_hang(runs_dir: Path, fake: Callable
         assert {one.kind for one in run.alerts()} == {"stopped"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_is_suspended_as_a_whole_is_no_hang(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(FOUR, runs_dir) as run:
@@ -241,7 +241,7 @@ def test_a_run_that_is_suspended_as_a_whole_is_no_hang(runs_dir: Path, fake: Cal
         assert run.alerts() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_gets_on_again_is_told_too(runs_dir: Path, fake: Callable[..., None]) -> None:
     # Every step takes longer than the limit but for the first ones: the pace is unheard of, then usual.
     fake("pause:1:20")
@@ -253,7 +253,7 @@ def test_what_gets_on_again_is_told_too(runs_dir: Path, fake: Callable[..., None
         run.at_step(40)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_with_the_usual_limit_it_is_told_within_a_minute(
     runs_dir: Path, fault: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import Gate, Watched, watching
+from tests.kit.harness import Gate, Watched, watching
 from tuiapp.library.find import find_run
 from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import Checkpoint, CheckpointRequested

@@ -14,10 +14,10 @@ from shutil import rmtree, which
 import psutil
 import pytest
 
-from tests.processes.cluster import machines, slurm
-from tests.processes.harness import Watched
-from tests.processes.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
-from tests.waiting import wait_until
+from tests.kit.cluster import machines, slurm
+from tests.kit.harness import Watched
+from tests.kit.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
+from tests.kit.waiting import wait_until
 from tuiapp.library.find import list_runs
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, Facts, LogLine, Metrics, Node, RankFailed, RankStarted
@@ -134,7 +134,7 @@ def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Pa
     assert sum(ends_well(process).count(cause) for process in first) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_directory_that_is_removed_does_not_end_the_ranks(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     text = """
         import os, time, tuiapp
@@ -210,7 +210,7 @@ def test_without_its_recorder_a_job_trains_on_and_the_next_meets_anew(
     assert the_run(runs_dir, 2).end().status == "completed"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_node_that_is_lost_is_named_and_the_others_train_on(start: Start, runs_dir: Path) -> None:
     ranks = on_node(start, 0) + on_node(start, 1)
     run = the_run(runs_dir)
@@ -228,7 +228,7 @@ def test_a_node_that_is_lost_is_named_and_the_others_train_on(start: Start, runs
         ends_well(process)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_node_that_does_not_reach_the_first_is_a_run_of_its_own(runs_dir: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(UNTIL_STOPPED))
@@ -256,7 +256,7 @@ def test_a_node_that_does_not_reach_the_first_is_a_run_of_its_own(runs_dir: Path
         assert "of their own" not in said[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nodes_that_are_not_joined_are_missed(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     ranks = on_node(start, 0) + on_node(start, 1, TUIAPP_RUNS_DIR=str(tmp_path / "elsewhere"))
     for run in (the_run(runs_dir), the_run(tmp_path / "elsewhere")):
@@ -295,7 +295,7 @@ def stops_as_one(runs_dir: Path, hosts: set[str], nodes: int = 2) -> Watched:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_of_torchrun_on_two_machines(runs_dir: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(ALL_REDUCE)
@@ -316,7 +316,7 @@ def test_a_job_of_torchrun_on_two_machines(runs_dir: Path, tmp_path: Path) -> No
         assert [job.wait(DEADLINE_S) for job in jobs] == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_of_srun_on_two_nodes(runs_dir: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -336,7 +336,7 @@ def test_a_job_of_srun_on_two_nodes(runs_dir: Path, tmp_path: Path) -> None:
         assert run.started.job
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_of_mpirun_on_two_machines(runs_dir: Path, tmp_path: Path) -> None:
     if which("mpirun") is None:
         pytest.skip("not installed: mpirun (Debian: openmpi-bin)")

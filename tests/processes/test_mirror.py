@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.processes.harness import MLP, launched
+from tests.kit.harness import MLP, launched
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.contract.events import Alert
 from tuiapp.trainers.contract.rundir import RunDir
@@ -56,7 +56,7 @@ def test_it_is_killed_and_has_all_steps(runs_dir: Path, tmp_path: Path) -> None:
             assert found == pytest.approx(wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_mirror_that_cannot_write_is_said_once(runs_dir: Path, tmp_path: Path) -> None:
     board = tmp_path / "board"
     config = msgspec.structs.replace(MLP, mirror=f"tensorboard:{board}", epochs=1, checkpoint_every=0, max_steps=200)

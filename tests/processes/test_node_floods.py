@@ -13,9 +13,9 @@ import msgspec
 import psutil
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched
-from tests.processes.nodes import address_of, agent, cable
-from tests.waiting import wait_until
+from tests.kit.harness import MLP, Watched, launched
+from tests.kit.nodes import address_of, agent, cable
+from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract.events import Alert, Node
 from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, SILENT_S
 from tuiapp.trainers.run.nodes import MAX_UNAUTHENTICATED
@@ -100,7 +100,7 @@ def test_strangers_who_say_nothing_keep_no_node_out(runs_dir: Path, fake: Callab
                 run.at_step(3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ranks_that_print_without_end_while_a_cable_is_cut(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake("shout:*:20")
     config = msgspec.structs.replace(ON_TWO, devices=4)

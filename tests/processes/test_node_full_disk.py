@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.disks import Disk, small_disk
-from tests.processes.harness import Gate, Watched, launched
-from tests.processes.nodes import address_of, agent
+from tests.kit.disks import Disk, small_disk
+from tests.kit.harness import Gate, Watched, launched
+from tests.kit.nodes import address_of, agent
+from tests.kit.variants import mostly_nightly
+from tests.kit.waiting import wait_until
 from tests.processes.test_full_disk import check_complete, goes_on
 from tests.processes.test_nodes import NAMED_S, ON_TWO
-from tests.slow import mostly_slow
-from tests.waiting import wait_until
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, Checkpoint, RankFailed
 
@@ -45,7 +45,7 @@ def test_a_node_whose_disk_is_full_from_the_start_is_named(runs_dir: Path, disk:
         run.wait_gone()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_continues_on_a_node_whose_disk_fills_up(
     runs_dir: Path, disk: Disk, fake: Callable[..., None]
 ) -> None:
@@ -88,7 +88,7 @@ def test_what_a_rank_raises_arrives_from_a_node_whose_disk_is_full(
         run.wait_gone()
 
 
-@pytest.mark.parametrize("ends", mostly_slow(["stopped", "room again"], "room again"))
+@pytest.mark.parametrize("ends", mostly_nightly(["stopped", "room again"], "room again"))
 def test_the_shared_runs_directory_fills_up(
     disk: Disk, ends: str, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

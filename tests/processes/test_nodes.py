@@ -17,10 +17,10 @@ import msgspec
 import psutil
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched, resumed
-from tests.processes.nodes import AGENT, address_of, agent, cable
-from tests.processes.simulated import SimulatedAgent
-from tests.waiting import wait_until
+from tests.kit.harness import MLP, Watched, launched, resumed
+from tests.kit.nodes import AGENT, address_of, agent, cable
+from tests.kit.simulated import SimulatedAgent
+from tests.kit.waiting import wait_until
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
@@ -138,7 +138,7 @@ def test_a_killed_agent_is_named(runs_dir: Path, fake: Callable[..., None]) -> N
         wait_until(lambda: not [one for one in run.processes("tuiapp.trainers.rank.process") if rank_of(one) == "1"])
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_killed_agent_is_the_first_cause_of_the_runs_failure(
     runs_dir: Path, fake: Callable[..., None], real: bool
 ) -> None:
@@ -194,7 +194,7 @@ def test_a_cable_that_is_pulled_out_is_plugged_in_again(runs_dir: Path, fake: Ca
             assert run.last_step(0) > before
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_node_that_stays_away_is_given_up(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     config = msgspec.structs.replace(ON_TWO, node_grace_s=5.0)
@@ -237,7 +237,7 @@ def test_stop_now_does_not_wait_for_a_mute_node(runs_dir: Path, fake: Callable[.
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["agent", "whole node"])
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_agent_that_is_stopped_for_good_ends_its_ranks_once_it_continues(runs_dir: Path, whole: bool) -> None:
     config = msgspec.structs.replace(ON_TWO, node_grace_s=5.0)
     with launched(config, runs_dir) as run, agent(run) as other:

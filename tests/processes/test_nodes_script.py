@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.cluster import machines
-from tests.processes.harness import Watched, launched, watching
-from tests.processes.nodes import address_of, agent, without
-from tests.processes.own_scripts import curve, the_run
+from tests.kit.cluster import machines
+from tests.kit.harness import Watched, launched, watching
+from tests.kit.nodes import address_of, agent, without
+from tests.kit.own_scripts import curve, the_run
+from tests.kit.variants import mostly_nightly
+from tests.kit.waiting import wait_until
 from tests.processes.test_script import of_script
-from tests.slow import mostly_slow
-from tests.waiting import wait_until
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Checkpoint, Facts, LogLine, Metrics, Phase, RankFailed, RankStarted
@@ -42,7 +42,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("shared", mostly_slow([True, False], False), ids=["shared", "not shared"])
+@pytest.mark.parametrize("shared", mostly_nightly([True, False], False), ids=["shared", "not shared"])
 def test_what_a_script_logs_on_every_node_arrives(tmp_path: Path, runs_dir: Path, shared: bool) -> None:
     script = tmp_path / "train.py"
     script.write_text(ALL_REDUCE)
@@ -168,7 +168,7 @@ def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, 
         assert not [line for line in run.of(LogLine) if "found no number" in line.text or "no scalar" in line.text]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_that_a_script_starts_on_every_node(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import Watched, launched
+from tests.kit.harness import Watched, launched
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Phase, RankSample, RankStarted, Sharding

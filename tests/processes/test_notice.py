@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.cli.terminal import as_process
-from tests.processes.harness import MLP, START_S, launched, watching
+from tests.kit.command_line import as_process
+from tests.kit.harness import MLP, START_S, launched, watching
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import settings_path
 from tuiapp.trainers.contract.rundir import RunDir

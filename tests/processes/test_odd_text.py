@@ -9,8 +9,8 @@ from textwrap import dedent
 import pytest
 from msgspec.structs import replace
 
-from tests.processes.harness import launched, resumed
-from tests.processes.own_scripts import Start, curve, ends_well, the_run
+from tests.kit.harness import launched, resumed
+from tests.kit.own_scripts import Start, curve, ends_well, the_run
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import make_plan, write_plan
 from tuiapp.trainers.config.run_config import RunConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import MLP, launched
+from tests.kit.harness import MLP, launched
 from tuiapp.trainers.contract.events import RankFailed
 
 GROUPS = Path("/sys/fs/cgroup/memory")
@@ -28,7 +28,7 @@ def small_group() -> Iterator[Path]:
     group.rmdir()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_rank_that_the_kernel_kills_for_want_of_memory(
     runs_dir: Path, fake: Callable[..., None], small_group: Path
 ) -> None:

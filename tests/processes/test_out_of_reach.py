@@ -17,7 +17,7 @@ from threading import Thread
 import psutil
 import pytest
 
-from tests.processes.harness import Gate, Watched, wait_dead, watching
+from tests.kit.harness import Gate, Watched, wait_dead, watching
 from tuiapp.library.find import find_run
 from tuiapp.trainers.contract.events import StopRequested
 from tuiapp.verbs.run import LIVE_CHECK_S

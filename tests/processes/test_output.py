@@ -11,9 +11,9 @@ import msgspec
 import psutil
 import pytest
 
-from tests.hostile import harm_in
-from tests.processes.harness import MLP, Watched, launched
-from tests.pty.terminal import Terminal
+from tests.kit.harness import MLP, Watched, launched
+from tests.kit.hostile import harm_in
+from tests.kit.terminal import Terminal
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import LogLine
 
@@ -24,7 +24,7 @@ def lines_of(run: Watched, rank: int) -> list[str]:
     return [line.text for line in run.of(LogLine) if line.rank == rank]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_megabytes_bad_bytes_bars_sequences_and_markup(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("babble:1:5")
     config = msgspec.structs.replace(MLP, checkpoint_every=0)

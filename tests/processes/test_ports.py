@@ -10,7 +10,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched, watching
+from tests.kit.harness import MLP, Watched, launched, watching
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import launch
@@ -56,7 +56,7 @@ def test_two_runs_started_at_once(runs_dir: Path, fake: Callable[..., None]) -> 
         _two_at_once(runs_dir, SHORT)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_two_runs_started_at_once_twenty_times_with_real_torch(runs_dir: Path) -> None:
     for _ in range(20):
@@ -68,8 +68,8 @@ def test_two_runs_started_at_once_twenty_times_with_real_torch(runs_dir: Path) -
     "backend",
     [
         "torch-ddp",
-        pytest.param("jax-sharding", marks=pytest.mark.slow),
-        pytest.param("keras-torch", marks=pytest.mark.slow),
+        pytest.param("jax-sharding", marks=pytest.mark.nightly),
+        pytest.param("keras-torch", marks=pytest.mark.nightly),
     ],
 )
 def test_nothing_listens_beyond_loopback(runs_dir: Path, backend: str) -> None:

@@ -14,8 +14,8 @@ import msgspec
 import psutil
 import pytest
 
-from tests.cli.terminal import in_process
-from tests.processes.harness import MLP, START_S, Watched, launched, resumed, wait_dead
+from tests.kit.command_line import in_process
+from tests.kit.harness import MLP, START_S, Watched, launched, resumed, wait_dead
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Checkpoint, RankFailed

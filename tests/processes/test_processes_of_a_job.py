@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.processes.harness import launched, wait_dead
-from tests.processes.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
+from tests.kit.harness import launched, wait_dead
+from tests.kit.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
 from tuiapp.library.find import list_runs
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox

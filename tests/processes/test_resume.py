@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 import pytest
 
-from tests.processes.harness import Gate, Watched, launched, resumed
+from tests.kit.harness import Gate, Watched, launched, resumed
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import (
@@ -143,7 +143,7 @@ def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
     same(run.run, straight)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kill_9_of_a_rank_and_then_of_the_supervisor(runs_dir: Path, straight: RunDir, gate: Hold) -> None:
     gate(0, 20)
     with launched(CONFIG, runs_dir) as run:
@@ -189,7 +189,7 @@ def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDi
     same(run.run, straight)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_weights_that_are_not_finite_are_passed_over(runs_dir: Path) -> None:
     config = RunConfig(model="mlp", platform="cpu", optimizer="sgd", devices=2, epochs=1000, checkpoint_every=0)
     with launched(config, runs_dir) as run:
@@ -217,7 +217,7 @@ def test_weights_that_are_not_finite_are_passed_over(runs_dir: Path) -> None:
             assert again.end().status == "completed"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
     with launched(msgspec.structs.replace(CONFIG, epochs=1000, checkpoint_every=0), runs_dir) as run:
         run.at_step(1)
@@ -231,7 +231,7 @@ def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
         assert list_checkpoints(run.run.checkpoints) == ([], [])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
     with launched(msgspec.structs.replace(CONFIG, epochs=2), runs_dir) as run:
         assert run.end().status == "completed"
@@ -247,7 +247,7 @@ def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
     same(run.run, straight, 36)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
     # Without Dropout, whose numbers depend on which device draws them.
     config = msgspec.structs.replace(CONFIG, model="mlp", epochs=12)
@@ -271,7 +271,7 @@ def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
         assert max(gaps) < 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_two_who_resume_one_does(runs_dir: Path, gate: Hold) -> None:
     held = gate(0, 20)
     with launched(CONFIG, runs_dir) as run:

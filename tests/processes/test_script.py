@@ -11,15 +11,16 @@ from textwrap import dedent
 import psutil
 import pytest
 
-from tests.processes.harness import Watched, launched, resumed
-from tests.reported import values
+from tests.kit import ROOT
+from tests.kit.harness import Watched, launched, resumed
+from tests.kit.reported import values
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
 from tuiapp.trainers.launch import LaunchError, resume
 from tuiapp.trainers.state.summary import summarise
 
-SCRIPTS = Path(__file__).with_name("scripts")
+SCRIPTS = ROOT / "tests/kit/scripts"
 
 
 def of_script(directory: Path, text: str, **keys: object) -> RunConfig:
@@ -82,7 +83,7 @@ def test_what_torchrun_runs_runs_unchanged(tmp_path: Path, runs_dir: Path) -> No
     assert {*versions} == {"numpy", "torch", "tuiapp"}, "what it imports, but Python's own"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_first_failure_is_shown_with_its_traceback(tmp_path: Path, runs_dir: Path) -> None:
     config = RunConfig(
         backend="script", platform="cpu", devices=2, script=str(SCRIPTS / "ddp.py"), arguments="--fail-at 3",
@@ -98,7 +99,7 @@ def test_the_first_failure_is_shown_with_its_traceback(tmp_path: Path, runs_dir:
         assert "[rank1]" not in failed.traceback
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_that_the_script_starts_itself(tmp_path: Path, runs_dir: Path) -> None:
     config = RunConfig(
         backend="script", platform="cpu", processes="one", script=str(SCRIPTS / "spawn.py"),
@@ -110,7 +111,7 @@ def test_processes_that_the_script_starts_itself(tmp_path: Path, runs_dir: Path)
         assert {f"rank {rank} of 2 sum 2" for rank in (0, 1)} <= set(lines(run.of(LogLine)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_spawned_process_that_fails(tmp_path: Path, runs_dir: Path) -> None:
     config = RunConfig(
         backend="script", platform="cpu", processes="one", script=str(SCRIPTS / "spawn.py"), arguments="--fail",

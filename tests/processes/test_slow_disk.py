@@ -19,12 +19,12 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from tests import histories as h
-from tests.contract.recorded import record
-from tests.processes.harness import MLP, Watched, launched
-from tests.processes.slow_disk import SlowDisk, Trouble, slow_disk
-from tests.pty.terminal import Terminal
-from tests.waiting import wait_until
+from tests.kit import histories as h
+from tests.kit.harness import MLP, Watched, launched
+from tests.kit.recorded import record
+from tests.kit.slow_disk import SlowDisk, Trouble, slow_disk
+from tests.kit.terminal import Terminal
+from tests.kit.waiting import wait_until
 from tuiapp.library.liveness import AWAY_S
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import Change, change_about, read_about
@@ -102,7 +102,7 @@ def test_a_run_of_another_machine_is_running_and_then_not(disk: SlowDisk, fake: 
         assert status(disk) == "stopped"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_of_another_machine_whose_supervisor_was_killed_is_lost(
     disk: SlowDisk, fake: Callable[..., None]
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_run_of_another_machine_whose_supervisor_was_killed_is_lost(
         print(f"lost after {wait_until(lambda: status(disk) == 'lost'):.0f} s")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -132,7 +132,7 @@ def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..
         assert max(took) < 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -160,7 +160,7 @@ def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDis
             press(terminal, keys)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_list_of_many_runs_fills_and_answers_while_the_directory_is_slow(disk: SlowDisk) -> None:
     made = record(disk.backing, "20261119T101500-torch-ddp-net-3fa1", h.completed())
     for number in range(1, RUNS):
@@ -202,7 +202,7 @@ def gone(pattern: str) -> str:
     return rf"(?s)\A(?!.*{pattern})"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -221,7 +221,7 @@ def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDi
             disk.be(Trouble())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_directory_that_fails_for_a_while_is_waited_for(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -282,7 +282,7 @@ def open_files() -> set[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sync_of_ten_seconds_does_not_hold_up_training(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     config = msgspec.structs.replace(MLP, checkpoint_every=0)

@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.cluster import cancel_all, jobs, slurm, start_now
-from tests.processes.harness import MLP, Watched, launched, resumed, wait_dead, watching
-from tests.pty.terminal import Terminal
-from tests.waiting import wait_until
+from tests.kit.cluster import cancel_all, jobs, slurm, start_now
+from tests.kit.harness import MLP, Watched, launched, resumed, wait_dead, watching
+from tests.kit.terminal import Terminal
+from tests.kit.waiting import wait_until
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.library.run_index import RunIndex
 from tuiapp.trainers.config.run_config import RunConfig
@@ -79,7 +79,7 @@ def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
         run.wait_gone()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path, tmp_path: Path) -> None:
     """Whose steps start late, as on a busy node: nothing has the run until then."""
     late = tmp_path / "late" / "srun"
@@ -234,7 +234,7 @@ def _kill_watcher(run: Watched) -> None:
     wait_dead(watchers)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_requeued_run_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -260,7 +260,7 @@ def test_a_requeued_run_goes_on_by_itself(
         assert summarise(run.run).status == "stopped"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_out_of_time_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -279,7 +279,7 @@ def test_a_run_out_of_time_goes_on_by_itself(
         wait_until(lambda: not jobs(in_cluster))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_out_of_time_can_be_resumed(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -307,7 +307,7 @@ def _starts_again(run: Watched, job: str, cluster: dict[str, str], after: RunEnd
     return again
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_preempted_run_is_followed_to_its_end(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -339,7 +339,7 @@ def test_a_preempted_run_is_followed_to_its_end(
 
 
 @pytest.mark.parametrize("saved", [True, False])
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_loses_a_node_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None], saved: bool
 ) -> None:

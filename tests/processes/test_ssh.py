@@ -13,9 +13,9 @@ from socket import gethostname
 import psutil
 import pytest
 
-from tests.processes.harness import Watched, watching
-from tests.processes.sshd import Sshd, sshd
-from tests.waiting import wait_until
+from tests.kit.harness import Watched, watching
+from tests.kit.sshd import Sshd, sshd
+from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Node, RankStarted
 from tuiapp.trainers.contract.metrics import EXAMPLES

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import MLP, Gate, launched
+from tests.kit.harness import MLP, Gate, launched
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import StopRequested
 
 
 @pytest.mark.parametrize(
-    ("how", "real"), [("command", False), ("SIGTERM", False), pytest.param("command", True, marks=pytest.mark.slow)]
+    ("how", "real"), [("command", False), ("SIGTERM", False), pytest.param("command", True, marks=pytest.mark.nightly)]
 )
 def test_all_ranks_stop_after_the_same_step(runs_dir: Path, fake: Callable[..., None], how: str, real: bool) -> None:
     if not real:

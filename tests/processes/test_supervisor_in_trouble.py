@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.processes.harness import GONE_S, MLP, START_S, launched, watching
+from tests.kit.harness import GONE_S, MLP, START_S, launched, watching
 from tuiapp.library.find import find_run, list_runs
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.contract import mailbox
@@ -34,7 +34,7 @@ def _suspended(process: psutil.Process) -> Iterator[None]:
         process.resume()
 
 
-@pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.nightly)])
 def test_a_suspended_supervisor_holds_up_no_rank_and_loses_no_record(
     runs_dir: Path, fake: Callable[..., None], seconds: float
 ) -> None:
@@ -53,7 +53,7 @@ def test_a_suspended_supervisor_holds_up_no_rank_and_loses_no_record(
         assert run.alerts() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ranks_that_end_while_the_supervisor_is_suspended_lose_no_step(
     runs_dir: Path, fake: Callable[..., None]
 ) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes.harness import Watched, launched, resumed, wait_dead
-from tests.processes.own_scripts import DEADLINE_S, TORCHRUN, Start, curve, ends_well, the_run
+from tests.kit.harness import Watched, launched, resumed, wait_dead
+from tests.kit.own_scripts import DEADLINE_S, TORCHRUN, Start, curve, ends_well, the_run
 from tuiapp.library.exporters.tables import rows_of
 from tuiapp.library.find import list_runs
 from tuiapp.trainers.config.run_config import RunConfig

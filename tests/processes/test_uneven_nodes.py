@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched, resumed
-from tests.processes.nodes import AGENT, address_of
+from tests.kit.harness import MLP, Watched, launched, resumed
+from tests.kit.nodes import AGENT, address_of
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import LogLine, Node, RankStarted
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE
@@ -88,7 +88,7 @@ def test_a_machine_joins_by_its_command(runs_dir: Path, fake: Callable[..., None
         assert places(run) == [(0, 0), (1, 0), (2, 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["jax-sharding", "keras-jax", "keras-torch", "torch-fsdp"])
 def test_every_backend_trains_and_resumes_on_uneven_nodes(runs_dir: Path, backend: str) -> None:

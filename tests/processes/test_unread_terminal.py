@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched
-from tests.pty.terminal import Terminal
-from tests.reported import values
+from tests.kit.harness import MLP, Watched, launched
+from tests.kit.reported import values
+from tests.kit.terminal import Terminal
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
 
@@ -76,7 +76,7 @@ def tell(name: str, values: list[float], unit: str = "%") -> None:
     print("  {}: median {:+.2f} {unit} [{:+.2f}, {:+.2f}], {:+.2f} … {:+.2f}".format(name, *figures, unit=unit))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("paced", [True, False])
 def test_an_unread_terminal(runs_dir: Path, fake: Callable[..., None], paced: bool) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.harness import Watched, launched, resumed
-from tests.reported import evaluations
-from tests.whole_curve import missing_steps, what_lacks
+from tests.kit.harness import Watched, launched, resumed
+from tests.kit.reported import evaluations
+from tests.kit.whole_curve import missing_steps, what_lacks
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Checkpoint, Metrics, RunEnded
@@ -71,7 +71,7 @@ def resume_to(run: Watched, steps: int) -> RunEnded:
     return end
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_supervisor_and_reaper_killed_and_resumed(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(step=0.01)
     with launched(CONFIG, runs_dir) as run:
@@ -98,7 +98,7 @@ def test_supervisor_and_reaper_killed_and_resumed(runs_dir: Path, fake: Callable
         print(f"\njournal up to {last}, ranks up to {saved} or more: resumed from {covered}, nothing is missing")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_supervisor_suspended_and_then_killed(runs_dir: Path, fake: Callable[..., None]) -> None:
     """It was suspended for more checkpoints than are kept: the last that it recorded is still there."""
     fake(step=0.005)
@@ -116,7 +116,7 @@ def test_supervisor_suspended_and_then_killed(runs_dir: Path, fake: Callable[...
         resume_to(run, saved + 40)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_whose_ranks_made_all_their_steps_meanwhile_ends_completed(
     runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -191,7 +191,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(("backend", "max_steps"), ALL)
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_only_the_end_is_missing(runs_dir: Path, backend: str, max_steps: int) -> None:
     """Lost after the last checkpoint was recorded: resumed it makes no step, exports its model, and ends completed."""
     devices = 1 if backend == "torch-dp" else 2
@@ -221,7 +221,7 @@ def test_only_the_end_is_missing(runs_dir: Path, backend: str, max_steps: int) -
         assert tuiapp(run.run, "run", "--resume", "latest").returncode == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["torch-ddp", "jax-sharding"])
 def test_the_curve_is_that_of_a_run_never_interrupted(runs_dir: Path, backend: str) -> None:
     """To the last bit, whatever the ranks did on their own."""

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes import wrong_clock
-from tests.processes.harness import launched
-from tests.processes.nodes import agent
+from tests.kit import wrong_clock
+from tests.kit.harness import launched
+from tests.kit.nodes import agent
 from tests.processes.test_nodes import NAMED_S, ON_TWO
 from tuiapp.trainers.contract.events import Alert, HostSample, LogLine, Metrics
 from tuiapp.trainers.contract.lock import BEATS_S, LockNote, write_note

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leftovers import mark as mark
+from tests.kit.leftovers import mark as mark
 from tests.processes.conftest import _leaves_no_process as _leaves_no_process
 from tests.processes.conftest import fake as fake
 from tests.processes.conftest import no_framework as no_framework

@@ -17,16 +17,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests import histories as h
-from tests.contract.recorded import record
-from tests.processes.nodes import Cable
-from tests.waiting import wait_until
+from tests.kit import histories as h
+from tests.kit.nodes import Cable
+from tests.kit.recorded import record
+from tests.kit.waiting import wait_until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 DEADLINE_S = 90.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 
 
 class Page:

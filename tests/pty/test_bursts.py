@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pty.terminal import READY, Terminal
+from tests.kit.terminal import READY, Terminal
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile import RUN_IDS, harm_in, write_presets, write_runs
-from tests.pty.terminal import Terminal
+from tests.kit.hostile import RUN_IDS, harm_in, write_presets, write_runs
+from tests.kit.terminal import Terminal
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -38,7 +38,7 @@ def check(terminal: Terminal) -> None:
     assert terminal.process.isalive()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", RUN_IDS)
 def test_a_run(environment: dict[str, str], run: str) -> None:
     with Terminal([*TUIAPP, "attach", run], environment=environment) as terminal:
@@ -67,7 +67,7 @@ def test_a_run(environment: dict[str, str], run: str) -> None:
         assert not harm_in(text), harm_in(text)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_list_of_runs_and_what_is_reached_from_it(environment: dict[str, str]) -> None:
     with Terminal(TUIAPP, environment=environment) as terminal:
         terminal.wait("quickstart")

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.benchmarks.fold import RUN_ID, write_long_run
-from tests.pty.terminal import Terminal
+from tests.bench.fold import RUN_ID, write_long_run
+from tests.kit.terminal import Terminal
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_100_000_steps_of_8_ranks(tmp_path: Path, home: Path) -> None:
     run = write_long_run(tmp_path / RUN_ID)
     for _ in range(3):

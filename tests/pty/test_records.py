@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import histories as h
-from tests import interrupted
-from tests.contract.recorded import record
-from tests.pty.terminal import Terminal
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.recorded import record
+from tests.kit.terminal import Terminal
 from tuiapp.library.find import list_runs
 from tuiapp.library.removal import sweep_removed
 from tuiapp.trainers.contract.rundir import RunDir

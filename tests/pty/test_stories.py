@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests import histories as h
-from tests import interrupted
-from tests.contract.recorded import CONFIG, record
-from tests.processes.harness import START_S, Watched, watching
-from tests.pty.terminal import READY, Terminal
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.harness import START_S, Watched, watching
+from tests.kit.recorded import CONFIG, record
+from tests.kit.terminal import READY, Terminal
 from tuiapp.library.find import find_run, list_runs
 from tuiapp.library.presets import presets_dir
 from tuiapp.trainers.contract.events import RunEnded, StopRequested

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.pty.terminal import READY, Terminal
+from tests.kit.terminal import READY, Terminal
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -163,7 +163,7 @@ def test_x10_mouse_reports(environment: dict[str, str]) -> None:
         assert terminal.wait_exit() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_storm_of_resizes(environment: dict[str, str]) -> None:
     draw = random.Random(18)
     with Terminal(TUIAPP, environment=environment) as terminal:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from tests.screens.configure_app import Launches, screen, until
+from tests.kit.configure_app import Launches, screen, until
 from tuiapp.app import TuiApp
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.contract.rundir import default_runs_dir

@@ -8,12 +8,12 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Static, TextArea
 
-from tests import histories as h
-from tests import interrupted
-from tests.contract.recorded import record, record_checkpoint
-from tests.screens.configure_app import Launches, Start, field, screen, type_into
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
-from tests.screens.runs_app import ListLister, RunsApp
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.configure_app import Launches, Start, field, screen, type_into
+from tests.kit.recorded import record, record_checkpoint
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit.runs_app import ListLister, RunsApp
 from tuiapp.app import TuiApp
 from tuiapp.library.find import titled
 from tuiapp.library.run_index import RunIndex

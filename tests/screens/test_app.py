@@ -17,8 +17,8 @@ from textual.screen import Screen
 from textual.widgets import Button, Input
 from textual.widgets._toast import Toast
 
-from tests.screens.configure_app import screen, until
-from tests.shown import notices
+from tests.kit.configure_app import screen, until
+from tests.kit.shown import notices
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
@@ -335,7 +335,7 @@ async def test_a_run_that_was_given_lies_beneath_the_runs(tmp_path: Path, machin
 
 
 def test_screens_that_are_gone_are_let_go_of(tmp_path: Path, ended: RunDir) -> None:
-    command = [sys.executable, "-m", "tests.screens.let_go", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.kit.let_go", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170)
     # The last ones, whose messages and tasks may not have ended yet, and one that a task of the app began with.
     assert int(done.stdout) <= 4, done.stderr

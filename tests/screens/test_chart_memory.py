@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import histories as h
-from tests.screens.run_app import LARGE, RunApp, settled, until
+from tests.kit import histories as h
+from tests.kit.run_app import LARGE, RunApp, settled, until
 from tests.screens.test_compare_screen import CompareApp, make_runs
 from tuiapp.library.chart_view import ChartView, change_view, read_view, view_path
 from tuiapp.trainers.contract.metrics import LOSS, RATE

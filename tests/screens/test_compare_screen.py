@@ -12,11 +12,11 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
-from tests import histories as h
-from tests import interrupted
-from tests.contract.recorded import CONFIG, record
-from tests.screens.run_app import until
-from tests.shown import is_read
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.recorded import CONFIG, record
+from tests.kit.run_app import until
+from tests.kit.shown import is_read
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.pickers import MetricList
 from tuiapp.trainers.contract.about import Change, change_about

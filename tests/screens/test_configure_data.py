@@ -10,8 +10,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
-from tests.npz import make_arrays, write_npz
-from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
+from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
+from tests.kit.npz import make_arrays, write_npz
 from tuiapp.library.presets import save_preset
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig

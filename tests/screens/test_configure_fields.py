@@ -6,7 +6,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from tests.screens.configure_app import Start, field, screen, type_into, until
+from tests.kit.configure_app import Start, field, screen, type_into, until
 from tests.screens.test_gpu_checklist import gpu, machine_of
 from tuiapp.library.presets import save_preset
 from tuiapp.screens.keys_help import KeysHelp

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Button, Input, Static
 
-from tests.screens.configure_app import Start, field, screen, type_into, until
+from tests.kit.configure_app import Start, field, screen, type_into, until
 from tuiapp.library.presets import load_config, presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import SavePreset

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Button, OptionList, Static
 
-from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
+from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
 from tuiapp.trainers.config.machine import Gpu, Machine
 from tuiapp.trainers.config.options import ConfigError, Problem
 from tuiapp.trainers.launch import LaunchError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
+from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
 from tuiapp.library.presets import save_preset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.widgets.config_form import ConfigForm

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Button, Input, Static
 
-from tests.screens.configure_app import Start, field, screen, type_into, until, words
+from tests.kit.configure_app import Start, field, screen, type_into, until, words
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.contract.rundir import RunDir

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests import histories
-from tests.contract.recorded import record, record_checkpoint
-from tests.screens.configure_app import Launches, Start, field, screen, type_into, until
+from tests.kit import histories
+from tests.kit.configure_app import Launches, Start, field, screen, type_into, until
+from tests.kit.recorded import record, record_checkpoint
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import default_runs_dir

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 from textual.geometry import Size
 
-from tests import device_histories as d
-from tests import histories as h
-from tests.screens.run_app import RunApp, settled, until
+from tests.kit import device_histories as d
+from tests.kit import histories as h
+from tests.kit.run_app import RunApp, settled, until
 from tuiapp.trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.device_panel import DevicePanel

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from textual.app import App
 
-from tests import histories as h
-from tests.screens.run_app import until
+from tests.kit import histories as h
+from tests.kit.run_app import until
 from tuiapp.app import TuiApp
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.screens.devices import DevicesScreen

@@ -10,8 +10,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, OptionList
 
-from tests.screens.configure_app import Start, field, screen, until, words
-from tests.wheels import offline
+from tests.kit.configure_app import Start, field, screen, until, words
+from tests.kit.wheels import offline
 from tuiapp.screens.environment_dialog import EnvironmentDialog
 from tuiapp.trainers.config.catalog import Backend
 from tuiapp.trainers.config.installed import OWN, Installed

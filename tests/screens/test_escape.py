@@ -8,10 +8,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from tests import histories as h
-from tests import interrupted
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled
-from tests.shown import notices
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled
+from tests.kit.shown import notices
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
 

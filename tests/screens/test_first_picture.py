@@ -11,7 +11,7 @@ from textual._compositor import Compositor
 from textual.geometry import Size
 from textual.strip import Strip
 
-from tests.screens.configure_app import Start, field, screen, until
+from tests.kit.configure_app import Start, field, screen, until
 from tests.screens.test_app import make_run
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen

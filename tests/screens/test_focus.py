@@ -12,15 +12,15 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tests import histories as h
-from tests import interrupted
-from tests.screens.run_app import until
-from tests.screens.runs_app import HOME, ListLister, info
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.run_app import until
+from tests.kit.runs_app import HOME, ListLister, info
+from tests.kit.screen_text import screen_text
+from tests.kit.shown import is_read
+from tests.kit.stage import Stage, folded, run_screen
 from tests.screens.test_compare_screen import make_runs
 from tests.screens.test_devices_screen import Recorded
-from tests.shown import is_read
-from tests.snapshots.screen_text import screen_text
-from tests.snapshots.stage import Stage, folded, run_screen
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
@@ -89,7 +89,7 @@ def beneath(lower: Widget, upper: Widget) -> bool:
     return a.bottom <= b.y and a.x < b.right and b.x < a.right
 
 
-@pytest.mark.parametrize("size", [(160, 48), pytest.param((80, 24), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [(160, 48), pytest.param((80, 24), marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", SCREENS)
 async def test_tab_goes_through_all_from_top_to_bottom(name: str, size: tuple[int, int], tmp_path: Path) -> None:
     shown = SCREENS[name](tmp_path)
@@ -110,7 +110,7 @@ async def test_tab_goes_through_all_from_top_to_bottom(name: str, size: tuple[in
         assert back[start:] + back[:start] == seen[::-1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SCREENS)
 async def test_one_sees_where_one_is(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without colour too, wherever there is more than one place to be."""

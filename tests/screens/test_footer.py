@@ -10,10 +10,10 @@ import pytest
 from textual.screen import Screen
 from textual.widgets._footer import FooterKey
 
-from tests import histories as h
-from tests import interrupted
-from tests.screens.run_app import until
-from tests.snapshots.stage import Stage, run_screen
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.run_app import until
+from tests.kit.stage import Stage, run_screen
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.trainers.contract.rundir import RunDir

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
+from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
 from tuiapp.trainers.config.machine import Gpu, GpuProcess, Machine
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist, describe_gpus, details

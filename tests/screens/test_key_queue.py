@@ -12,8 +12,8 @@ from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
-from tests.screens.configure_app import Start, field, screen, until
-from tests.slow import mostly_slow
+from tests.kit.configure_app import Start, field, screen, until
+from tests.kit.variants import mostly_nightly
 from tuiapp.screens.pickers import FieldList
 from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.widgets.choice_input import ChoiceInput
@@ -81,7 +81,7 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Keys wait for the test: the app does not rest before they may go on.
-    monkeypatch.setattr("tests.at_rest.REST_S", 0.1)
+    monkeypatch.setattr("tests.kit.at_rest.REST_S", 0.1)
     async with start() as pilot:
         first, second = (field(pilot, key).query_one(Input) for key in ("epochs", "max_steps"))
         first.focus()
@@ -134,7 +134,7 @@ async def test_keys_typed_while_a_run_starts_wait_for_it_however_long(
         await until(pilot, lambda: box.value == "42")
 
 
-@pytest.mark.parametrize("key", mostly_slow(["tab", "shift+tab", "down", "up"], "tab"))
+@pytest.mark.parametrize("key", mostly_nightly(["tab", "shift+tab", "down", "up"], "tab"))
 async def test_the_focus_moves_as_far_as_key_by_key(start: Start, key: str) -> None:
     async with start() as pilot:
         form, presets = screen(pilot), screen(pilot).query_one(PresetList)

@@ -9,9 +9,9 @@ from textual.keys import _character_to_key as character_to_key
 from textual.widgets import OptionList, Static
 from textual.widgets._footer import FooterKey
 
-from tests import histories as h
-from tests.screens.run_app import until
-from tests.snapshots.stage import Stage, folded, run_screen
+from tests.kit import histories as h
+from tests.kit.run_app import until
+from tests.kit.stage import Stage, folded, run_screen
 from tuiapp.screens.keys_help import WORDS_CELLS, KeysHelp
 from tuiapp.screens.palette import Palette
 from tuiapp.screens.preferences import nodes

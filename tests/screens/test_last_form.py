@@ -7,7 +7,7 @@ import stat
 import msgspec
 import pytest
 
-from tests.screens.configure_app import Launches, Start, field, screen, type_into, until
+from tests.kit.configure_app import Launches, Start, field, screen, type_into, until
 from tuiapp.library.last_form import LastForm, form_path, last_form, read_last_form
 from tuiapp.library.presets import delete_preset, save_preset
 from tuiapp.trainers.config.run_config import RunConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.content import Content
 
-from tests.screens.configure_app import Start, screen, until, words
+from tests.kit.configure_app import Start, screen, until, words
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.view.draft import Draft, examine, to_texts

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.strip import Strip
 from textual.widgets import Static
 
-from tests.at_rest import until
+from tests.kit.at_rest import until
 from tuiapp.widgets.lines import Lines
 
 COUNT, HEIGHT = 300, 20

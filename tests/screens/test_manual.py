@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input, Markdown, OptionList
 
-from tests import histories as h
-from tests.screens.run_app import until
-from tests.snapshots.stage import Stage, folded, run_screen
+from tests.kit import histories as h
+from tests.kit.run_app import until
+from tests.kit.stage import Stage, folded, run_screen
 from tuiapp.library import manual
 from tuiapp.screens.manual import ManualScreen
 

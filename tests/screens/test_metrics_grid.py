@@ -12,14 +12,14 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 from textual.widgets._footer import FooterKey
 
-from tests import histories as h
-from tests import interrupted
-from tests import own_metrics as own
-from tests.contract.recorded import record
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit import own_metrics as own
+from tests.kit.recorded import record
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit.shown import is_drawn
 from tests.screens.test_compare_screen import CompareApp, read
 from tests.screens.test_run_screen import text_of
-from tests.shown import is_drawn
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens import metrics_grid
 from tuiapp.screens.keys_help import KeysHelp

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from textual.widgets import Static
 
-from tests import histories as h
-from tests.contract.recorded import record
-from tests.screens.run_app import LARGE, until
+from tests.kit import histories as h
+from tests.kit.recorded import record
+from tests.kit.run_app import LARGE, until
 from tuiapp.app import TuiApp
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.configure import ConfigureScreen

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from tests import histories as h
-from tests import node_histories as nodes
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit import histories as h
+from tests.kit import node_histories as nodes
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.trainers.contract.events import RunStarted
 from tuiapp.widgets.device_panel import DevicePanel

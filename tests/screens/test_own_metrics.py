@@ -9,12 +9,12 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from tests import histories as h
-from tests import own_metrics as own
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit import histories as h
+from tests.kit import own_metrics as own
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_run_charts import drawn, listed
 from tests.screens.test_run_screen import text_of
-from tests.state.test_replay import Clock, Source, journal
+from tests.unit.state.test_replay import Clock, Source, journal
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.pickers import MetricList

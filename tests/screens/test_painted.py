@@ -16,12 +16,12 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests import histories as h
-from tests.at_rest import come_to_rest
-from tests.contract.recorded import CONFIG, record
-from tests.screens.configure_app import Start
-from tests.screens.run_app import RunApp, settled
-from tests.screens.runs_app import ListLister, RunsApp, info
+from tests.kit import histories as h
+from tests.kit.at_rest import come_to_rest
+from tests.kit.configure_app import Start
+from tests.kit.recorded import CONFIG, record
+from tests.kit.run_app import RunApp, settled
+from tests.kit.runs_app import ListLister, RunsApp, info
 from tuiapp.trainers.contract.rundir import default_runs_dir
 
 ANYWHERE = ["tab", "shift+tab", "down", "up", "left", "right", "pagedown", "pageup", "home", "end"]
@@ -37,7 +37,7 @@ WAITS_S = (0.0, 0.2, 1.0)
 
 ONE = [(0, (60, 16)), (1, (120, 40))]
 MANY = [(seed, size) for seed in range(2, 10) for size in ((60, 16), (80, 24), (120, 40), (200, 60))]
-WALKS = [*ONE, *(pytest.param(*walk, marks=pytest.mark.slow) for walk in MANY)]
+WALKS = [*ONE, *(pytest.param(*walk, marks=pytest.mark.nightly) for walk in MANY)]
 
 
 async def walk(pilot: Pilot[Any], keys: list[str], seed: int) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from textual.widgets import Static
 
-from tests import histories as h
-from tests.screens.run_app import LARGE, RunApp, settled, until
+from tests.kit import histories as h
+from tests.kit.run_app import LARGE, RunApp, settled, until
 from tests.screens.test_run_control import said, told
 from tuiapp.screens.profile import ProfileScreen
 from tuiapp.trainers.contract import events as ev

@@ -11,10 +11,10 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
-from tests import histories as h
-from tests.contract.recorded import record
-from tests.screens.configure_app import Launches, until
-from tests.screens.configure_app import words as header
+from tests.kit import histories as h
+from tests.kit.configure_app import Launches, until
+from tests.kit.configure_app import words as header
+from tests.kit.recorded import record
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import histories as h
-from tests import interrupted
-from tests import node_histories as nodes
-from tests.contract.recorded import record
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled
-from tests.state.test_digest import digest_of
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit import node_histories as nodes
+from tests.kit.recorded import record
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled
+from tests.unit.state.test_digest import digest_of
 from tuiapp.screens.quit import _ask
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract import mailbox

@@ -10,7 +10,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 
 import tuiapp
-from tests.screens.configure_app import Start, screen, type_into
+from tests.kit.configure_app import Start, screen, type_into
 from tuiapp.app import TuiApp
 from tuiapp.terminal.readable import GROUNDS, LEAST_BORDER, LEAST_CONTRAST, MUTED, ON_THEIR_OWN, TEXTS, contrast
 from tuiapp.trainers.config.machine import Machine

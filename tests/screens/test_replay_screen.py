@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import histories as h
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit import histories as h
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit.shown import shown_lines
 from tests.screens.test_run_screen import text_of
-from tests.shown import shown_lines
-from tests.state.test_replay import Clock, Source, journal
+from tests.unit.state.test_replay import Clock, Source, journal
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.log_view import LogView

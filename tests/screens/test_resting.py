@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from textual.screen import Screen
 
-from tests import histories as h
-from tests.screens.run_app import LARGE, RunApp, settled, until
-from tests.snapshots.screen_text import screen_text
+from tests.kit import histories as h
+from tests.kit.run_app import LARGE, RunApp, settled, until
+from tests.kit.screen_text import screen_text
 from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.run_header import RunHeader
 

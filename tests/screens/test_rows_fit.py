@@ -9,9 +9,9 @@ import pytest
 from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
-from tests import histories as h
-from tests.screens.run_app import until
-from tests.state.folding import fold
+from tests.kit import histories as h
+from tests.kit.folding import fold
+from tests.kit.run_app import until
 from tuiapp.trainers.state.run_state import LogEntry
 from tuiapp.trainers.state.signs import Condition
 from tuiapp.view.rank_list import RANK_COLUMNS, RankRow, rank_rows

@@ -9,10 +9,10 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
-from tests import histories as h
-from tests.reported import step_event
-from tests.screens.run_app import LARGE, SMALL, ListFeed, RunApp, settled, until
-from tests.shown import is_current
+from tests.kit import histories as h
+from tests.kit.reported import step_event
+from tests.kit.run_app import LARGE, SMALL, ListFeed, RunApp, settled, until
+from tests.kit.shown import is_current
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.screens.pickers import MetricList

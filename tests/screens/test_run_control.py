@@ -10,11 +10,11 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Static
 
-from tests import histories as h
-from tests import interrupted
-from tests.contract.recorded import CONFIG, record_checkpoint
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
-from tests.state.test_script_runs import ended, started
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.recorded import CONFIG, record_checkpoint
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.unit.state.test_script_runs import ended, started
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.trainers.config.run_config import RunConfig, to_toml

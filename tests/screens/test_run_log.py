@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests import histories as h
-from tests.screens.run_app import LARGE, RunApp, settled
-from tests.shown import shown_lines
+from tests.kit import histories as h
+from tests.kit.run_app import LARGE, RunApp, settled
+from tests.kit.shown import shown_lines
 from tuiapp.trainers.contract.events import AnyEvent, LogLine
 from tuiapp.widgets.log_rows import LogRows
 from tuiapp.widgets.log_view import LogView

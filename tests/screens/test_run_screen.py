@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tests import histories as h
-from tests import interrupted
-from tests.reported import evaluation_event
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
-from tests.shown import is_current, shown_lines
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.reported import evaluation_event
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit.shown import is_current, shown_lines
 from tuiapp.screens.arrangement import PANELS
 from tuiapp.trainers.contract.events import Replicas
 from tuiapp.trainers.state.fold import apply

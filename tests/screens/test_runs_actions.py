@@ -10,12 +10,12 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, RadioButton, RadioSet, Static
 
-from tests import histories as h
-from tests import interrupted
-from tests.contract.recorded import CONFIG, record, record_checkpoint
-from tests.screens.run_app import until
-from tests.screens.runs_app import ListLister, RunsApp
-from tests.snapshots.stage import Stage
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.recorded import CONFIG, record, record_checkpoint
+from tests.kit.run_app import until
+from tests.kit.runs_app import ListLister, RunsApp
+from tests.kit.stage import Stage
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice

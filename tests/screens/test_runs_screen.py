@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.widgets import Input, Static
 
-from tests.screens.run_app import until
-from tests.screens.runs_app import HOME, ListLister, RunsApp, info
+from tests.kit.run_app import until
+from tests.kit.runs_app import HOME, ListLister, RunsApp, info
 from tuiapp.feeds.runs_feed import Listing
 from tuiapp.screens.column_picker import ColumnPicker
 from tuiapp.screens.confirm import Choice

@@ -9,7 +9,7 @@ import pytest
 from textual.binding import Binding
 from textual.pilot import Pilot
 
-from tests.screens.configure_app import Start, until
+from tests.kit.configure_app import Start, until
 from tests.screens.test_app import make_run
 from tuiapp.app import TuiApp
 from tuiapp.screens.confirm import Choice

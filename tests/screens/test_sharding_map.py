@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests import histories as h
-from tests.state.folding import fold
-from tests.state.sharded import jax_run, named, two_axes
+from tests.kit import histories as h
+from tests.kit.folding import fold
+from tests.kit.sharded import jax_run, named, two_axes
 from tuiapp.trainers.contract.events import Held, Shard, Sharding
 from tuiapp.view.sharding import split_words
 from tuiapp.widgets.sharding_map import ShardingMap, weight_lines

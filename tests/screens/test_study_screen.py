@@ -10,8 +10,8 @@ import pytest
 from textual.app import App
 from textual.widgets import Static
 
-from tests.at_rest import until
-from tests.screens.runs_app import ListLister, info
+from tests.kit.at_rest import until
+from tests.kit.runs_app import ListLister, info
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.study import StudyScreen
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values

@@ -10,10 +10,10 @@ from textual.app import App
 from textual.content import Content
 from textual.widgets import Static
 
-from tests import histories as h
-from tests import interrupted
-from tests import node_histories as nodes
-from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit import node_histories as nodes
+from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tuiapp.screens import orphans as strays_module
 from tuiapp.screens.confirm import Choice
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Stacks

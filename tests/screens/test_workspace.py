@@ -10,12 +10,12 @@ import pytest
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from tests import histories as h
-from tests import interrupted
-from tests.contract.recorded import CONFIG, record
-from tests.screens.run_app import until
-from tests.screens.runs_app import ListLister, RunsApp
-from tests.shown import is_current
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.recorded import CONFIG, record
+from tests.kit.run_app import until
+from tests.kit.runs_app import ListLister, RunsApp
+from tests.kit.shown import is_current
 from tuiapp.feeds.compare_feed import Compared
 from tuiapp.library.chart_view import read_view
 from tuiapp.screens.pickers import MetricList

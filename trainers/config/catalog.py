@@ -23,7 +23,7 @@ RANK_NEEDS = {"msgspec": (0, 19), "numpy": (1, 23)}
 
 NEWEST_TESTED = {"torch": (2, 15), "jax": (0, 12), "flax": (0, 12), "keras": (3, 15), "mxnet": (1, 9), "numpy": (2, 5)}
 """The newest versions with which every backend that they are for passes the quickstart: `pytest -m slow`, see
-`tests/processes/test_versions.py`. Newer ones are not refused; `tuiapp doctor` names them.
+`tests/real/test_versions.py`. Newer ones are not refused; `tuiapp doctor` names them.
 """
 
 

@@ -142,7 +142,7 @@ class Source:
     ending: str
     """Of the names that complete a path; no file's ends with "/"."""
     module: str
-    """Of `tuiapp.trainers.sources`: `load(facts)`, and `examine(value, image_size, seed)` where a launch examines it."""
+    """In `tuiapp.trainers.sources`: `load(facts)`, and `examine(value, image_size, seed)` if a launch examines it."""
     check: Callable[[str], object]
     """Checks what can be told of a value at once; raises DatasetError."""
     facts: Callable[[str], Dataset] | None = None

@@ -1,0 +1,131 @@
+"""The checks, in the order in which they run: what matters most comes first, in case the time runs out."""
+
+from __future__ import annotations
+
+from tests.bench.gpu.runner import Check
+
+CHECKS = (
+    Check(
+        "devices",
+        "`devices` and `doctor` say what nvidia-smi says",
+        "tests.bench.gpu.devices:as_nvidia_smi",
+        takes_s=8,
+        limit_s=60,
+    ),
+    Check(
+        "quickstart",
+        "every backend learns the digits on the GPU it was given, and gives its memory back",
+        "tests.bench.gpu.training:quickstart",
+        takes_s=90,
+        limit_s=180,
+    ),
+    Check(
+        "same",
+        "the same seed gives the same losses on the CPU and on the GPU",
+        "tests.bench.gpu.training:same_on_both",
+        takes_s=30,
+        limit_s=90,
+        on_cpu="compares a GPU with the CPU",
+    ),
+    Check(
+        "visible",
+        "CUDA_VISIBLE_DEVICES is the set to choose from",
+        "tests.bench.gpu.devices:visible",
+        takes_s=12,
+        limit_s=60,
+    ),
+    Check(
+        "memory",
+        "beside a process that holds half of the memory JAX trains, or is refused before the launch",
+        "tests.bench.gpu.memory:half_held",
+        takes_s=20,
+        limit_s=60,
+        on_cpu="fills a GPU's memory",
+    ),
+    Check(
+        "endings",
+        "checkpoint, stop, resume, kill -9: memory is free again within 5 s",
+        "tests.bench.gpu.endings:endings",
+        takes_s=30,
+        limit_s=90,
+    ),
+    Check(
+        "clock",
+        "steps, evaluations and checkpoints add up to the wall clock",
+        "tests.bench.gpu.speed:clock",
+        takes_s=20,
+        limit_s=90,
+    ),
+    Check(
+        "speed",
+        "ResNet-18 as fast as a bare loop, in each precision, with the MFU that is shown",
+        "tests.bench.gpu.speed:beside_bare",
+        takes_s=130,
+        limit_s=220,
+    ),
+    Check(
+        "energy",
+        "energy is the driver's counter, and the sampler takes less than 1 % of a core",
+        "tests.bench.gpu.energy:energy",
+        takes_s=22,
+        limit_s=60,
+    ),
+    Check(
+        "streamed",
+        "images read batch by batch train as fast as those in memory",
+        "tests.bench.gpu.speed:streamed",
+        takes_s=30,
+        limit_s=90,
+    ),
+    Check(
+        "dashboard",
+        "the dashboard in a terminal while it trains",
+        "tests.bench.gpu.pictures:dashboard",
+        takes_s=20,
+        limit_s=90,
+    ),
+    Check(
+        "several",
+        "on several devices: the losses of one, weights split over a mesh, scaling, and the end of a rank",
+        "tests.bench.gpu.several:several",
+        takes_s=45,
+        limit_s=150,
+        gpus=2,
+    ),
+    Check(
+        "profile",
+        "steps are profiled while training goes on",
+        "tests.bench.gpu.profiles:profiles",
+        takes_s=12,
+        limit_s=90,
+    ),
+    Check(
+        "text",
+        "a language model learns and writes, with the losses of the CPU",
+        "tests.bench.gpu.text:gpt",
+        takes_s=28,
+        limit_s=190,
+    ),
+    Check(
+        "bandwidth",
+        "all-reduces between GPUs come to no more than their links can do",
+        "tests.bench.gpu.several:bandwidth",
+        takes_s=25,
+        limit_s=90,
+        gpus=2,
+    ),
+    Check(
+        "compile",
+        "compile and sync_batch_norm change no loss",
+        "tests.bench.gpu.training:compile_and_sync",
+        takes_s=30,
+        limit_s=120,
+    ),
+    Check(
+        "trainers",
+        "transformers and Lightning report, on the GPU",
+        "tests.bench.gpu.trainers_of_others:report",
+        takes_s=16,
+        limit_s=90,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Real frameworks, models and data."""

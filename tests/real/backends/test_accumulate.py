@@ -1,0 +1,63 @@
+"""A batch taken in parts makes the steps of the whole batch, up to rounding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.kit.harness import launched
+from tests.kit.recorder import JAX_BACKENDS, Shelf, train
+from tests.kit.variants import mostly_nightly
+from tuiapp.trainers.config.run_config import RunConfig
+
+CONFIG = RunConfig(
+    model="mlp", platform="cpu", devices=2, max_steps=20, optimizer="sgd", weight_decay=1e-3, gradient_clip=1.0,
+    checkpoint_every=0,
+)  # fmt: skip
+"""Without BatchNorm, which normalizes each part, and Dropout, which draws for each."""
+
+
+def _means(losses: list[list[float]]) -> list[float]:
+    return [sum(of_step) / len(of_step) for of_step in losses]
+
+
+@pytest.mark.parametrize("backend", mostly_nightly([*JAX_BACKENDS, "torch-dp"], "jax-sharding"))
+def test_four_parts_give_the_curve_of_one(backend: str) -> None:
+    config = msgspec.structs.replace(CONFIG, backend=backend, devices=1 if backend == "torch-dp" else 2)
+    whole, parts = train(config), train(msgspec.structs.replace(config, accumulate=4))
+    # Each device's loss too: a part has as many examples of every device as the others.
+    for one, other in zip(whole.losses(), parts.losses(), strict=True):
+        assert other == pytest.approx(one, abs=2e-6)
+    assert parts.evaluations[-1].loss == pytest.approx(whole.evaluations[-1].loss, abs=2e-6)
+
+
+@pytest.mark.parametrize("backend", mostly_nightly(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
+def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp_path: Path) -> None:
+    curves = []
+    for parts in (1, 4):
+        config = msgspec.structs.replace(CONFIG, backend=backend, accumulate=parts)
+        with launched(config, tmp_path) as run:
+            assert run.end(170).status == "completed"
+            curves.append([run.losses(rank) for rank in range(2)])
+    whole, in_parts = curves
+    for one, other in zip(whole, in_parts, strict=True):
+        assert other == pytest.approx(one, abs=2e-6)
+
+
+@pytest.mark.parametrize("backend", mostly_nightly(JAX_BACKENDS, "jax-sharding"))
+def test_a_run_goes_on_bit_for_bit(backend: str) -> None:
+    """With BatchNorm's statistics going through the parts, and Dropout."""
+    config = msgspec.structs.replace(
+        CONFIG, backend=backend, model="convnet", global_batch_size=12, max_steps=6, accumulate=3
+    )
+    shelf = Shelf()
+    whole = train(config, save_at=3, shelf=shelf)
+    assert train(config, shelf=Shelf(shelf.saved[3])).losses() == whole.losses()[3:]
+
+
+def test_dropout_draws_for_each_part() -> None:
+    config = msgspec.structs.replace(CONFIG, backend="jax-pmap", model="convnet", max_steps=1, global_batch_size=8)
+    whole, parts = (train(msgspec.structs.replace(config, accumulate=parts)) for parts in (1, 2))
+    assert whole.losses() != parts.losses()

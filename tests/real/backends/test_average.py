@@ -1,0 +1,149 @@
+"""The average of the weights is that of a bare loop over them; it is what is evaluated, saved and exported."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.kit.harness import launched, resumed
+from tests.kit.only_rank import train_alone
+from tests.kit.recorder import JAX_BACKENDS, Recorder, Shelf, train
+from tests.kit.variants import mostly_nightly
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.relevance import check_inapplicable
+from tuiapp.trainers.config.run_config import RunConfig, build_config
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.rank.checkpoints import TRAINED, load
+from tuiapp.trainers.sources import datasets
+
+EMA = 0.7
+"""Passed on the way: the decay is that of a short run at first."""
+EACH_STEP = RunConfig(
+    model="mlp", platform="cpu", devices=2, global_batch_size=1436, epochs=25, optimizer="sgd", learning_rate=0.1,
+    checkpoint_every=1, eval_every=25,
+)  # fmt: skip
+"""An epoch is a step: every step is saved."""
+ALONE = ("torch-ddp", "torch-fsdp", "torch-dp")
+"""Take one CPU device of this process."""
+
+
+def _train(config: RunConfig, shelf: Shelf, save_at: int | None = None) -> Recorder:
+    if config.backend in ALONE:
+        return train_alone(msgspec.structs.replace(config, devices=1), shelf, save_at=save_at)
+    return train(config, save_at=save_at, shelf=shelf)
+
+
+@pytest.mark.parametrize("backend", mostly_nightly([*ALONE, *JAX_BACKENDS], "torch-fsdp", "jax-sharding"))
+def test_it_is_that_of_a_bare_loop(backend: str) -> None:
+    config = msgspec.structs.replace(EACH_STEP, backend=backend)
+    bare, ours = Shelf(), Shelf()
+    bare_told = _train(config, bare, save_at=0)
+    ours_told = _train(msgspec.structs.replace(config, ema=EMA), ours, save_at=0)
+    # Training does not read it.
+    assert ours_told.losses() == bare_told.losses()
+    average = dict(bare.saved[0].model)
+    for step in range(1, 26):
+        decay = min(EMA, (1 + step) / (10 + step))
+        for name, array in bare.saved[step].model.items():
+            average[name] = decay * average[name] + (1 - decay) * array
+            np.testing.assert_allclose(ours.saved[step].model[name], average[name], atol=1e-6)
+            np.testing.assert_array_equal(ours.saved[step].state[f"{TRAINED}{name}"], array)
+    assert ours_told.evaluations[-1].loss != bare_told.evaluations[-1].loss
+    for name, array in ours.exported.items():
+        np.testing.assert_array_equal(array, ours.saved[25].model[name])
+
+
+def test_it_is_what_is_evaluated() -> None:
+    shelf = Shelf()
+    told = _train(msgspec.structs.replace(EACH_STEP, backend="torch-dp", ema=EMA), shelf)
+    data = find_dataset("digits")
+    arrays = datasets.load(data)
+    model = torch_models.build("mlp", data.input_shape, data.classes)
+    x = torch.from_numpy(arrays.x_test).permute(0, 3, 1, 2) / 255
+    y = torch.from_numpy(arrays.y_test).long()
+    losses = []
+    for arrays_of in (shelf.exported, shelf.saved[25].part(TRAINED)):
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays_of.items()})
+        losses.append(F.cross_entropy(model(x), y).item())
+    assert told.evaluations[-1].loss == pytest.approx(losses[0], abs=1e-6)
+    assert told.evaluations[-1].loss != pytest.approx(losses[1], abs=1e-3)
+
+
+@pytest.mark.parametrize("backend", mostly_nightly([*ALONE, *JAX_BACKENDS], "torch-fsdp", "jax-pmap"))
+def test_a_resumed_run_goes_on_bit_for_bit(backend: str) -> None:
+    config = RunConfig(
+        backend=backend, model="convnet", platform="cpu", devices=2, max_steps=20, checkpoint_every=1, ema=0.99
+    )
+    shelf = Shelf()
+    whole = _train(config, shelf, save_at=12)
+    # A step changes Adam's count of steps in place.
+    after, off = Shelf(shelf.saved[12]), Shelf(deepcopy(shelf.saved[12]))
+    rest = _train(config, after)
+    assert rest.losses() == whole.losses()[12:]
+    assert rest.evaluations == whole.evaluations
+    for name, array in {**shelf.saved[20].model, **shelf.saved[20].state}.items():
+        np.testing.assert_array_equal({**after.saved[20].model, **after.saved[20].state}[name], array)
+    # Switched off, what was trained goes on.
+    without = _train(msgspec.structs.replace(config, ema=0.0), off)
+    assert without.losses() == whole.losses()[12:]
+
+
+@pytest.mark.parametrize("backend", ["torch-dp", "jax-sharding"])
+def test_of_a_checkpoint_without_one_it_begins_there(backend: str) -> None:
+    config = msgspec.structs.replace(EACH_STEP, backend=backend, epochs=2, checkpoint_every=1)
+    bare = Shelf()
+    _train(config, bare)
+    ours = Shelf(bare.saved[1])
+    _train(msgspec.structs.replace(config, ema=EMA), ours)
+    for name, array in bare.saved[2].model.items():
+        wanted = 0.25 * bare.saved[1].model[name] + 0.75 * array
+        np.testing.assert_allclose(ours.saved[2].model[name], wanted, atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
+def test_ranks_average_and_resume_as_one_does(backend: str, precision: str, tmp_path: Path) -> None:
+    config = msgspec.structs.replace(
+        EACH_STEP, backend=backend, ema=EMA, precision=precision, global_batch_size=48, epochs=1, max_steps=24,
+        learning_rate=0.01, eval_every=1,
+    )  # fmt: skip
+    within = 1e-5 if precision == "float32" else 5e-3
+    losses, saved = {}, {}
+    for devices in (1, 2):
+        with launched(msgspec.structs.replace(config, devices=devices), tmp_path) as run:
+            assert run.end(300).status == "completed"
+            losses[devices] = run.evaluations()[-1].loss
+            saved[devices] = load(list_checkpoints(run.run.checkpoints)[0][0])
+            run.wait_gone()
+    assert losses[2] == pytest.approx(losses[1], abs=within)
+    for name, array in saved[1].model.items():
+        np.testing.assert_allclose(saved[2].model[name], array, atol=within)
+    config = msgspec.structs.replace(config, devices=2)
+    with launched(msgspec.structs.replace(config, max_steps=10), tmp_path) as run:
+        assert run.end(300).status == "completed"
+        run.wait_gone()
+    with resumed(run.run, config) as again:
+        assert again.end(300).status == "completed"
+        again.wait_gone()
+        # Trained weights, average, optimizer and scale.
+        last = load(list_checkpoints(run.run.checkpoints)[0][0])
+        assert last.step == 24
+        for part, wanted in ((last.model, saved[2].model), (last.state, saved[2].state)):
+            assert part.keys() == wanted.keys()
+            for name, array in wanted.items():
+                np.testing.assert_array_equal(part[name], array)
+
+
+def test_a_backend_without_says_so() -> None:
+    given = {"backend": "mxnet-gluon", "ema": 0.9}
+    with pytest.raises(ValueError, match=r"ema: 0\.9 would have no effect with backend mxnet-gluon"):
+        build_config(given, checks=[lambda config: check_inapplicable(config, given)])

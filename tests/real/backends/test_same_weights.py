@@ -1,0 +1,130 @@
+"""From the same initial weights all backends make the same curve: torch's, carried over through a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from tests.kit.harness import launched
+from tests.kit.recorder import ONE_PROCESS, Shelf, check_predictions, train
+from tests.kit.reported import Evaluation, values
+from tests.kit.variants import mostly_nightly
+from tests.kit.weights import from_torch, gluon_arrays, into_keras, keras_arrays
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Predictions
+from tuiapp.trainers.contract.manifest import checkpoint_name, read_checkpoint
+from tuiapp.trainers.contract.metrics import GRADIENT_NORM
+from tuiapp.trainers.frameworks.jax.devices import named_leaves
+from tuiapp.trainers.frameworks.jax.state import create
+from tuiapp.trainers.frameworks.keras import state as keras_state
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.rank.checkpoints import Saved, load
+from tuiapp.trainers.sources import datasets
+
+STEPS = 30
+CONFIG = RunConfig(
+    platform="cpu", optimizer="sgd", learning_rate=0.1, nesterov=True, weight_decay=1e-3, gradient_clip=2.0,
+    schedule="cosine", warmup_steps=5, epochs=2, max_steps=STEPS, checkpoint_every=0,
+)  # fmt: skip
+CASES = [("mlp", 2, (28, 28, 1)), ("net", 1, (5, 5, 64))]
+"""Model, devices, and what its first dense layer sees. jax-sharding's BatchNorm sees the whole global batch."""
+
+
+class ByTorch(NamedTuple):
+    """What torch-ddp made of a configuration."""
+
+    config: RunConfig
+    flattened: tuple[int, int, int]
+    losses: list[float]
+    norms: list[float | None]
+    """Of the gradients."""
+    evaluation: Evaluation
+
+
+@pytest.fixture(scope="module", params=mostly_nightly(CASES, CASES[0]), ids=lambda case: case[0])
+def by_torch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ByTorch:
+    model, devices, flattened = request.param
+    config = msgspec.structs.replace(CONFIG, model=model, devices=devices)
+    with launched(config, tmp_path_factory.mktemp("runs")) as run:
+        assert run.end(120).status == "completed"
+        losses = [run.losses(rank) for rank in range(devices)]
+        means = [sum(step) / devices for step in zip(*losses, strict=True)]
+        # Rank 0 alone tells of the norm, which is the same on all.
+        norms = values(run.reports(), GRADIENT_NORM)
+        evaluation = run.evaluations()[-1]
+        check_predictions(run.of(Predictions)[-1], evaluation.accuracy, datasets.load(find_dataset("digits")).y_test)
+        return ByTorch(config, flattened, means, norms, evaluation)
+
+
+def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
+    """A checkpoint before the first step, with the weights that torch-ddp starts from."""
+    shelf = Shelf()
+    train(config, stop_at=1, save_at=0, shelf=shelf)
+    torch.manual_seed(config.seed)
+    module = torch_models.build(config.model, (28, 28, 1), 10)
+    if config.backend == "mxnet-gluon":
+        return shelf.saved[0]._replace(model=gluon_arrays(module))
+    if config.backend == "keras-jax":
+        model = keras_state.create_model(make_plan(config))
+        into_keras(module, model, flattened)
+        return shelf.saved[0]._replace(model=keras_arrays(model))
+    state = create(make_plan(config))
+    like = {"params": state.params, "batch_stats": state.batch_stats}
+    return shelf.saved[0]._replace(model=named_leaves(from_torch(module, like, flattened)))
+
+
+@pytest.mark.parametrize("backend", mostly_nightly(ONE_PROCESS, "jax-sharding", "mxnet-gluon"))
+def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
+    config = msgspec.structs.replace(by_torch.config, backend=backend)
+    told = train(config, shelf=Shelf(carried(config, by_torch.flattened)))
+    losses = np.array(told.losses()).mean(axis=1)
+    assert len(losses) == len(by_torch.losses) == STEPS
+    # Where two pixels of a pool are nearly alike, rounding decides which gets the gradient. MXNet's BatchNorm sums in
+    # float32 and is off by 2e-5 (oneDNN's; 1.2e-4 without), which flips single argmaxes of the pooling: by step 30 the
+    # losses are 1e-2 to 3.6e-2 apart. Noise of 2e-5 in torch's BatchNorm does as much; convolution, loss and optimizer
+    # are as torch's. MXNET_SAFE_ACCUMULATION does not change it, and a BatchNorm in two passes takes 10 to 20 times as
+    # long.
+    steps = 4 if backend == "mxnet-gluon" and config.model == "net" else STEPS
+    apart = np.abs(losses - by_torch.losses)
+    print(f"\n{backend}, {config.model}: at most {apart[:steps].max():.1e} from torch-ddp over {steps} steps")
+    assert apart[:steps].max() < 1e-3
+    assert apart.max() < 0.1
+    assert losses[-1] < 0.8 * losses[0]
+    # Under pmap each device has its copy.
+    norms = [float(np.ravel(step.gradient_norm)[0]) for step in told.steps]
+    assert norms[:steps] == pytest.approx(by_torch.norms[:steps], rel=1e-2)
+    # The running variance differs by 1 / (n - 1): see `torch_models`.
+    assert told.evaluations[-1].loss == pytest.approx(by_torch.evaluation.loss, rel=1e-2 if steps == STEPS else 0.1)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("model", "devices"), [(model, devices) for model, devices, _ in CASES])
+def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) -> None:
+    """From the weights that keras-torch starts from, which a checkpoint after a step that changes nothing holds."""
+    config = msgspec.structs.replace(CONFIG, backend="keras-torch", model=model, devices=devices)
+    still = msgspec.structs.replace(config, max_steps=1, learning_rate=1e-30, momentum=0.0, nesterov=False)
+    with launched(msgspec.structs.replace(still, checkpoint_every=1), tmp_path) as run:
+        assert run.end(120).status == "completed"
+        weights = load(read_checkpoint(run.run.checkpoints / checkpoint_name(1))).model
+    with launched(config, tmp_path) as run:
+        assert run.end(120).status == "completed"
+        curves = [run.losses(rank) for rank in range(devices)]
+        expected = np.array(curves).mean(axis=0)
+    config = msgspec.structs.replace(config, backend="keras-jax")
+    shelf = Shelf()
+    train(config, stop_at=1, save_at=0, shelf=shelf)
+    fresh = shelf.saved[0].model
+    # That step has moved the running statistics: they begin anew.
+    model_arrays = {name: fresh[name] if "moving_" in name else weights[name] for name in fresh}
+    told = train(config, shelf=Shelf(shelf.saved[0]._replace(model=model_arrays)))
+    largest = np.abs(np.array(told.losses()).mean(axis=1) - expected).max()
+    print(f"\nkeras-jax, {model}: at most {largest:.1e} from keras-torch over {STEPS} steps")
+    assert largest < 1e-3

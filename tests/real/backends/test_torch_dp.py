@@ -1,0 +1,213 @@
+"""torch-dp on this process's one CPU device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+import torch._inductor.config
+import torch.nn.functional as F
+
+from tests.kit.model_tasks import IMAGE_MODELS
+from tests.kit.recorder import Recorder, Shelf, check_predictions, train
+from tuiapp.trainers.backends import torch_ddp, torch_dp
+from tuiapp.trainers.backends.torch_dp import mean_per_device
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.ranks import steps_in_flight, to_device
+from tuiapp.trainers.rank.loop import STEPS_IN_FLIGHT
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.place import LOOPBACK
+from tuiapp.trainers.run.processes import bind_rendezvous
+from tuiapp.trainers.sources import datasets
+
+CONFIG = RunConfig(
+    backend="torch-dp", model="mlp", platform="cpu", devices=1, epochs=2, max_steps=40, schedule="cosine"
+)
+
+
+@pytest.fixture
+def _rendezvous(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a rank of torch-ddp finds in its environment."""
+    with bind_rendezvous(LOOPBACK) as listener:
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(listener.getsockname()[1]))
+        # The store closes what it is given.
+        monkeypatch.setenv(wire.STORE_FD, str(os.dup(listener.fileno())))
+        yield
+
+
+def _train(shelf: Shelf | None = None, *, stop_at: int = 0, save_at: int | None = None, **changes: object) -> Recorder:
+    return train(msgspec.structs.replace(CONFIG, **changes), stop_at, save_at, shelf)
+
+
+def test_what_is_told_from_first_to_last_step() -> None:
+    shelf = Shelf()
+    told = _train(shelf)
+    assert told.ranks == [(0, "cpu")]
+    assert told.phases == ["training", "evaluating", "checkpointing"] * 2
+    assert [step.step for step in told.steps] == list(range(1, 41))
+    assert {step.examples for step in told.steps} == {48}
+    losses = np.array(told.losses())
+    assert losses.shape == (40, 1)
+    assert losses[-1, 0] < 0.5 * losses[0, 0]
+    assert [(one.step, one.examples) for one in told.evaluations] == [(29, 360), (40, 360)]
+    check_predictions(told.found[-1], told.evaluations[-1].accuracy, datasets.load(find_dataset("digits")).y_test)
+    batch, labels, parameter = (told.arrays[name] for name in ("batch", "labels", "parameter fc1.weight"))
+    assert (batch.shape, batch.mesh, batch.spec) == ([48, 1, 28, 28], {"batch": 1}, ["batch", None, None, None])
+    # The outputs are gathered on the first device, where the labels are.
+    assert (labels.shape, labels.spec) == ([48], [None])
+    assert [(shard.rank, shard.index) for shard in parameter.shards] == [(0, [(0, 256), (0, 784)])]
+    assert "optimizer exp_avg of fc1.weight" in told.arrays
+    assert sorted(shelf.saved) == [29, 40]
+    np.testing.assert_array_equal(shelf.exported["fc1.weight"], shelf.saved[40].model["fc1.weight"])
+
+
+def test_the_first_loss_is_that_of_the_initial_weights_on_the_first_batch() -> None:
+    told = _train(max_steps=1)
+    arrays = datasets.load(find_dataset("digits"))
+    rows = datasets.epoch_order(len(arrays.x_train), 48, CONFIG.seed, 1)[0]
+    torch.manual_seed(CONFIG.seed)
+    model = torch_models.build("mlp", (28, 28, 1), 10)
+    x, y = to_device(arrays.x_train, arrays.y_train, torch.device("cpu"), torch.contiguous_format)
+    assert told.losses()[0] == pytest.approx([F.cross_entropy(model(x[rows]), y[rows]).item()], rel=1e-6)
+
+
+def test_each_devices_loss_is_the_mean_over_its_own_chunk() -> None:
+    losses = torch.arange(12.0)
+    expected = [chunk.mean().item() for chunk in losses.chunk(3)]
+    assert mean_per_device(losses, 3).tolist() == expected
+
+
+@pytest.mark.usefixtures("_rendezvous")
+def test_the_same_curve_as_one_rank_of_torch_ddp() -> None:
+    """With dropout, whose draws are the same too."""
+    changes: dict[str, Any] = {"model": "convnet", "max_steps": 6, "global_batch_size": 24, "gradient_clip": 0.5}
+    ours, theirs = _train(**changes), _train(backend="torch-ddp", **changes)
+    curve = np.array(ours.losses())[:, 0]
+    np.testing.assert_allclose(curve, theirs.losses(), atol=1e-5)
+    assert ours.evaluations[-1].loss == pytest.approx(theirs.evaluations[-1].loss, abs=1e-5)
+
+
+@pytest.mark.parametrize(("model", "optimizer"), [("mlp", "sgd"), ("mlp", "adadelta"), ("convnet", "adam")])
+def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
+    """With dropout, BatchNorm, momentum, and a learning rate that changes."""
+    changes: dict[str, Any] = {
+        "model": model,
+        "optimizer": optimizer,
+        "max_steps": 12,
+        "global_batch_size": 24,
+        "eval_every": 0,
+    }
+    shelf = Shelf()
+    whole = _train(shelf, save_at=7, **changes)
+    resumed = _train(Shelf(shelf.saved[7]), **changes)
+    assert [step.step for step in resumed.steps] == list(range(8, 13))
+    assert resumed.losses() == whole.losses()[7:]
+    assert resumed.evaluations == whole.evaluations
+    # Its arrays may lie elsewhere than those of the attempt before: it reports them anew.
+    assert resumed.arrays.keys() == whole.arrays.keys()
+
+
+@pytest.mark.usefixtures("_rendezvous")
+def test_the_part_shown_is_the_one_that_the_rank_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that took others than its rank-th 24 of 48 is shown with these, in as many pieces as they lie in."""
+    taken = [*range(4, 16), *range(30, 42)]
+    monkeypatch.setattr(torch_ddp.Replica, "place", lambda self, order: self.training_set.place(order[:, taken]))
+    told = _train(backend="torch-ddp", max_steps=1)
+    image = [(0, 1), (0, 28), (0, 28)]
+    for name, shape, rest, bytes_each in (("batch", [48, 1, 28, 28], image, 28 * 28 * 4), ("labels", [48], [], 8)):
+        assert told.arrays[name].shape == shape
+        assert [(one.index, one.bytes) for one in told.arrays[name].shards] == [
+            ([(4, 16), *rest], 12 * bytes_each),
+            ([(30, 42), *rest], 12 * bytes_each),
+        ]
+
+
+class Event:
+    """A CUDA event's stand-in; `waiting` has those that nobody has waited for."""
+
+    waiting: ClassVar[list[Event]] = []
+    most: ClassVar[int] = 0
+
+    def __init__(self, *, blocking: bool) -> None:
+        assert blocking
+
+    def record(self, stream: tuple[str, torch.device]) -> None:
+        assert stream == ("stream", torch.device("cpu"))
+        Event.waiting.append(self)
+        Event.most = max(Event.most, len(Event.waiting))
+
+    def synchronize(self) -> None:
+        assert Event.waiting.pop(0) is self
+
+
+@pytest.mark.usefixtures("_rendezvous")
+@pytest.mark.parametrize("backend", ["torch-dp", "torch-ddp"])
+def test_on_a_gpu_each_step_is_waited_for_by_an_event(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    scale = LossScale(RunConfig(), torch.device("cpu"))
+    on_gpu = steps_in_flight(torch.device("cuda", 0), scale)
+    assert "wait" not in steps_in_flight(torch.device("cpu"), scale)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: ("stream", device))
+    for module in (torch_dp, torch_ddp):
+        monkeypatch.setattr(module, "steps_in_flight", lambda device, scale: {**on_gpu, "wait": Event.synchronize})
+    Event.waiting, Event.most = [], 0
+    told = _train(backend=backend)
+    assert [step.step for step in told.steps] == list(range(1, 41))
+    assert Event.waiting == []
+    # The last one given, and those that may be in flight.
+    assert Event.most == 1 + STEPS_IN_FLIGHT
+
+
+def test_a_stop_ends_before_the_step_that_it_names() -> None:
+    told = _train(stop_at=5)
+    assert [step.step for step in told.steps] == [1, 2, 3, 4]
+    assert told.evaluations == []
+
+
+def test_bfloat16_trains() -> None:
+    told = _train(precision="bfloat16")
+    losses = np.array(told.losses())[:, 0]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", IMAGE_MODELS)
+def test_compiling_changes_no_number(model: str) -> None:
+    """Dropout's draws included; and the first step is not the second one on that batch."""
+    changes: dict[str, Any] = {
+        "model": model,
+        # Rounding grows from step to step in a deep network: as much so uncompiled, with another number of threads.
+        "max_steps": 3 if model == "resnet18" else 30,
+        "eval_every": 0,
+        "optimizer": "sgd",
+        "learning_rate": 0.001,
+        "momentum": 0.0,
+        "global_batch_size": 24,
+    }
+    plain, compiled = _train(**changes), _train(compile=True, **changes)
+    assert compiled.phases[0] == "compiling"
+    np.testing.assert_allclose(compiled.losses(), plain.losses(), atol=1e-3)
+    np.testing.assert_allclose(compiled.losses()[0], plain.losses()[0], atol=1e-6)
+    assert compiled.evaluations[-1].loss == pytest.approx(plain.evaluations[-1].loss, abs=1e-3)
+
+
+@pytest.mark.nightly
+def test_without_a_compiler_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch.compiler.reset()
+    with (
+        torch._inductor.config.patch({"cpp.cxx": (None, "/nonexistent"), "force_disable_caches": True}),
+        pytest.raises(RuntimeError, match="install one, or set compile = false"),
+    ):
+        _train(model="net", compile=True)

@@ -1,0 +1,158 @@
+"""torch-fsdp: the curve of torch-ddp from a part of the state on each rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from torch import nn
+
+from tests.kit.harness import Watched, launched, resumed
+from tests.kit.npz import make_arrays, write_npz
+from tests.kit.only_rank import train_alone
+from tests.kit.recorder import Recorder, Shelf, check_predictions
+from tests.kit.variants import mostly_nightly
+from tuiapp.trainers.backends.torch_fsdp import BESIDE_BLOCKS, blocks
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.config.memory import estimate_memory
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Held, Sharding
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.rank.checkpoints import load
+from tuiapp.trainers.rank.evaluation import EVAL_BATCH
+from tuiapp.trainers.sources import datasets
+
+CONFIG = RunConfig(
+    backend="torch-fsdp", model="convnet", platform="cpu", devices=1, epochs=1, max_steps=8, global_batch_size=24,
+    schedule="cosine", gradient_clip=0.5, checkpoint_every=0,
+)  # fmt: skip
+"""With dropout, BatchNorm, weights that are not trained, and a learning rate that changes."""
+
+
+def _train(shelf: Shelf | None = None, *, save_at: int | None = None, **changes: object) -> Recorder:
+    return train_alone(msgspec.structs.replace(CONFIG, **changes), shelf, save_at=save_at)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_one_rank_has_the_curve_of_torch_ddp(precision: str) -> None:
+    ours, theirs = (_train(backend=name, precision=precision) for name in ("torch-fsdp", "torch-ddp"))
+    # In bfloat16 the gradients are too, until they are added up.
+    within = 1e-5 if precision == "float32" else 2e-2
+    np.testing.assert_allclose(ours.losses(), theirs.losses(), atol=within)
+    norms = [[float(step.gradient_norm) for step in told.steps] for told in (ours, theirs)]
+    assert norms[0] == pytest.approx(norms[1], rel=10 * within)
+    assert ours.evaluations[-1].loss == pytest.approx(theirs.evaluations[-1].loss, abs=within)
+    check_predictions(ours.found[-1], ours.evaluations[-1].accuracy, datasets.load(find_dataset("digits")).y_test)
+
+
+@pytest.mark.parametrize(("model", "optimizer"), [("convnet", "adam"), ("mlp", "sgd"), ("mlp", "adadelta")])
+def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
+    shelf = Shelf()
+    whole = _train(shelf, save_at=5, model=model, optimizer=optimizer)
+    rest = _train(Shelf(shelf.saved[5]), model=model, optimizer=optimizer)
+    assert rest.losses() == whole.losses()[5:]
+    assert rest.evaluations == whole.evaluations
+
+
+@pytest.mark.parametrize("model", mostly_nightly(["mlp", "convnet"], "mlp"))
+def test_two_ranks_go_on_bit_for_bit_and_as_one(model: str, tmp_path: Path) -> None:
+    config = msgspec.structs.replace(
+        CONFIG, devices=2, model=model, schedule="constant", max_steps=20, checkpoint_every=1
+    )
+    with launched(config, tmp_path) as run:
+        assert run.end().status == "completed"
+        straight, evaluation = [run.losses(rank) for rank in range(2)], run.evaluations()[-1]
+        whole = load(list_checkpoints(run.run.checkpoints)[0][0])
+        check_parts(config, run)
+    with launched(msgspec.structs.replace(config, max_steps=9), tmp_path) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+        saved = load(list_checkpoints(run.run.checkpoints)[0][0])
+        with resumed(run.run, config) as again:
+            assert again.end().status == "completed"
+            assert [again.losses(rank)[-11:] for rank in range(2)] == [losses[9:] for losses in straight]
+            again.wait_gone()
+        last = load(list_checkpoints(run.run.checkpoints)[0][0])
+    for name, array in {**whole.model, **whole.state}.items():
+        # The evaluation after step 9 took the mean of the ranks' statistics once more: the same but for rounding.
+        within = 1e-6 if "running" in name else 0.0
+        np.testing.assert_allclose({**last.model, **last.state}[name], array, rtol=0, atol=within, err_msg=name)
+    assert (last.model.keys(), last.state.keys()) == (whole.model.keys(), whole.state.keys())
+    if model == "mlp":
+        # Of the others Dropout and BatchNorm depend on which device has which examples.
+        rest = _train(Shelf(saved), model=model, schedule="constant", max_steps=20)
+        means = np.mean([losses[9:] for losses in straight], axis=0)
+        np.testing.assert_allclose(np.ravel(rest.losses()), means, atol=1e-5)
+        assert rest.evaluations[-1].loss == pytest.approx(evaluation.loss, abs=1e-5)
+
+
+def check_parts(config: RunConfig, run: Watched) -> None:
+    """Each rank holds its half of every array, as the plan said; in two halves they are all."""
+    first, second = (next(held for held in run.of(Held) if held.rank == rank) for rank in range(2))
+    shapes = [p.shape for p in torch_models.build(config.model, (28, 28, 1), 10).parameters() if p.requires_grad]
+    weights = sum(4 * shape.numel() for shape in shapes)
+    for held in (first, second):
+        assert held.held["optimizer"] == pytest.approx(2 * weights / 2, rel=0.05)
+        assert estimate_memory(config).optimizer == pytest.approx(held.held["optimizer"], rel=0.05)
+        assert held.whole["optimizer"] == 2 * weights + 4 * len(shapes)
+    assert first.held["parameters"] + second.held["parameters"] == first.whole["parameters"]
+    assert {"all-gather before forward", "reduce-scatter after backward"} == first.exchanged["all else"].keys()
+    if config.model == "mlp":
+        parts = {
+            one.rank: one for event in run.of(Sharding) if event.array == "parameter fc1.weight" for one in event.shards
+        }
+        assert [parts[rank].index for rank in range(2)] == [[(0, 128), (0, 784)], [(128, 256), (0, 784)]]
+        assert {part.bytes for part in parts.values()} == {128 * 784 * 4}
+
+
+def test_the_ranks_of_an_uneven_test_set_wait_for_each_other(tmp_path: Path) -> None:
+    """One has two batches of it, the others have one."""
+    data = write_npz(tmp_path / "mine.npz", make_arrays((4, 4), dtype="uint8", train=96, test=2 * EVAL_BATCH + 1))
+    config = msgspec.structs.replace(CONFIG, devices=2, model="mlp", dataset=data, max_steps=3)
+    with launched(config, tmp_path / "runs") as run:
+        assert run.end().status == "completed"
+        assert run.evaluations()[-1].examples == 2 * EVAL_BATCH + 1
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) -> None:
+    """Of a model with blocks, and more ranks than some weights have rows."""
+    curves = []
+    for backend in ("torch-fsdp", "torch-ddp"):
+        config = msgspec.structs.replace(
+            CONFIG, backend=backend, model="resnet18", devices=4, optimizer="sgd", learning_rate=0.01, max_steps=4,
+            precision=precision,
+        )  # fmt: skip
+        with launched(config, tmp_path) as run:
+            assert run.end().status == "completed"
+            curves.append(np.mean([run.losses(rank) for rank in range(4)], axis=0))
+            if backend == "torch-fsdp":
+                held = run.of(Held)
+                assert len(held) == 4
+                for one in held:
+                    assert sum(one.held.values()) == pytest.approx(sum(one.whole.values()) / 4, rel=0.01)
+                names = [f"stage{stage}_block{block}" for stage in range(1, 5) for block in (1, 2)]
+                assert list(next(one.exchanged for one in held if one.rank == 0)) == [*names, BESIDE_BLOCKS]
+    np.testing.assert_allclose(curves[0], curves[1], atol=1e-4 if precision == "float32" else 2e-2)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", ["net", "resnet18"])
+def test_compiled_it_has_the_same_curve(model: str) -> None:
+    changes: dict[str, Any] = {"model": model, "max_steps": 3, "optimizer": "sgd"}
+    plain, compiled = _train(**changes), _train(compile=True, **changes)
+    assert "compiling" in compiled.phases
+    np.testing.assert_allclose(compiled.losses(), plain.losses(), atol=1e-4)
+    assert compiled.evaluations[-1].loss == pytest.approx(plain.evaluations[-1].loss, abs=1e-3)
+
+
+def test_blocks_are_the_outermost_modules_made_of_others() -> None:
+    block = torch_models.Residual(2, 2, 1)
+    model = nn.Sequential(nn.Linear(2, 2), nn.ModuleList([block, nn.Sequential(nn.Linear(2, 2), block)]), nn.ReLU())
+    assert [name for name, _ in blocks(model)] == ["1.0", "1.1.1"]
+    assert [name for name, _ in blocks(torch_models.build("mlp", (28, 28, 1), 10))] == []

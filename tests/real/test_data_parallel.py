@@ -1,0 +1,96 @@
+"""Splitting the global batch over more ranks changes nothing but where it is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.kit.harness import launched
+from tests.kit.reported import Evaluation
+from tuiapp.trainers.config.run_config import RunConfig
+
+CONFIG = RunConfig(
+    model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"
+)
+
+
+def _curve(runs_dir: Path, devices: int, **changes: Any) -> tuple[list[float], Evaluation]:
+    """The mean loss over the ranks, step by step, and the evaluation at the end."""
+    with launched(msgspec.structs.replace(CONFIG, devices=devices, **changes), runs_dir) as run:
+        assert run.end(300).status == "completed"
+        curves = [run.losses(rank) for rank in range(devices)]
+        return [sum(losses) / devices for losses in zip(*curves, strict=True)], run.evaluations()[-1]
+
+
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.nightly)])
+def test_any_number_of_ranks_gives_the_same_curve(runs_dir: Path, backend: str, devices: int) -> None:
+    one, result_of_one = _curve(runs_dir, 1, backend=backend)
+    many, result_of_many = _curve(runs_dir, devices, backend=backend)
+    assert len(one) == len(many) == 30
+    largest = _difference(one, many)
+    print(f"\n{backend}: largest difference between the curves of 1 and {devices} ranks over 30 steps: {largest:.1e}")
+    assert largest < 1e-5
+    assert many[-1] < 0.9 * many[0]
+    assert (result_of_one.examples, result_of_one.accuracy) == (result_of_many.examples, result_of_many.accuracy)
+
+
+def _difference(one: list[float], other: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.nightly
+def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
+    one, result_of_one = _curve(runs_dir, 1, model="net")
+    two, result_of_two = _curve(runs_dir, 2, model="net", sync_batch_norm=True)
+    apart, result_apart = _curve(runs_dir, 2, model="net")
+    largest, without = _difference(one, two), _difference(one, apart)
+    print(f"\nlargest difference from the curve of 1 rank: {largest:.1e} synchronized, {without:.1e} without")
+    assert largest < 1e-5
+    assert without > 1e-3
+    # The running statistics too.
+    assert result_of_one.loss is not None
+    assert result_of_two.loss == pytest.approx(result_of_one.loss, abs=1e-5)
+    assert result_apart.loss != pytest.approx(result_of_one.loss, abs=1e-5)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("devices", [3, 4])
+def test_synchronized_batch_norm_on_more_ranks(runs_dir: Path, devices: int) -> None:
+    one, result_of_one = _curve(runs_dir, 1, model="net")
+    many, result_of_many = _curve(runs_dir, devices, model="net", sync_batch_norm=True)
+    assert _difference(one, many) < 1e-5
+    assert result_of_one.loss is not None
+    assert result_of_many.loss == pytest.approx(result_of_one.loss, abs=1e-5)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> None:
+    """A scale that is not learned (convnet), bfloat16, and torch.compile, which goes around the collectives."""
+    config = {"model": "convnet", "sync_batch_norm": True, "precision": "bfloat16", "compile": True}
+    losses, _ = _curve(runs_dir, 2, **config)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_compiled_run_has_the_same_curve(runs_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    # PyTorch sets it in a process that has compiled.
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    # Slowly: the digits' pixels come in blocks of equal ones, and where two are largest in a pooling window rounding
+    # decides which of them gets the gradient.
+    config = {"model": "net", "learning_rate": 0.005, "momentum": 0.0}
+    plain, result = _curve(runs_dir, 2, **config)
+    compiled, compiled_result = _curve(runs_dir, 2, **config, compile=True)
+    # It was compiled indeed, and is kept for the next time.
+    assert list((home / "cache" / "tuiapp" / "torch").rglob("*.so"))
+    largest = _difference(plain, compiled)
+    print(f"\nlargest difference between compiled and not over 30 steps: {largest:.1e}")
+    assert largest < 1e-3
+    assert result.loss is not None
+    assert compiled_result.loss == pytest.approx(result.loss, abs=1e-3)

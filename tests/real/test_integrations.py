@@ -1,0 +1,293 @@
+"""Other people's trainers, with their adapters, as users run them; each is stopped and saves on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.harness import Watched
+from tests.kit.own_scripts import TORCHRUN, Start, curve, ends_well, saved_then_stopped, the_run
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint, Facts, Metrics
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+
+pytestmark = pytest.mark.nightly
+
+
+def config_of(watched: Watched) -> dict[str, Any]:
+    return {name: value for fact in watched.of(Facts) for name, value in fact.config.items()}
+
+
+def total_steps_of(watched: Watched) -> list[int]:
+    return [fact.total_steps for fact in watched.of(Facts) if fact.total_steps]
+
+
+HUGGINGFACE = """
+    import sys, torch
+    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+    from tuiapp.integrations.huggingface import TuiappCallback
+
+    def main(out, steps, **more):
+        torch.manual_seed(0)
+        tokens = torch.randint(0, 50, (64, 8))
+        data = [{"input_ids": row, "labels": int(row[0] > 25)} for row in tokens]
+        sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+        model = BertForSequenceClassification(BertConfig(vocab_size=50, **sizes))
+        given = dict(
+            run_name="tiny", max_steps=steps, per_device_train_batch_size=4, logging_steps=1, use_cpu=True,
+            save_strategy="no", report_to="none", disable_tqdm=True,
+        )
+        args = TrainingArguments(out, **{**given, **more})
+        trainer = Trainer(model, args, train_dataset=data, eval_dataset=data[:8], callbacks=[TuiappCallback()])
+        trainer.train()
+        trainer.evaluate()
+"""
+
+
+def test_huggingface_reports(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    ends_well(start(f"{HUGGINGFACE}\n    main({str(tmp_path / 'out')!r}, 6)"))
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert list(curve(watched, 0, "loss")) == [1, 2, 3, 4, 5, 6]
+    assert list(curve(watched, 0, "eval/loss")) == [6]
+    assert not curve(watched, 0, "train_loss")
+    config, unset = config_of(watched), {key for fact in watched.of(Facts) for key in fact.defaults}
+    assert config["per_device_train_batch_size"] == 4
+    given = {"output_dir", "run_name", "max_steps", "per_device_train_batch_size", "logging_steps", "use_cpu"}
+    # Trainer itself pins no memory where it trains on the CPU.
+    assert set(config) - unset == given | {"save_strategy", "disable_tqdm", "dataloader_pin_memory"}
+    assert total_steps_of(watched) == [6]
+    assert [fact.name for fact in watched.of(Facts) if fact.name] == ["tiny"]
+    (summary,) = [fact.summary for fact in watched.of(Facts) if fact.summary]
+    assert "train_loss" in summary
+    watched.wait_gone()
+
+
+def test_huggingface_saves_and_stops_on_all_ranks(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    process = start(f"{HUGGINGFACE}\n    main({str(tmp_path / 'out')!r}, 10**6)", *TORCHRUN)
+    watched = the_run(runs_dir)
+    _, last = saved_then_stopped(watched, lambda path: (path / "model.safetensors").exists())
+    ends_well(process)
+    assert watched.started.world_size == 2
+    for rank in (0, 1):
+        assert max(curve(watched, rank, "loss")) == last
+    watched.wait_gone()
+
+
+def test_huggingface_stops_without_an_evaluation_that_a_stop_would_not_wait_for(
+    start: Start, runs_dir: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    # Of 16 steps each.
+    more = 'logging_steps=5, eval_strategy="epoch", save_strategy="epoch", save_total_limit=1'
+    process = start(f"{HUGGINGFACE}\n    main({str(tmp_path / 'out')!r}, 10**6, {more})")
+    watched = the_run(runs_dir)
+    watched.wait(Metrics, lambda event: event.last_step >= 32)
+    mailbox.send(watched.run.commands, "stop")
+    end = watched.end()
+    assert end.status == "stopped"
+    ends_well(process)
+    last = max(curve(watched, 0, "epoch"))
+    assert end.reason == f"on request, after step {last:,}"
+    saves = [save.step for save in watched.of(Checkpoint)]
+    assert saves == [*range(16, last, 16), last]
+    # That of the end is the script's own.
+    assert [step for step in curve(watched, 0, "eval/loss") if step < last] == saves[:-1]
+    state = RunState()
+    for event in watched.events:
+        apply(state, event)
+    rows = state.curves.last_epochs()
+    assert [(row.number, row.steps) for row in rows if row.is_whole] == [(n, 16) for n in range(1, last // 16 + 1)]
+    assert (state.epoch, state.epochs) == (-(-last // 16), 10**6 // 16)
+    watched.wait_gone()
+
+
+LIGHTNING = """
+    import sys, torch
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from tuiapp.integrations.lightning import TuiappCallback, TuiappLogger
+
+    class Model(LightningModule):
+        def __init__(self, width=4):
+            super().__init__()
+            self.save_hyperparameters()
+            self.layer = torch.nn.Linear(width, 1)
+        def training_step(self, batch, index):
+            loss = self.layer(batch[0]).square().mean()
+            self.log("loss", loss)
+            return loss
+        def validation_step(self, batch, index):
+            self.log("val/loss", self.layer(batch[0]).square().mean())
+        def test_step(self, batch, index):
+            self.log("test/loss", self.layer(batch[0]).square().mean())
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    def main(steps, *callbacks, devices=1, test=False):
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(64, 4)), batch_size=4)
+        trainer = Trainer(
+            accelerator="cpu", devices=devices, max_steps=steps, logger=TuiappLogger("tiny"), log_every_n_steps=1,
+            callbacks=[TuiappCallback(), *callbacks], enable_progress_bar=False, enable_checkpointing=bool(callbacks),
+            strategy="ddp" if devices > 1 else "auto",
+        )
+        model = Model()
+        trainer.fit(model, loader, loader)
+        if test:
+            trainer.test(model, loader)
+"""
+
+
+def test_lightning_reports(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    saves = f"ModelCheckpoint({str(tmp_path)!r}, every_n_train_steps=5, save_top_k=-1)"
+    ends_well(start(f"{LIGHTNING}\n    main(20, {saves}, test=True)"))
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert list(curve(watched, 0, "loss")) == list(range(1, 21))
+    assert curve(watched, 0, "val/loss").keys() == {16}
+    assert curve(watched, 0, "test/loss").keys() == {20}
+    assert config_of(watched) == {"width": 4}
+    assert total_steps_of(watched) == [20]
+    assert [Path(save.name).name for save in watched.of(Checkpoint)] == [
+        f"epoch={step // 17}-step={step}.ckpt" for step in (5, 10, 15, 20)
+    ]
+    assert all(save.bytes for save in watched.of(Checkpoint))
+    watched.wait_gone()
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, ()], ids=["torchrun", "itself"])
+def test_lightning_saves_and_stops_on_all_ranks(start: Start, runs_dir: Path, launcher: tuple[str, ...]) -> None:
+    """Without a launcher Lightning starts the second rank itself, with the script's command line."""
+    pytest.importorskip("lightning")
+    process = start(f"{LIGHTNING}\n    main(-1, devices=2)", *launcher)
+    watched = the_run(runs_dir)
+    _, last = saved_then_stopped(watched)
+    ends_well(process)
+    assert watched.started.world_size == 2
+    for rank in (0, 1):
+        assert max(curve(watched, rank, "loss")) == last
+    watched.wait_gone()
+
+
+def test_lightning_names_the_checkpoint_of_the_stop(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    process = start(f"{LIGHTNING}\n    main(-1, ModelCheckpoint({str(tmp_path / 'best')!r}))")
+    watched = the_run(runs_dir)
+    watched.wait(Checkpoint)
+    mailbox.send(watched.run.commands, "stop")
+    assert watched.end().status == "stopped"
+    ends_well(process)
+    last = max(curve(watched, 0, "loss"))
+    *earlier, saved = watched.of(Checkpoint)
+    assert (saved.name, saved.step) == (str(watched.run.checkpoints / f"step-{last:08}.ckpt"), last)
+    assert all(Path(one.name).parent == tmp_path / "best" and one.step < last for one in earlier)
+    watched.wait_gone()
+
+
+KERAS = """
+    import keras, numpy as np
+    from tuiapp.integrations.keras import TuiappCallback
+
+    def main(*fits, path="", batches=1):
+        model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)], name="tiny")
+        model.compile("sgd", "mse", steps_per_execution=batches)
+        x, y = np.random.rand(40, 4), np.random.rand(40, 1)
+        callback = TuiappCallback(path)
+        for epochs in fits:
+            model.fit(x, y, batch_size=4, epochs=epochs, verbose=0, validation_data=(x, y), callbacks=[callback])
+"""
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_keras_reports(start: Start, runs_dir: Path, backend: str) -> None:
+    ends_well(start(f"{KERAS}\n    main(2, 1)", KERAS_BACKEND=backend))
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert list(curve(watched, 0, "loss")) == list(range(1, 31))
+    assert list(curve(watched, 0, "val/loss")) == [10, 20, 30]
+    assert config_of(watched)["model"] == "tiny"
+    assert config_of(watched)["optimizer"]["name"].lower() == "sgd"
+    assert total_steps_of(watched) == [20, 30]
+    watched.wait_gone()
+
+
+def test_keras_reports_several_batches_at_once(start: Start, runs_dir: Path) -> None:
+    ends_well(start(f"{KERAS}\n    main(2, batches=4)", KERAS_BACKEND="jax"))
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert list(curve(watched, 0, "loss")) == [4, 8, 10, 14, 18, 20]
+    watched.wait_gone()
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_keras_saves_and_stops(start: Start, runs_dir: Path, tmp_path: Path, backend: str) -> None:
+    path = "" if backend == "jax" else str(tmp_path / "models" / "{step}.keras")
+    process = start(f"{KERAS}\n    main(10**6, path={path!r})", KERAS_BACKEND=backend)
+    watched = the_run(runs_dir)
+    first, last = saved_then_stopped(watched)
+    ends_well(process)
+    assert max(curve(watched, 0, "loss")) == last
+    saves = [Path(save.name) for save in watched.of(Checkpoint)]
+    names = ["step-{:08}.keras", "{}.keras"][bool(path)]
+    assert [save.name for save in saves] == [names.format(step) for step in (first, last)]
+    assert saves[0].parent == (tmp_path / "models" if path else watched.run.checkpoints)
+    read = f"import keras, sys\nprint(keras.models.load_model({str(saves[1])!r}).optimizer.iterations.value)"
+    ends_well(start(read, KERAS_BACKEND=backend))
+    watched.wait_gone()
+
+
+ACCELERATE = """
+    import sys, torch, tuiapp
+    from accelerate import Accelerator
+    from tuiapp.integrations.accelerate import TuiappTracker
+
+    accelerator = Accelerator(cpu=True, log_with=TuiappTracker("tiny"))
+    accelerator.init_trackers("project", config={"lr": 0.01})
+    model = torch.nn.Linear(4, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    run, step = tuiapp.current(), 0
+    while True:
+        if run.should_checkpoint():
+            accelerator.save_state(f"state-{step}")
+            if accelerator.is_main_process:
+                run.checkpoint(f"state-{step}", step)
+        if run.should_stop():
+            break
+        step += 1
+        loss = model(torch.randn(8, 4)).square().mean()
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        accelerator.log({"loss": loss.item()}, step=step)
+    accelerator.end_training()
+"""
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, ()], ids=["two", "one"])
+def test_accelerate_reports_saves_and_stops(
+    start: Start, runs_dir: Path, tmp_path: Path, launcher: tuple[str, ...]
+) -> None:
+    pytest.importorskip("accelerate")
+    process = start(ACCELERATE, *launcher)
+    watched = the_run(runs_dir)
+    _, last = saved_then_stopped(watched, lambda path: (tmp_path / path / "model.safetensors").exists())
+    ends_well(process)
+    assert watched.started.world_size == (2 if launcher else 1)
+    assert max(curve(watched, 0, "loss")) == last
+    assert not curve(watched, 1, "loss")
+    assert config_of(watched) == {"lr": 0.01}
+    assert [fact.name for fact in watched.of(Facts) if fact.name] == ["tiny"]
+    watched.wait_gone()
+
+
+def test_disabled_the_trainers_train(start: Start, runs_dir: Path) -> None:
+    pytest.importorskip("lightning")
+    for text in (f"{KERAS}\n    main(1)", f"{LIGHTNING}\n    main(3, ModelCheckpoint(save_last=True))"):
+        assert "tuiapp" not in ends_well(start(text, TUIAPP_MODE="disabled", KERAS_BACKEND="torch"))
+    assert not runs_dir.exists()

@@ -1,0 +1,101 @@
+"""Runs whose ranks are in an interpreter that has NumPy, msgspec and a framework, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.kit.harness import launched, resumed
+from tests.kit.isolated import isolated
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.settings import settings_path
+from tuiapp.trainers.contract.events import RankStarted
+from tuiapp.trainers.launch import LaunchError
+
+OWN_DATA = """
+import importlib.util
+import numpy as np
+
+def data():
+    missing = [name for name in ("textual", "safetensors", "psutil", "PIL") if importlib.util.find_spec(name)]
+    assert not missing, missing
+    x, y = np.random.default_rng(0).random((96, 12, 12, 1), np.float32), np.arange(96) % 10
+    return x, y, x, y
+"""
+
+
+@pytest.fixture(scope="module")
+def torch_alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return isolated(tmp_path_factory.mktemp("torch"), "torch", "numpy", "msgspec")
+
+
+def set_environment(framework: str, python: str) -> None:
+    settings_path().parent.mkdir(parents=True, exist_ok=True)
+    settings_path().write_text(f'[environments]\n{framework} = "{python}"\n')
+
+
+@pytest.mark.nightly
+def test_torch_with_data_of_ones_own_and_resumed(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN_DATA)
+    config = RunConfig(
+        model="mlp", dataset=f"py:{tmp_path}/mine.py:data", platform="cpu", global_batch_size=48, epochs=2,
+        python=torch_alone,
+    )  # fmt: skip
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed", run.end()
+        run.wait_gone()
+        assert {Path(f"/proc/{event.pid}").exists() for event in run.of(RankStarted)} == {False}
+        assert json.loads(run.run.plan.read_text())["python"] == torch_alone
+        said = json.loads(run.run.environment.read_text())
+        assert said["interpreter"] == torch_alone
+        assert set(said["versions"]) == {"tuiapp", "numpy", "torch"}
+        assert all(said["versions"].values())
+        assert len(list(run.run.checkpoints.glob("step-*"))) == 2
+        more = RunConfig(**{**{key: getattr(config, key) for key in config.__struct_fields__}, "epochs": 3})
+        with resumed(run.run, more) as again:
+            assert again.end().status == "completed"
+            assert again.steps_of(0) == [5, 6]
+
+
+def test_images_are_decoded_where_pillow_is(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(30):
+            Image.new("RGB", (16, 16), (number, 0, 99)).save(tmp_path / "images" / name / f"{number}.png")
+    set_environment("torch", torch_alone)
+    config = RunConfig(
+        model="mlp", dataset=f"folder:{tmp_path}/images", image_size=8, platform="cpu", devices=1, global_batch_size=16,
+        epochs=1,
+    )  # fmt: skip
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed", run.end()
+        run.wait_gone()
+
+
+@pytest.mark.nightly
+def test_jax_alone(tmp_path: Path, runs_dir: Path) -> None:
+    set_environment("jax", isolated(tmp_path / "jax", "jax", "flax", "optax", "numpy", "msgspec"))
+    with launched(RunConfig(backend="jax-pmap", model="mlp", platform="cpu", epochs=1), runs_dir) as run:
+        assert run.end().status == "completed", run.end()
+        run.wait_gone()
+
+
+def test_the_users_code_lacks_what_the_interpreter_lacks(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
+    (tmp_path / "mine.py").write_text("import textual\ndef data(): pass\n")
+    config = RunConfig(dataset=f"py:{tmp_path}/mine.py:data", platform="cpu", python=torch_alone)
+    with pytest.raises(LaunchError, match="No module named 'textual'"), launched(config, runs_dir):
+        pass
+
+
+def test_a_script_runs_in_the_one_of_scripts(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
+    set_environment("script", torch_alone)
+    (tmp_path / "train.py").write_text("import sys\nassert sys.executable == sys.argv[1], sys.executable\n")
+    config = RunConfig(
+        backend="script", script=str(tmp_path / "train.py"), arguments=torch_alone, processes="one", platform="cpu"
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed", run.end()
+        run.wait_gone()

@@ -1,0 +1,162 @@
+"""Weights split over the devices of several nodes: agents on the loopback interface, real ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.kit.harness import Watched, launched, resumed
+from tests.kit.nodes import agent
+from tests.kit.user_files import write_data
+from tuiapp.trainers.config import memory
+from tuiapp.trainers.config.catalog import backends_with
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import Checkpoint, Held, Metrics, Predictions, RankStarted, Replicas, Sharding
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.rank.checkpoints import load
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+
+CONFIG = RunConfig(
+    model="mlp", platform="cpu", devices=4, global_batch_size=144, epochs=2, schedule="cosine", gradient_clip=1.0,
+    optimizer="sgd", learning_rate=0.05, momentum=0.9,
+)  # fmt: skip
+"""9 steps an epoch."""
+NODES = {"launcher": "join", "nodes": 2, "network": "lo"}
+END_S = 300.0
+BACKENDS = pytest.mark.parametrize("backend", backends_with("mesh"))
+
+
+def _config(backend: str, mesh: str, **changes: object) -> RunConfig:
+    return msgspec.structs.replace(CONFIG, backend=backend, mesh=mesh, **changes)
+
+
+def _losses(run: Watched) -> list[list[float]]:
+    """Of each device, step by step."""
+    return [run.losses(rank) for rank in range(4)]
+
+
+def _completed(run: Watched) -> None:
+    assert (end := run.end(END_S)).status == "completed", end
+    run.wait_gone()
+
+
+@pytest.mark.parametrize("mesh", ["batch=2,model=2", "batch=1,model=4"], ids=["within", "over both"])
+@BACKENDS
+def test_two_nodes_train_as_one_machine_with_as_many_devices(runs_dir: Path, backend: str, mesh: str) -> None:
+    """Those along "model" within a node, and over both."""
+    config = _config(backend, mesh)
+    with launched(config, runs_dir) as one:
+        _completed(one)
+        wanted, wanted_evaluations, [*wanted_predictions] = _losses(one), one.evaluations(), one.of(Predictions)
+    with launched(msgspec.structs.replace(config, **NODES), runs_dir) as two, agent(two):
+        _completed(two)
+    assert len(wanted[3]) == 18
+    np.testing.assert_allclose(_losses(two), wanted, atol=2e-5)
+    for found, expected in zip(two.evaluations(), wanted_evaluations, strict=True):
+        assert (found.step, found.examples) == (expected.step, expected.examples)
+        assert (found.loss, found.accuracy) == pytest.approx((expected.loss, expected.accuracy), abs=2e-5)
+    assert [event.counts for event in two.of(Predictions)] == [event.counts for event in wanted_predictions]
+    assert [(event.replicas, event.differing) for event in two.of(Replicas)] == [(4, [])] * len(two.of(Replicas))
+    assert two.of(Replicas)
+
+    assert sorted((event.rank, event.node) for event in two.of(RankStarted)) == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    # Each node tells of its own devices, and both together as the one machine does.
+    assert sorted((event.rank, *event.held.items()) for event in two.of(Held)) == sorted(
+        (event.rank, *event.held.items()) for event in one.of(Held)
+    )
+    assert _shards(two) == _shards(one)
+
+    saved = [load(list_checkpoints(run.run.checkpoints)[0][0]) for run in (one, two)]
+    for before, after in ((saved[0].model, saved[1].model), (saved[0].state, saved[1].state)):
+        assert before.keys() == after.keys()
+        for name, array in after.items():
+            np.testing.assert_allclose(array, before[name], atol=2e-5, err_msg=name)
+    assert [path.suffix for path in two.run.export.glob("model.*")]
+
+
+@BACKENDS
+def test_it_stops_and_goes_on_bit_for_bit_and_on_one_machine(runs_dir: Path, backend: str) -> None:
+    config = _config(backend, "batch=1,model=4", schedule="constant", epochs=1000, eval_every=0)
+    with launched(msgspec.structs.replace(config, **NODES), runs_dir) as run, agent(run):
+        run.wait(Metrics, seconds=END_S)
+        mailbox.send(run.run.commands, "stop")
+        assert run.end(END_S).status == "stopped"
+        stopped = run.last_step(0)
+        assert run.last_step(3) == stopped
+        run.wait_gone()
+        first = _losses(run)
+        with resumed(run.run, msgspec.structs.replace(config, max_steps=stopped + 6, **NODES)) as second, agent(second):
+            _completed(second)
+            again = _losses(second)
+        with resumed(run.run, msgspec.structs.replace(config, max_steps=stopped + 9)) as third:
+            _completed(third)
+    with (
+        launched(msgspec.structs.replace(config, max_steps=stopped + 9, **NODES), runs_dir) as straight,
+        agent(straight),
+    ):
+        _completed(straight)
+    wanted = np.array(_losses(straight))
+    assert first == wanted[:, :stopped].tolist()
+    assert again == wanted[:, stopped : stopped + 6].tolist()
+    np.testing.assert_allclose(_losses(third), wanted[:, stopped + 6 :], atol=2e-5)
+
+
+@pytest.mark.parametrize("killed", [0, 2], ids=["first node", "second node"])
+@BACKENDS
+def test_a_killed_process_ends_the_run_which_goes_on_from_its_last_checkpoint(
+    runs_dir: Path, backend: str, killed: int
+) -> None:
+    """Rank 2 is the first of the second node."""
+    config = _config(backend, "batch=2,model=2", schedule="constant", epochs=1000, eval_every=0, **NODES)
+    with launched(config, runs_dir) as run, agent(run):
+        run.wait(Checkpoint, seconds=END_S)
+        os.kill(run.pid(killed), signal.SIGKILL)
+        end = run.end(END_S)
+        assert (end.status, end.failed_rank) == ("failed", killed)
+        assert "SIGKILL" in end.reason
+        run.wait_gone()
+        before = _losses(run)
+        saved = max(one.step for one in run.of(Checkpoint))
+        with resumed(run.run, msgspec.structs.replace(config, max_steps=saved + 6)) as again, agent(again):
+            _completed(again)
+            assert again.started.resumed_from == saved
+            assert [again.steps_of(rank) for rank in range(4)] == [[*range(saved + 1, saved + 7)]] * 4
+            for found, lost in zip(_losses(again), before, strict=True):
+                assert found[: len(lost) - saved] == lost[saved : saved + 6]
+
+
+@BACKENDS
+def test_nodes_whose_devices_fill_no_row_read_their_own_examples(
+    runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """Three devices and one: the examples of the second row are read on both nodes."""
+    config = _config(
+        backend, "batch=2,model=2", dataset=write_data(tmp_path, "mapped"), global_batch_size=30, augment="mixup"
+    )
+    with launched(config, runs_dir) as one:
+        _completed(one)
+    monkeypatch.setattr(memory, "RESIDENT_PART", 0.0)
+    nodes = {**NODES, "devices_per_node": "3+1"}
+    with launched(msgspec.structs.replace(config, **nodes), runs_dir) as two, agent(two):
+        _completed(two)
+        assert read_plan(two.run.plan).streamed
+    assert sorted((event.rank, event.node) for event in two.of(RankStarted)) == [(0, 0), (1, 0), (2, 0), (3, 1)]
+    np.testing.assert_allclose(_losses(two), _losses(one), atol=2e-5)
+    assert _shards(two) == _shards(one)
+
+
+def _shards(run: Watched) -> list[tuple[str, int, list[tuple[int, int]]]]:
+    """Which part of each array each device has."""
+    return sorted(
+        (event.array, shard.rank, [(start, stop) for start, stop in shard.index])
+        for event in run.of(Sharding)
+        for shard in event.shards
+    )

@@ -1,0 +1,180 @@
+"""Runs of the JAX backends, and of Keras on PyTorch, on two nodes: agents on the loopback interface, real ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.kit.harness import Watched, launched, resumed
+from tests.kit.nodes import agent
+from tests.kit.recorder import JAX_BACKENDS
+from tests.kit.user_files import write_data
+from tuiapp.trainers.config import memory
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import LogLine, Predictions, RankStarted, Replicas, Sharding
+from tuiapp.trainers.contract.manifest import list_checkpoints
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.rank.checkpoints import load
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+
+ONE_MACHINE = RunConfig(
+    model="net", platform="cpu", devices=4, global_batch_size=144, epochs=1, optimizer="sgd", learning_rate=0.002
+)
+"""9 steps an epoch. Gradients are added up in another order on two nodes; Adam or a higher rate makes more of it."""
+NODES = {"launcher": "join", "nodes": 2, "network": "lo"}
+END_S = 300.0
+EACH = pytest.mark.parametrize("backend", [*JAX_BACKENDS, "keras-torch", "torch-fsdp"])
+
+
+def on(backend: str, **changes: object) -> RunConfig:
+    return msgspec.structs.replace(ONE_MACHINE, backend=backend, **changes)
+
+
+def losses(run: Watched) -> np.ndarray:
+    """float [devices, steps]; what was done anew counts."""
+    found: dict[tuple[int, int], float | None] = {}
+    for event in run.reports():
+        found |= {(event.rank, step): loss for step, loss in enumerate(event.values[LOSS], start=event.first_step)}
+    steps = max(step for _, step in found)
+    ranks = range(run.started.world_size)
+    return np.array([[found[rank, step] for step in range(1, steps + 1)] for rank in ranks], float)
+
+
+@EACH
+def test_two_nodes_make_the_same_steps_as_one_machine_with_as_many_devices(runs_dir: Path, backend: str) -> None:
+    with launched(on(backend), runs_dir) as one, launched(on(backend, **NODES), runs_dir) as two, agent(two):
+        for run in (one, two):
+            end = run.end(END_S)
+            assert end.status == "completed", end
+            run.wait_gone()
+        np.testing.assert_allclose(losses(two), losses(one), rtol=1e-5)
+
+        [wanted], [found] = one.evaluations(), two.evaluations()
+        assert (found.step, found.examples) == (wanted.step, wanted.examples)
+        assert (found.loss, found.accuracy) == pytest.approx((wanted.loss, wanted.accuracy), rel=1e-5)
+        [wanted_predictions], [predictions] = one.of(Predictions), two.of(Predictions)
+        assert predictions.counts == wanted_predictions.counts
+        assert [one.number for one in predictions.worst] == [one.number for one in wanted_predictions.worst]
+
+        # Over both nodes; where each has a part of the weights, there are no replicas.
+        for run in (one, two):
+            compared = [(each.step, each.replicas, each.differing) for each in run.of(Replicas)]
+            assert compared == ([] if BACKENDS[backend].splits_state else [(9, 4, [])])
+
+        # Each device is reported by the process of its own node.
+        assert sorted((event.rank, event.node) for event in two.of(RankStarted)) == [(0, 0), (1, 0), (2, 1), (3, 1)]
+        parts = sorted(
+            (shard.rank, shard.index[0])
+            for event in two.of(Sharding)
+            if event.array == "batch"
+            for shard in event.shards
+        )
+        size = parts[0][1][1]
+        assert parts == [(rank, (rank * size, (rank + 1) * size)) for rank in range(4)]
+
+        saved = [load(list_checkpoints(run.run.checkpoints)[0][0]) for run in (one, two)]
+        for wanted_arrays, arrays in ((saved[0].model, saved[1].model), (saved[0].state, saved[1].state)):
+            assert {name: array.shape for name, array in arrays.items()} == {
+                name: array.shape for name, array in wanted_arrays.items()
+            }
+            for name, array in arrays.items():
+                np.testing.assert_allclose(array, wanted_arrays[name], rtol=1e-2, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
+def test_with_as_many_threads_a_rank_of_its_own_on_each_node_changes_no_bit(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    # Else a node with one rank gives it more: after 60 steps losses differ by 6e-4, of keras-torch by 4e-3.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    config = on(backend, devices=2, global_batch_size=48, optimizer="adam", epochs=2, max_steps=60, eval_every=0)
+    with launched(config, runs_dir) as one:
+        assert one.end(END_S).status == "completed"
+    with launched(msgspec.structs.replace(config, **NODES), runs_dir) as two, agent(two):
+        assert two.end(END_S).status == "completed"
+    assert losses(one).tolist() == losses(two).tolist()
+
+
+@pytest.mark.parametrize("backend", JAX_BACKENDS)
+def test_each_node_reads_its_own_images_batch_by_batch(
+    runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    config = on(backend, dataset=write_data(tmp_path, "mapped"), devices=2, global_batch_size=30, epochs=2)
+    with launched(config, runs_dir) as whole:
+        assert whole.end(END_S).status == "completed"
+    monkeypatch.setattr(memory, "RESIDENT_PART", 0.0)
+    with launched(msgspec.structs.replace(config, **NODES), runs_dir) as streamed, agent(streamed):
+        assert streamed.end(END_S).status == "completed"
+        assert read_plan(streamed.run.plan).streamed
+    np.testing.assert_allclose(losses(streamed), losses(whole), rtol=1e-4)
+    assert [(one.examples, one.accuracy) for one in streamed.evaluations()] == [
+        (one.examples, one.accuracy) for one in whole.evaluations()
+    ]
+
+
+@EACH
+def test_a_run_moves_from_one_machine_to_two_nodes_and_back(runs_dir: Path, backend: str) -> None:
+    with launched(on(backend, devices=2, epochs=3), runs_dir) as straight:
+        assert straight.end(END_S).status == "completed"
+    with launched(on(backend, devices=2), runs_dir) as run:
+        assert run.end(END_S).status == "completed"
+        run.wait_gone()
+        with resumed(run.run, on(backend, devices=2, epochs=2, **NODES)) as second, agent(second):
+            assert second.end(END_S).status == "completed"
+            assert (second.started.resumed_from, {event.node for event in second.of(RankStarted)}) == (9, {0, 1})
+            second.wait_gone()
+        with resumed(run.run, on(backend, devices=2, epochs=3)) as third:
+            assert third.end(END_S).status == "completed"
+            assert third.started.resumed_from == 18
+        np.testing.assert_allclose(losses(run), losses(straight), rtol=1e-3, atol=1e-4)
+        assert [one.loss for one in run.evaluations()] == pytest.approx(
+            [one.loss for one in straight.evaluations()], rel=1e-3
+        )
+
+
+@pytest.mark.parametrize("killed", [0, 2])
+@pytest.mark.parametrize("backend", JAX_BACKENDS)
+def test_a_killed_process_ends_the_run_on_both_nodes(runs_dir: Path, backend: str, killed: int) -> None:
+    with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, agent(run):
+        run.at_step(3)
+        os.kill(run.pid(killed), signal.SIGKILL)
+        end = run.end()
+        assert (end.status, end.failed_rank) == ("failed", killed)
+        assert "SIGKILL" in end.reason
+        run.wait_gone()
+
+
+@pytest.mark.parametrize("backend", JAX_BACKENDS)
+def test_a_stop_on_request_after_the_same_step_on_both_nodes(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    # As on many a cluster: nobody listens there.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, agent(run):
+        run.at_step(3)
+        mailbox.send(run.run.commands, "stop")
+        end = run.end()
+        assert end.status == "stopped"
+        assert not end.reason.endswith("at once")
+        assert run.last_step(0) == run.last_step(3) == end.summary.steps
+        [newest, *_] = list_checkpoints(run.run.checkpoints)[0]
+        assert newest.manifest.step == end.summary.steps
+        run.wait_gone()
+
+
+def test_a_stop_at_once_needs_no_sigkill(runs_dir: Path) -> None:
+    with launched(on("jax-sharding", epochs=1000, **NODES), runs_dir) as run, agent(run):
+        run.at_step(3)
+        mailbox.send(run.run.commands, "stop-now")
+        assert run.end().status == "stopped"
+        assert not [line.text for line in run.of(LogLine) if "SIGKILL" in line.text]
+        run.wait_gone()

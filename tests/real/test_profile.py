@@ -1,0 +1,66 @@
+"""Steps of real ranks that are profiled while they train."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.kit.harness import MLP, launched
+from tests.kit.nodes import agent
+from tests.kit.recorder import JAX_BACKENDS
+from tests.kit.variants import mostly_nightly
+from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract.events import COMMUNICATION, HOST, KERNELS, Profile
+
+BACKENDS = ["torch-ddp", "torch-fsdp", "torch-dp", "keras-torch", *JAX_BACKENDS]
+
+
+@pytest.mark.parametrize("backend", mostly_nightly(BACKENDS, "torch-ddp", "jax-sharding"))
+def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, runs_dir: Path) -> None:
+    devices = 1 if backend == "torch-dp" else 2
+    config = msgspec.structs.replace(MLP, backend=backend, devices=devices, epochs=6, checkpoint_every=0)
+    with launched(config, runs_dir) as run:
+        mailbox.send(run.run.commands, "profile", 5)
+        end = run.end(170)
+        found = run.of(Profile)
+        assert sorted(one.rank for one in found) == list(range(devices))
+        assert {(one.step, one.steps) for one in found} == {(found[0].step, 5)}
+        assert end.status == "completed"
+        for one in found:
+            assert sum(one.spent.values()) == pytest.approx(one.seconds)
+            assert one.spent[KERNELS] > 0
+            assert one.spent[HOST] < one.seconds
+            assert (one.spent[COMMUNICATION] > 0) == (devices > 1)
+            assert len(one.largest) == 10
+            # A compiled step's memory; torch compiles none, and tells no peak on the CPU.
+            assert (one.step_memory is not None) == (backend in JAX_BACKENDS)
+            assert one.peak_bytes is None
+            assert one.process_peak_bytes is None
+            trace = json.loads(gzip.decompress((run.run.path / one.trace).read_bytes()))
+            names = {event.get("name") for event in trace["traceEvents"]}
+            assert names & {operation.name for operation in one.largest}
+        # Each step is reported, those that were profiled too.
+        assert run.steps_of(0) == list(range(1, end.summary.steps + 1))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("backend", ["torch-ddp", "jax-sharding"])
+def test_each_node_keeps_the_traces_of_its_own_ranks(backend: str, runs_dir: Path, tmp_path: Path) -> None:
+    home = tmp_path / "other"
+    config = msgspec.structs.replace(
+        MLP, backend=backend, devices=4, epochs=6, checkpoint_every=0, launcher="join", nodes=2, network="lo"
+    )
+    with launched(config, runs_dir) as run, agent(run, home=home):
+        mailbox.send(run.run.commands, "profile", 5)
+        assert run.end(170).status == "completed"
+        found = run.of(Profile)
+        assert sorted((one.rank, one.node, one.steps) for one in found) == [(0, 0, 5), (1, 0, 5), (2, 1, 5), (3, 1, 5)]
+        [step] = {one.step for one in found}
+        for one in found:
+            directory = run.run.path if one.node == 0 else home / "tuiapp" / "nodes" / run.run.run_id
+            assert one.trace.startswith(f"profiles/step-{step}/")
+            assert (directory / one.trace).is_file()

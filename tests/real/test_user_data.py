@@ -1,0 +1,245 @@
+"""Runs on data of the user's own, in real processes with the real frameworks."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from msgspec.structs import replace
+
+from tests.kit.harness import launched, resumed
+from tests.kit.user_files import write_data, write_images, write_model
+from tests.kit.variants import mostly_nightly
+from tuiapp.trainers.config import memory
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.plan import read_plan
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import LogLine, RankFailed
+from tuiapp.trainers.launch import LaunchError, launch
+from tuiapp.trainers.launch.examination import examine
+from tuiapp.trainers.state.summary import read_config
+
+
+@pytest.mark.parametrize(("backend", "name"), [("torch-ddp", "arrays"), ("jax-sharding", "mapped")])
+def test_a_run_on_what_a_function_returns(
+    runs_dir: Path, tmp_path: Path, backend: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = write_data(tmp_path, name)
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig(
+        backend=backend, dataset=f"py:data.py:{name}", model="mlp", platform="cpu", global_batch_size=30, epochs=3
+    )
+    with launched(config, runs_dir) as run:
+        assert run.started.total_steps == 30
+        end = run.end()
+        run.wait_gone()
+    assert end.status == "completed", end
+    assert end.summary.test_accuracy is not None
+    assert end.summary.test_accuracy > 0.9
+    plan = read_plan(run.run.plan)
+    assert (plan.data.train_examples, plan.data.test_examples, plan.data.input_shape) == (300, 91, (12, 10, 1))
+    assert (plan.data.classes, plan.data.value_bytes, plan.data.mapped) == (3, 1, name == "mapped")
+    assert read_config(run.run).dataset == value
+    assert (run.run.code / "data.py").read_text() == (tmp_path / "data.py").read_text()
+
+
+def test_a_model_and_data_of_two_files_of_one_name(runs_dir: Path, tmp_path: Path) -> None:
+    data, model = (tmp_path / name for name in ("data", "model"))
+    data.mkdir()
+    model.mkdir()
+    value, net = write_data(data), write_model(model, "torch")
+    (model / "torch_net.py").rename(model / "data.py")
+    config = RunConfig(
+        dataset=value, model=net.replace("torch_net", "data"), platform="cpu", devices=1, global_batch_size=30, epochs=1
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+    with resumed(run.run, replace(read_config(run.run), epochs=2)) as again:
+        assert again.end().status == "completed"
+        again.wait_gone()
+    assert not again.alerts()
+    assert sorted(path.name for path in run.run.code.iterdir()) == ["data-2.py", "data.py"]
+
+
+def test_an_error_in_the_users_code_is_the_launchs_with_its_traceback(runs_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text("def arrays():\n    print('begun')\n    return open('/none')\n")
+    with pytest.raises(LaunchError) as caught:
+        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"py:{file}:arrays failed:"
+    assert lines[1:4] == [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 3, in arrays',
+        "    return open('/none')",
+    ]
+    assert lines[-1] == "FileNotFoundError: [Errno 2] No such file or directory: '/none'"
+    assert not runs_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import os; print('bye', flush=True); os._exit(3)", "bye\nit ended its process with exit code 3"),
+    ],
+)
+def test_code_that_ends_its_process(runs_dir: Path, tmp_path: Path, body: str, words: str) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"def arrays():\n    {body}\n")
+    with pytest.raises(LaunchError) as caught:
+        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
+    assert words in str(caught.value)
+    assert not runs_dir.exists()
+
+
+LEFT_BEHIND = {
+    "a thread": "threading.Thread(target=time.sleep, args=(1000,)).start()",
+    "a child": "subprocess.Popen(['sleep', '1000'])",
+    "a child with a session of its own": "subprocess.Popen(['sleep', '1000'], start_new_session=True)",
+    "a forked child": "os.fork() or time.sleep(1000)",
+    "a worker": "multiprocessing.get_context('spawn').Process(target=time.sleep, args=(1000,)).start()",
+}
+
+
+@pytest.mark.parametrize("what", LEFT_BEHIND)
+def test_what_a_data_function_leaves_behind_holds_nothing_up(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, file = write_data(tmp_path), tmp_path / "data.py"
+    text = file.read_text().replace("def arrays():\n", f"def arrays():\n    {LEFT_BEHIND[what]}\n")
+    assert LEFT_BEHIND[what] in text
+    file.write_text(f"import multiprocessing, os, subprocess, threading, time\n{text}")
+    monkeypatch.setenv("TUIAPP_TEST_LEFT", str(tmp_path))
+    began = time.monotonic()
+    assert examine(RunConfig(dataset=value, model="mlp")).train_examples == 300
+    seconds = time.monotonic() - began
+    print(f"\n{what}: {seconds:.1f} s")
+    assert seconds < 30
+    environments = [process.info["environ"] or {} for process in psutil.process_iter(["environ"])]
+    assert not [one for one in environments if one.get("TUIAPP_TEST_LEFT") == str(tmp_path)]
+
+
+X = "np.zeros((60, 12, 10), np.uint8)"
+Y = "np.zeros(60, int)"
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("3", "returned a int; it must return x_train, y_train, x_test, y_test."),
+        (f"{X}, {Y}", "returned 2 values; it must return"),
+        (f"[1], {Y}, {X}, {Y}", "x_train is a list; it must be a NumPy array or memory map."),
+        (f"{X}, {Y}, {X}[0], {Y}", "x_test is uint8 [12, 10]; images must be [N, H, W] or [N, H, W, C]."),
+        (f"{X}.astype(int), {Y}, {X}, {Y}", "x_train is int64 [60, 12, 10]; images must be uint8 from 0 to 255, or"),
+        (f"{X}, {Y} / 2, {X}, {Y}", "y_train is float64 [60]; labels must be integers."),
+        (f"{X}, {Y} - 1, {X}, {Y}", "y_train has the label -1; labels count from 0"),
+        (f"{X}, {Y}[1:], {X}, {Y}", "there must be one label for each image."),
+        (f"{X}, {Y}, {X}[:, 1:], {Y}", "both must have images of the same size."),
+        (f"{X}, {Y}, {X} / 1.0, {Y}", "either both are uint8 from 0 to 255 or both are floats."),
+        (f"{X}, {Y}, {X}[:0], {Y}[:0]", "x_test is uint8 [0, 12, 10]; it must not be empty."),
+        (f"{X} / 0.0, {Y}, {X} / 1.0, {Y}", "returns images that are not finite"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(runs_dir: Path, tmp_path: Path, returned: str, words: str) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"import numpy as np\nnp.seterr(all='ignore')\ndef arrays():\n    return {returned}\n")
+    with pytest.raises(ConfigError) as caught:
+        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
+    assert f"dataset: py:{file}:arrays" in str(caught.value)
+    assert words in str(caught.value)
+    assert not runs_dir.exists() or os.listdir(runs_dir) == []
+
+
+def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    returned = f"np.random.rand(60, 12, 10), {Y}, np.ones((9, 12, 10)), {Y}[:9]"
+    file.write_text(f"import numpy as np\ndef arrays():\n    return {returned}\n")
+    with launched(RunConfig(dataset=f"py:{file}:arrays", model="mlp", platform="cpu", devices=1), runs_dir) as run:
+        assert run.end().status == "failed"
+        (failed,) = run.of(RankFailed)
+        run.wait_gone()
+    assert failed.error.endswith("All ranks must get the same: seed your random numbers.")
+
+
+@pytest.mark.nightly
+def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) -> None:
+    net = write_model(tmp_path, "keras")
+    data = write_data(tmp_path)
+    file = Path(net.split(":")[1])
+    file.write_text(file.read_text() + Path(data.split(":")[1]).read_text())
+    config = RunConfig(
+        backend="keras-jax",
+        model=net,
+        dataset=f"py:{file}:arrays",
+        platform="cpu",
+        devices=1,
+        global_batch_size=30,
+        epochs=1,
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+    assert [path.name for path in run.run.code.iterdir()] == [file.name]
+
+
+def test_a_batch_larger_than_the_data_is_refused(runs_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig(dataset=write_data(tmp_path), platform="cpu", global_batch_size=302)
+    with pytest.raises(ConfigError, match="global_batch_size: 302 is more than the 300 training examples"):
+        launch(config, runs_dir)
+
+
+@pytest.mark.parametrize("backend", mostly_nightly(["torch-ddp", "keras-jax"], "torch-ddp"))
+def test_a_run_on_a_folder_of_images(
+    runs_dir: Path, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = RunConfig(
+        backend=backend,
+        dataset=write_images(tmp_path / "images", "train", "val", each=30),
+        image_size=16,
+        model="mlp",
+        platform="cpu",
+        global_batch_size=10,
+        epochs=4,
+    )
+    with launched(config, runs_dir) as run:
+        assert run.started.total_steps == 36
+        end = run.end()
+        run.wait_gone()
+    assert end.status == "completed", end
+    assert end.summary.test_accuracy is not None
+    assert end.summary.test_accuracy > 0.9
+    said = [line.text for line in run.of(LogLine) if line.text.startswith("decoded")]
+    assert said == [f"decoded {tmp_path}/images: 180 images"]
+
+
+@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.nightly)])
+def test_images_read_batch_by_batch_train_like_those_in_memory(
+    runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    config = RunConfig(
+        backend=backend,
+        dataset=write_data(tmp_path, "mapped"),
+        model="net",
+        platform="cpu",
+        devices=2,
+        global_batch_size=30,
+        epochs=2,
+    )
+    told = []
+    for part in (0.5, 0.0):
+        monkeypatch.setattr(memory, "RESIDENT_PART", part)
+        with launched(config, runs_dir) as run:
+            assert read_plan(run.run.plan).streamed == (part == 0)
+            assert run.end().status == "completed"
+            evaluated = [(one.step, one.loss, one.accuracy) for one in run.evaluations()]
+            told.append((run.losses(0), run.losses(1), evaluated))
+            waited = [value for event in run.reports(0) for value in event.values["data_wait"]]
+            run.wait_gone()
+        assert len(waited) == 20
+    assert told[0] == told[1]

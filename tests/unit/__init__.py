@@ -1,0 +1,1 @@
+"""What needs no process of its own: pure functions, files, one command called in process."""

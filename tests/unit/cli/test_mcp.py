@@ -1,0 +1,110 @@
+"""The tools for assistants: thin over the verbs, reading only unless launching is allowed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.types import TextContent
+
+from tests.kit import interrupted
+from tests.kit.recorded import record
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.verbs.mcp import make_server
+
+FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"
+READING = ["compare", "list_devices", "list_presets", "list_queue", "list_runs", "list_studies", "metrics", "show_run"]
+CHANGING = ["launch", "queue_run", "stop", "sweep"]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Sequence[RunDir]:
+    return [record(tmp_path / "runs", name, interrupted.stopped()) for name in (FIRST, SECOND)]
+
+
+async def call(client: Client, tool: str, **given: Any) -> tuple[bool, str]:
+    """Whether it failed, and what it said."""
+    result = await client.call_tool(tool, given)
+    texts = [one.text for one in result.content if isinstance(one, TextContent)]
+    return bool(result.is_error), "\n".join(texts)
+
+
+async def test_it_reads_and_nothing_more_unless_it_may(tmp_path: Path) -> None:
+    for may_launch, expected in ((False, READING), (True, sorted(READING + CHANGING))):
+        async with Client(make_server(tmp_path, may_launch=may_launch)) as client:
+            tools = (await client.list_tools()).tools
+            assert sorted(tool.name for tool in tools) == expected
+            hints = {tool.name: tool.annotations.read_only_hint for tool in tools if tool.annotations}
+            assert hints == {name: name in READING for name in expected}
+
+
+async def test_what_the_verbs_say(tmp_path: Path, runs: Sequence[RunDir]) -> None:
+    async with Client(make_server(tmp_path / "runs", may_launch=False)) as client:
+        failed, text = await call(client, "list_runs", filter="torch-ddp state:stopped", limit=1)
+        assert (failed, [one["run"] for one in json.loads(text)]) == (False, [FIRST])
+        failed, text = await call(client, "metrics", run=FIRST, names=["loss"], points=5)
+        loss = json.loads(text)["metrics"]["loss"]
+        assert not failed
+        assert len(loss["steps"]) == len(loss["values"]) == 5
+        assert loss["least"] <= min(loss["values"]) <= max(loss["values"]) <= loss["greatest"]
+        assert "'los' is no metric" in (await call(client, "metrics", run=FIRST, names=["los"]))[1]
+        failed, text = await call(client, "show_run", run="latest")
+        assert (failed, json.loads(text)["run"]) == (False, FIRST)
+        failed, text = await call(client, "compare", runs=[FIRST, SECOND])
+        assert (failed, len(json.loads(text)["runs"])) == (False, 2)
+        failed, text = await call(client, "show_run", run="nothing")
+        assert failed
+        assert "There is no run 'nothing'" in text
+
+
+async def test_a_launch_is_checked_as_on_the_command_line(tmp_path: Path) -> None:
+    directory = tmp_path / "runs"
+    async with Client(make_server(directory, may_launch=True)) as client:
+        failed, text = await call(client, "launch", source="quickstart", settings={"learning_rate": "fast"})
+        assert failed
+        assert "learning_rate: 'fast' is not allowed" in text
+        failed, text = await call(client, "queue_run", source="--help")
+        assert failed
+        assert "is no preset, file or script" in text
+    assert find_waiting(directory) == []
+
+
+@pytest.mark.parametrize("may_launch", [False, True])
+async def test_a_client_that_starts_it_as_a_process(tmp_path: Path, runs: Sequence[RunDir], may_launch: bool) -> None:
+    words = ["-P", "-m", "tuiapp", "mcp", "--runs-dir", str(tmp_path / "runs"), *["--allow-launch"] * may_launch]
+    started = StdioServerParameters(command=sys.executable, args=words, env={**os.environ}, cwd=tmp_path)
+    before = set(psutil.Process().children())
+    with (tmp_path / "stderr").open("w+") as errors:
+        async with Client(stdio_client(started, errors)) as client:
+            (server,) = set(psutil.Process().children()) - before
+            tools = (await client.list_tools()).tools
+            assert sorted(tool.name for tool in tools) == sorted(READING + CHANGING * may_launch)
+            failed, text = await call(client, "list_runs")
+            assert (failed, [one["run"] for one in json.loads(text)]) == (False, [FIRST, SECOND])
+            failed, text = await call(client, "metrics", run=FIRST, names=["loss"])
+            assert not failed
+            assert json.loads(text)["metrics"]["loss"]["last"] is not None
+            # One that stops what is over changes nothing.
+            failed, text = await call(client, "stop", run=FIRST)
+            assert (failed, "is not running" in text) == (True, may_launch), text
+        errors.seek(0)
+        assert "Traceback" not in errors.read()
+    server.wait(30)
+
+
+def test_a_line_for_each_metric(tuiapp: Any, tmp_path: Path, runs: Sequence[RunDir]) -> None:
+    done = tuiapp("metrics", FIRST, "loss", "--runs-dir", str(tmp_path / "runs"))
+    heading, line = done.out.splitlines()
+    assert heading.split() == ["METRIC", "LAST", "LEAST", "GREATEST", "STEPS"]
+    assert line.split()[0] == "loss"
+    done = tuiapp("metrics", FIRST, "los", "--runs-dir", str(tmp_path / "runs"))
+    assert (done.code, "Did you mean 'loss'?" in done.err) == (2, True)

@@ -1,0 +1,217 @@
+"""`tuiapp run --resume`, `checkpoint`, and what `show` says of checkpoints, on recorded run directories."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.command_line import Command
+from tests.kit.recorded import record, record_checkpoint
+from tuiapp.trainers.contract.rundir import RunDir
+
+
+@pytest.fixture
+def run(runs_dir: Path) -> RunDir:
+    """Stopped after step 72 of 290."""
+    return record(runs_dir, h.RUN_ID, interrupted.stopped())
+
+
+def saved(run: RunDir) -> RunDir:
+    record_checkpoint(run, 29, accuracy=0.91)
+    record_checkpoint(run, 72)
+    return run
+
+
+def files(run: RunDir) -> dict[str, bytes]:
+    paths = [path for path in run.path.rglob("*") if path.is_file()]
+    return {str(path.relative_to(run.path)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: os.mkfifo(path), "not a regular file"),
+        (lambda path: path.mkdir(), "not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a symbolic link"),
+    ],
+    ids=["FIFO", "directory", "link"],
+)
+def test_a_journal_that_is_no_file(run: RunDir, tuiapp: Command, make: Callable[[Path], None], words: str) -> None:
+    saved(run).journal.unlink()
+    make(run.journal)
+    done = tuiapp("run", "--resume", run.run_id)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"tuiapp: {run.run_id} cannot be resumed: {run.journal} cannot be read: {words}.\n"
+
+
+REFUSALS = {
+    "backend": ("backend=jax-pmap", "step-00000072 was made with backend = torch-ddp, not jax-pmap: start a new run"),
+    "model": ("model=mlp", "step-00000072 was made with model = net, not mlp: start a new run for that."),
+    "optimizer": ("optimizer=sgd", "was made with optimizer = adam, not sgd"),
+    "seed": ("seed=1", "was made with seed = 0, not 1"),
+    "batch": ("global_batch_size=96", "was made with global_batch_size = 48, not 96"),
+    "all steps made": ("epochs=2", "has finished its 58 steps. To train further: tuiapp run --resume "),
+    "all steps allowed": ("max_steps=72", "--set max_steps=144"),
+    "bad value": ("epochs=0", "epochs: 0 is not allowed; it must be a whole number of at least 1"),
+    "unknown key": ("epoch=20", "epoch: unknown key. Did you mean 'epochs'?"),
+    "no value": ("epochs", "epochs: no value given; write --set epochs=VALUE."),
+    "devices": ("devices=7", "48 cannot be split evenly over 7 devices"),
+    "no such devices": ("devices=12", "devices: 12 is more than this machine has: 2 CPU cores take at most 8"),
+}
+
+
+@pytest.mark.usefixtures("small_machine")
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_a_run_cannot_go_on_with(tuiapp: Command, run: RunDir, name: str) -> None:
+    setting, words = REFUSALS[name]
+    before = files(saved(run))
+    done = tuiapp("run", "--resume", "latest", "--set", setting, "--json")
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert all(line.startswith("tuiapp: ") for line in done.err.splitlines())
+    assert files(run) == before
+
+
+def test_no_checkpoint(tuiapp: Command, run: RunDir) -> None:
+    before = files(run)
+    done = tuiapp("run", "--resume", h.RUN_ID)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"tuiapp: {h.RUN_ID} cannot be resumed: there is no usable checkpoint.\n"
+    assert files(run) == before
+
+
+def test_no_checkpoint_that_can_be_used_says_why(tuiapp: Command, run: RunDir) -> None:
+    record_checkpoint(run, 29, finite=False)
+    (record_checkpoint(run, 58) / "model.safetensors").write_bytes(b"weights")
+    (record_checkpoint(run, 72) / "manifest.json").write_bytes(b"{")
+    before = files(run)
+    done = tuiapp("run", "--resume", h.RUN_ID)
+    assert (done.code, done.out) == (2, "")
+    assert "step-00000029 holds weights that are not finite" in done.err
+    assert "step-00000058/model.safetensors is damaged: it has 7 bytes of 21" in done.err
+    assert "step-00000072/manifest.json is damaged" in done.err
+    assert files(run) == before
+
+
+def test_a_run_that_goes_on(tuiapp: Command, run: RunDir) -> None:
+    before = files(saved(run))
+    lock = run.take_lock()
+    done = tuiapp("run", "--resume", h.RUN_ID, "--set", "epochs=20")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"tuiapp: {h.RUN_ID} is running. To watch it: tuiapp attach {h.RUN_ID}\n"
+    assert files(run) == before
+    os.close(lock)
+
+
+def test_without_run_toml(tuiapp: Command, run: RunDir) -> None:
+    saved(run).config.unlink()
+    done = tuiapp("run", "--resume", h.RUN_ID)
+    assert (done.code, done.out) == (2, "")
+    assert f"cannot be resumed: cannot read {run.config}: No such file or directory." in done.err
+    run.config.write_text("epochs = many")
+    assert "is not valid TOML" in tuiapp("run", "--resume", h.RUN_ID).err
+
+
+def test_not_together_with_a_preset(tuiapp: Command, run: RunDir) -> None:
+    done = tuiapp("run", "quickstart", "--resume", h.RUN_ID)
+    assert (done.code, done.out) == (2, "")
+    assert "omit 'quickstart' or --resume" in done.err
+
+
+def test_no_such_run(tuiapp: Command, run: RunDir) -> None:
+    done = tuiapp("run", "--resume", "")
+    assert (done.code, done.out) == (2, "")
+    assert "There is no run ''" in done.err
+
+
+def test_a_journal_that_is_none_leaves_the_run_as_it_was(tuiapp: Command, run: RunDir) -> None:
+    saved(run).journal.unlink()
+    run.journal.symlink_to(run.path / "gone" / "events.jsonl")
+    before = run.config.read_bytes()
+    done = tuiapp("run", "--resume", h.RUN_ID, "--set", "epochs=20")
+    assert (done.code, done.out) == (2, "")
+    assert "events.jsonl cannot be read: is a symbolic link" in done.err
+    assert run.config.read_bytes() == before
+    assert not run.is_live()
+
+
+def test_show_lists_checkpoints_and_how_to_go_on(tuiapp: Command, run: RunDir) -> None:
+    saved(run)
+    record_checkpoint(run, 80, finite=False)
+    (record_checkpoint(run, 90) / "manifest.json").unlink()
+    lines = tuiapp("show", "latest").out.splitlines()
+    listed = [line.split() for line in lines[lines.index("checkpoints") + 1 :]]
+    assert listed[0] == ["step-00000080", "epoch", "2.8", "42", "B", "weights", "not", "finite"]
+    assert listed[1] == ["step-00000072", "epoch", "2.5", "42", "B", "resume", "point"]
+    assert listed[2] == ["step-00000029", "epoch", "1", "42", "B", "accuracy", "91.0", "%", "best"]
+    assert "step-00000090/manifest.json cannot be read" in " ".join(listed[3])
+    assert lines[-1] == f"to resume: tuiapp run --resume {h.RUN_ID}"
+    facts = json.loads(tuiapp("show", "latest", "--json").out)
+    assert facts["resume"] == f"tuiapp run --resume {h.RUN_ID}"
+    assert (facts["resume_step"], facts["missing_steps"]) == (72, [])
+    assert [one["step"] for one in facts["checkpoints"]] == [80, 72, 29]
+    assert facts["checkpoints"][2] == {
+        "name": "step-00000029",
+        "directory": str(run.checkpoints / "step-00000029"),
+        "step": 29,
+        "epoch": 1.0,
+        "loss": None,
+        "accuracy": 0.91,
+        "bytes": 42,
+        "finite": True,
+        "best": True,
+    }
+
+
+def test_show_of_a_run_elsewhere_names_its_directory(tuiapp: Command, tmp_path: Path) -> None:
+    elsewhere = saved(record(tmp_path / "my runs", h.RUN_ID, interrupted.stopped()))
+    assert tuiapp("show", elsewhere.path).out.splitlines()[-1] == f"to resume: tuiapp run --resume '{elsewhere.path}'"
+
+
+@pytest.mark.parametrize("step", [0, 290])
+def test_show_of_a_run_that_cannot_be_resumed(tuiapp: Command, run: RunDir, step: int) -> None:
+    if step:
+        record_checkpoint(run, step)
+    assert "to resume" not in tuiapp("show", "latest").out
+    assert json.loads(tuiapp("show", "latest", "--json").out)["resume"] is None
+
+
+def test_checkpoint_of_a_run_that_is_over(tuiapp: Command, run: RunDir) -> None:
+    done = tuiapp("checkpoint", "latest")
+    assert (done.code, done.out, done.err) == (2, "", f"tuiapp: {h.RUN_ID} is not running: stopped.\n")
+    assert os.listdir(run.commands) == []
+
+
+def test_a_run_whose_data_file_is_gone_is_shown(tuiapp: Command, run: RunDir) -> None:
+    saved(run)
+    run.config.write_text(run.config.read_text().replace('dataset = "digits"', 'dataset = "npz:/gone.npz"'))
+    done = tuiapp("show", "latest")
+    assert done.code == 0, done
+    assert "npz:/gone.npz" in done.out
+    assert "step-00000072" in done.out
+    assert "tuiapp run --resume" not in done.out
+
+
+@pytest.mark.parametrize("plan", [None, b"", b'{"schema":1,"conf', b'{"schema":2}'])
+def test_a_run_whose_plan_is_gone_or_torn_can_be_resumed(tuiapp: Command, run: RunDir, plan: bytes | None) -> None:
+    saved(run)
+    run.plan.unlink() if plan is None else run.plan.write_bytes(plan)
+    done = tuiapp("show", "latest")
+    assert done.code == 0, done
+    assert "tuiapp run --resume" in done.out
+
+
+def test_a_plan_that_cannot_be_written_leaves_the_configuration_as_it_was(tuiapp: Command, run: RunDir) -> None:
+    before = saved(run).config.read_bytes()
+    run.plan.unlink()
+    run.plan.mkdir()
+    done = tuiapp("run", "--resume", "latest", "--set", "epochs=20")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"tuiapp: Cannot write the run directory {run.path}: "), done
+    assert run.config.read_bytes() == before

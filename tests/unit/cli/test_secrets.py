@@ -1,0 +1,58 @@
+"""Keys and passwords of a run stay in its directory: what is made to be shared has them masked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.kit import histories as h
+from tests.kit import own_metrics as own
+from tests.kit.command_line import Command
+from tests.kit.recorded import record
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import Facts
+
+SECRETS = ("s3cr3t-of-env", "s3cr3t-of-argument", "s3cr3t-of-config", "s3cr3t-of-command")
+SCRIPT = RunConfig(
+    backend="script",
+    script="/x/train.py",
+    platform="cpu",
+    environment=f"WANDB_MODE={SECRETS[0]}",
+    arguments=f"--api-key {SECRETS[1]} --lr 0.1",
+)
+
+
+@pytest.fixture
+def recorded(runs_dir: Path) -> str:
+    begun, *rest = own.completed(config=to_toml_values(SCRIPT))
+    run = record(runs_dir, own.RUN_ID, [begun, Facts(config={"hub_token": SECRETS[2]}, **h.at(1)), *rest], SCRIPT)
+    line = ["tuiapp", "run", "train.py", "--set", f"environment=A={SECRETS[3]}", "--", "--password", SECRETS[3]]
+    run.environment.write_text(json.dumps({"host": "here", "command_line": line}))
+    return own.RUN_ID
+
+
+def told(text: str) -> list[str]:
+    return [secret for secret in SECRETS if secret in text]
+
+
+def test_show(tuiapp: Command, recorded: str) -> None:
+    for more in ([], ["--json"]):
+        masked = tuiapp("show", recorded, *more).out
+        assert told(masked) == []
+        assert "--api-key *** --lr 0.1" in masked
+        assert told(tuiapp("show", recorded, "--secrets", *more).out) == [*SECRETS[:3]]
+
+
+def test_what_is_shared(tuiapp: Command, recorded: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    for name in ("report.html", "report.md"):
+        assert tuiapp("report", recorded, "-o", str(tmp_path / name)).code == 0
+        text = (tmp_path / name).read_text()
+        assert told(text) == []
+        assert "--lr 0.1" in text
+    assert tuiapp("export", recorded, "--format", "tensorboard", "-o", str(tmp_path / "board")).code == 0
+    files = [path.read_bytes() for path in (tmp_path / "board").rglob("*tfevents*")]
+    assert any(b"WANDB_MODE=***" in data for data in files)
+    assert [secret for secret in SECRETS if any(secret.encode() in data for data in files)] == []

@@ -1,0 +1,237 @@
+"""`tuiapp scale` and `tuiapp shootout`: what is queued, in which order, and the tables of what has run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kit.command_line import Command
+from tests.kit.measured_runs import GROUP, record_study, recorded
+from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import read_about
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.experiments import queue
+from tuiapp.trainers.experiments.group_study import GroupStudy
+from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.state.summary import read_config, summarise
+
+
+@pytest.fixture
+def queued(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are queued, but no keeper starts them, and Ctrl-C is pressed as soon as they are followed."""
+
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tuiapp.trainers.experiments.queue.start_keeper", lambda runs_dir: None)
+    for verb in ("scale", "shootout"):
+        monkeypatch.setattr(f"tuiapp.verbs.{verb}.inspect_machine", lambda: machine)
+    monkeypatch.setattr("tuiapp.verbs.measured_studies.follow", press)
+
+
+def configs_of(runs_dir: Path) -> list[RunConfig]:
+    """Those of the queue, in its order; all run alone."""
+    found = find_waiting(runs_dir)
+    assert all(one.waiting.exclusive for one in found)
+    return [read_config(one.run) for one in found]
+
+
+@pytest.mark.usefixtures("queued")
+def test_the_runs_of_a_scaling_study_take_turns_and_run_alone(tuiapp: Command, runs_dir: Path) -> None:
+    done = tuiapp("scale", "mlp", "--devices", "2,1,4", "--repeat", 2, "--steps", 100, "--set", "platform=cpu")
+    assert (done.code, done.out) == (130, "")
+    assert "6 runs queued as the group scale-mlp" in done.err
+    assert "tuiapp scale --show scale-mlp" in done.err
+    configs = configs_of(runs_dir)
+    assert [config.devices for config in configs] == [1, 2, 4, 1, 2, 4]
+    assert {config.global_batch_size for config in configs} == {48}
+    assert {(config.max_steps, config.epochs, config.eval_every, config.checkpoint_every) for config in configs} == {
+        (100, 4, 0, 0)
+    }
+    about, _ = read_about(find_waiting(runs_dir)[1].run)
+    assert (about.group, about.note) == ("scale-mlp", "strong scaling, 2 devices, global batch 48")
+    # A study more has a name of its own.
+    assert "scale-mlp-2" in tuiapp("scale", "mlp", "--devices", "1,2", "--repeat", 1).err
+    shown = tuiapp("scale", "--show", "scale-mlp")
+    assert shown.code == 0
+    assert "0 of 2" in shown.out
+
+
+@pytest.mark.usefixtures("queued")
+def test_weak_scaling_lets_the_batch_grow_and_nothing_else(tuiapp: Command, runs_dir: Path) -> None:
+    tuiapp("scale", "mlp", "--devices", "1,2", "--weak", "--repeat", 1, "--set", "checkpoint_every=1")
+    one, two = configs_of(runs_dir)
+    assert (one.global_batch_size, two.global_batch_size) == (48, 96)
+    assert (one.learning_rate, one.checkpoint_every) == (two.learning_rate, two.checkpoint_every) == (0.001, 1)
+    about, _ = read_about(find_waiting(runs_dir)[1].run)
+    assert about.note == "weak scaling, 2 devices, global batch 96; the learning rate stays 0.001"
+
+
+@pytest.mark.usefixtures("queued")
+def test_a_scripts_arguments_follow_two_dashes(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    done = tuiapp("scale", tmp_path / "train.py", "--devices", "1,2", "--repeat", 1, "--", "--epochs", "3")
+    assert "scale-train" in done.err
+    assert [(one.devices, one.arguments) for one in configs_of(runs_dir)] == [(1, "--epochs 3"), (2, "--epochs 3")]
+    refused = tuiapp("scale", tmp_path / "train.py", "--devices", "1,2", "--steps", 9)
+    assert (refused.code, "--steps is for built-in trainers" in refused.err) == (2, True)
+
+
+@pytest.mark.usefixtures("queued")
+def test_a_shoot_out_has_each_backend_in_turn_on_as_many_devices(tuiapp: Command, runs_dir: Path) -> None:
+    names = ["jax-pmap", "torch-ddp"]
+    done = tuiapp("shootout", "mlp", "--backends", ",".join(names), "--repeat", 2, "--set", "seed=7")
+    assert done.code == 130
+    configs = configs_of(runs_dir)
+    assert [config.backend for config in configs] == names * 2
+    assert {(config.devices, config.seed, config.global_batch_size) for config in configs} == {(2, 7, 48)}
+
+
+@pytest.mark.usefixtures("queued")
+def test_backends_that_cannot_run_it_are_named_with_the_reason(tuiapp: Command, runs_dir: Path) -> None:
+    done = tuiapp("shootout", "mlp", "--repeat", 1, "--set", "platform=cpu")
+    assert "left out: torch-dp: torch-dp runs on one CPU device only" in done.err
+    backends = [config.backend for config in configs_of(runs_dir)]
+    assert backends[0] == "torch-ddp"
+    assert "torch-dp" not in backends
+    assert "left out: torch-dp: torch-dp runs on one CPU" in tuiapp("shootout", "--show", "shootout-mlp").out
+    named = tuiapp("shootout", "mlp", "--backends", "torch-dp,torch-ddp", "--set", "platform=cpu", "--set", "devices=2")
+    assert named.code == 2, "what the user has named is not left out"
+
+
+@pytest.mark.usefixtures("queued")
+def test_a_study_that_cannot_be_queued_whole_is_not_queued(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[RunDir] = []
+
+    def add(config: RunConfig, where: Path, *rest: object, **more: object) -> RunDir:
+        if len(added) == 2:
+            raise LaunchError("No room.")
+        added.append(queue.add(config, where, *rest, **more))  # type: ignore[arg-type]
+        return added[-1]
+
+    monkeypatch.setattr("tuiapp.trainers.experiments.group_study.add", add)
+    done = tuiapp("scale", "mlp", "--devices", "1,2", "--name", "mine")
+    assert (done.code, done.err) == (2, "tuiapp: No room.\n")
+    assert not find_waiting(runs_dir)
+    assert [summarise(run).status for run in added] == ["stopped", "stopped"]
+    assert "There is no study 'mine'" in tuiapp("scale", "--show", "mine").err
+
+
+@pytest.mark.usefixtures("queued")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["scale", "mlp", "--devices", "1,none"], "'none' is not a count"),
+        (["scale", "mlp", "--devices", "2"], "give several, as --devices 1,2"),
+        (["scale", "mlp", "--devices", "1,64"], "64 is more than this machine has"),
+        (["scale", "mlp", "--devices", "1,5"], "48 cannot be split evenly over 5 devices"),
+        (["scale", "mlp", "--weak", "--strong"], "not allowed with"),
+        (["scale", "mlp", "--devices", "1,2", "--set", "devices=2"], "--devices has all of them"),
+        (["scale", "mlp", "--name", "../up"], "cannot be a study's name"),
+        (["scale", "--show", "mime"], "Did you mean 'mine'?"),
+        (["scale", "mlp", "--show", "mine"], "leave out mlp"),
+        (["scale", "mlp", "--devices", "1,2", "--name", "mine"], "There is a group mine already"),
+        (["scale", "mlp", "--csv", "table.txt"], "must end in .csv"),
+        (["scale", "mlp", "--report", "/nowhere/page.html"], "The directory /nowhere does not exist"),
+        (["shootout", "mlp", "--backends", "torch-dpp"], "Did you mean 'torch-dp'?"),
+        (["shootout", "mlp", "--set", "backend=torch-dp"], "--backends has all of them"),
+        (["shootout", "train.py"], "A script has one framework"),
+        (["shootout", "--show", "mine"], "no study 'mine' that tuiapp shootout has made"),
+    ],
+)
+def test_arguments_that_are_refused(tuiapp: Command, runs_dir: Path, words: Sequence[str], says: str) -> None:
+    if "--name" in words or "--show" in words:
+        record_named(runs_dir, "mine")
+    done = tuiapp(*words)
+    assert done.code == 2
+    assert says in " ".join(done.err.split())
+    assert not find_waiting(runs_dir)
+
+
+def record_named(runs_dir: Path, name: str) -> None:
+    directory = runs_dir / "studies" / name
+    directory.mkdir(parents=True)
+    (directory / "study.json").write_text('{"kind": "scale"}')
+    # That of another verb, which has a form of its own.
+    (runs_dir / "studies" / "other").mkdir()
+    (runs_dir / "studies" / "other" / "study.json").write_text('{"kind": "sweep", "weak": "?"}')
+
+
+@pytest.fixture
+def scaled(runs_dir: Path) -> Path:
+    for number, (devices, rate) in enumerate([(1, 1000.0), (2, 1800.0), (1, 1100.0), (2, 2000.0)]):
+        recorded(runs_dir, number, devices=devices, rate=rate, waited=0.25 if devices > 1 else None)
+    recorded(runs_dir, 9, devices=2, status="failed")
+    record_study(runs_dir, GroupStudy(kind="scale"))
+    return runs_dir
+
+
+@pytest.mark.usefixtures("scaled")
+def test_the_table_of_a_scaling_study(tuiapp: Command) -> None:
+    done = tuiapp("scale", "--show", GROUP)
+    assert done.code == 1, "a run has failed"
+    head, one, two = done.out.splitlines()[2:5]
+    assert head.split() == [
+        "DEVICES", "BATCH", "RUNS", "EXAMPLES/S", "SPREAD", "SPEED-UP", "EFFICIENCY", "WAITING", "DATA", "WAIT",
+        "MEMORY",
+    ]  # fmt: skip
+    assert one.split() == ["1", "48", "2", "1,050", "±", "4.8", "%", "1.00×", "100", "%", "–", "–", "100", "MiB"]
+    words = ["2", "48", "2", "of", "3", "1,900", "±", "5.3", "%", "1.81×", "90", "%", "25.0", "%", "–", "201", "MiB"]
+    assert two.split() == words
+    assert "does not count: ✖ failed, out of memory" in done.out
+    assert "median of the runs" in done.out
+
+
+@pytest.mark.usefixtures("scaled")
+def test_a_scaling_study_for_other_programs(tuiapp: Command, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("table.csv", "table.md", "page.html")]
+    options = ["--csv", files[0], "--markdown", files[1], "--report", files[2]]
+    found = json.loads(tuiapp("scale", "--show", GROUP, "--json", *options).out)
+    assert (found["study"], found["kind"], len(found["runs"])) == (GROUP, "scale", 5)
+    assert [row["throughput"] for row in found["rows"]] == [1050.0, 1900.0]
+    rows = list(csv.DictReader(files[0].open()))
+    assert [(row["devices"], row["throughput"]) for row in rows] == [("1", "1050.0"), ("2", "1900.0")]
+    assert rows[0]["waiting"] == ""
+    assert float(rows[1]["waiting"]) == pytest.approx(0.25)
+    assert "| 2 | 48 | 2 of 3 | 1,900 |" in files[1].read_text()
+    page = files[2].read_text()
+    assert "<h1>Scaling study study (strong)</h1>" in page
+    assert page.index("<td>1.81×</td>") < page.index("<title>speed-up</title>") < page.index("<title>loss</title>")
+    assert tuiapp("scale", "--show", GROUP, *options).code == 2
+    assert tuiapp("scale", "--show", GROUP, *options, "--force").code == 1
+
+
+def test_the_table_of_a_shoot_out(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    recorded(runs_dir, 1, backend="torch-ddp", devices=2, losses=[1.0] * 40)
+    recorded(runs_dir, 2, backend="jax-pmap", devices=2, losses=[1.5] * 40, rate=500.0)
+    study = GroupStudy(kind="shootout", order=["torch-ddp", "jax-pmap"], left_out={"mxnet-gluon": "not\x1b[31m here"})
+    record_study(runs_dir, study)
+    done = tuiapp("shootout", "--show", GROUP, "--report", tmp_path / "page.html")
+    assert done.code == 0
+    torch, jax = done.out.splitlines()[3:5]
+    assert torch.split()[:3] == ["torch-ddp", "1", "1,000"]
+    assert jax.split() == [
+        "jax-pmap", "1", "500", "–", "3.00", "s", "201", "MiB", "0.5000", "0.6000", "90.00", "%", "0.5000",
+    ]  # fmt: skip
+    assert "left out: mxnet-gluon: not here" in done.out
+    assert "net · digits · 2 devices (cpu) · global batch 48 · adam · float32 · seed 0" in done.out
+    assert "<title>loss</title>" in (tmp_path / "page.html").read_text()
+
+
+def test_following_tells_each_start_and_end_once(runs_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tuiapp.verbs.measured_studies import follow
+
+    runs = [recorded(runs_dir, 1), recorded(runs_dir, 2, devices=2, status="failed")]
+    follow(runs, ["1 device", "2 devices"], runs_dir)
+    assert capsys.readouterr().err.splitlines() == [
+        "tuiapp: 1 of 2: 1 device · ✓ completed · 1,000 examples/s · 6s",
+        "tuiapp: 2 of 2: 2 devices · ✖ failed · 1,000 examples/s · 6s · out of memory",
+    ]

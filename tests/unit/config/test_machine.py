@@ -1,0 +1,116 @@
+"""What is found on a machine, with drivers that are missing, hang, crash or work: a real library behind pynvml."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.telemetry.owners import HOST_PID_NAMESPACE
+
+INSPECT = """
+import sys, msgspec
+from tuiapp.trainers.config import machine
+machine.GPU_PROBE_TIMEOUT_S = float(sys.argv[1])
+sys.stdout.buffer.write(msgspec.json.encode(machine.inspect_machine()))
+"""
+
+BOTH = gpu("GPU-aaaa", "Fake A") + gpu("GPU-bbbb", "Fake B")
+
+
+def inspect_with(tmp_path: Path, script: str, timeout_s: float = 30) -> Machine:
+    """What a process finds whose NVML is ours."""
+    done = subprocess.run(
+        [sys.executable, "-c", INSPECT, str(timeout_s)],
+        env=FakeNvml(tmp_path, script).run_environment(),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    return msgspec.json.decode(done.stdout, type=Machine)
+
+
+def test_this_machine() -> None:
+    machine = inspect_machine()
+    assert machine.cpu_cores == len(os.sched_getaffinity(0))
+    assert machine.memory_total_bytes == psutil.virtual_memory().total
+    assert bool(machine.gpus) != bool(machine.gpu_problem)
+    assert machine.max_cpu_ranks >= 8
+
+
+@needs_compiler
+def test_gpus(tmp_path: Path) -> None:
+    machine = inspect_with(tmp_path, BOTH)
+    assert machine.driver == "999.01"
+    assert machine.gpu_problem == ""
+    assert [(found.index, found.uuid, found.name) for found in machine.gpus] == [
+        (0, "GPU-aaaa", "Fake A"),
+        (1, "GPU-bbbb", "Fake B"),
+    ]
+    for found in machine.gpus:
+        assert (found.memory_total_bytes, found.memory_used_bytes, found.utilization_percent) == (80 << 30, 5 << 30, 42)
+        assert found.processes == ()
+
+
+@needs_compiler
+def test_who_uses_a_gpu(tmp_path: Path) -> None:
+    mine = f"process {os.getpid()} {3 << 30}"
+    used, mute = inspect_with(
+        tmp_path, gpu("GPU-aaaa", "Fake A", mine) + gpu("GPU-bbbb", "Fake B", no_processes=None)
+    ).gpus
+    # The second does not tell: that is no empty list.
+    assert mute.processes is None
+    (process,) = used.processes or ()
+    assert process.memory_bytes == 3 << 30
+    if os.stat("/proc/self/ns/pid").st_ino == HOST_PID_NAMESPACE:
+        assert process.user == psutil.Process().username()
+    else:
+        # In a container the number would be the host's.
+        assert (process.pid, process.user) == (None, "")
+
+
+@needs_compiler
+def test_what_a_gpu_does_not_tell_is_not_zero(tmp_path: Path) -> None:
+    found = inspect_with(tmp_path, gpu("GPU-aaaa", "Fake A", utilization=None)).gpus[0]
+    assert found.utilization_percent is None
+    assert found.memory_total_bytes == 80 << 30
+
+
+@needs_compiler
+def test_a_gpu_that_is_lost_does_not_hide_the_others(tmp_path: Path) -> None:
+    lost = gpu("GPU-aaaa", "Fake A", "fault * return 15")
+    machine = inspect_with(tmp_path, lost + gpu("GPU-bbbb", "Fake B"))
+    assert [(found.index, found.uuid) for found in machine.gpus] == [(1, "GPU-bbbb")]
+    assert machine.gpu_problem == ""
+    assert inspect_with(tmp_path, lost).gpu_problem == "NVML: GPU is lost"
+
+
+@needs_compiler
+@pytest.mark.parametrize("fault", ["nvmlDeviceGetTotalEccErrors crash", "nvmlDeviceGetFieldValues hang 600"])
+def test_a_driver_that_fails_at_what_only_a_sampler_asks_still_trains(tmp_path: Path, fault: str) -> None:
+    machine = inspect_with(tmp_path, gpu("GPU-aaaa", "Fake A", f"fault {fault}"), 5)
+    assert [found.uuid for found in machine.gpus] == ["GPU-aaaa"]
+    assert machine.gpu_problem == ""
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("return 9", "NVML: Driver Not Loaded"),
+        ("crash", "the NVML probe died (exit code -11)"),
+        ("hang 600", "NVML did not answer within 1 s"),
+    ],
+)
+def test_a_driver_that_does_not_work(tmp_path: Path, fault: str, problem: str) -> None:
+    machine = inspect_with(tmp_path, f"fault nvmlInitWithFlags {fault}\n", 1 if "hang" in fault else 30)
+    assert machine.gpus == ()
+    assert machine.gpu_problem == problem
+    assert machine.cpu_cores > 0

@@ -1,0 +1,209 @@
+"""What lies where a run's files should: FIFOs, links, directories, and files of gigabytes that hold nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tuiapp.trainers.contract.events import AnyEvent, LogLine, RunStarted
+from tuiapp.trainers.contract.journal import (
+    MAX_DAMAGE_BYTES,
+    READ_BYTES,
+    JournalReader,
+    JournalWriter,
+    journal_end,
+    last_line_with,
+)
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.lock import NOTE_BYTES, LockNote, write_note
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import last_attempt, summarise
+
+HUGE = 2 << 30
+LINE = LogLine(rank=0, stream="stdout", text="one")
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path) -> None:
+    target = path.with_name("elsewhere")
+    JournalWriter(target).close()
+    path.symlink_to(target)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("make", [fifo, link, device, directory])
+def test_nobody_waits_for_or_follows_what_is_no_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")
+    run.path.mkdir()
+    make(run.journal)
+    make(run.lock)
+    make(run.config)
+    assert JournalReader(run.journal).read() == []
+    assert peek_journal(run.journal).tail() == []
+    assert peek_journal(run.journal).first is None
+    assert journal_end(run.journal) == 0
+    assert last_attempt(run) == 0
+    assert not run.is_live()
+    assert run.lock_note() == LockNote()
+    assert summarise(run).status in ("lost", "unreadable")
+    for refuses in (lambda: JournalWriter(run.journal), run.take_lock):
+        with pytest.raises(OSError, match=r"not a regular file|Too many levels|Is a directory|No such device"):
+            refuses()
+
+
+MEASURED = textwrap.dedent(
+    """
+    import resource, sys
+    from pathlib import Path
+    {imports}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    {work}
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+)
+
+WORKS = {
+    "a view tails the journal": (
+        "from tuiapp.trainers.contract.journal import JournalReader",
+        "reader = JournalReader(Path(sys.argv[1]) / 'events.jsonl'); [reader.read() for _ in range(8)]",
+    ),
+    "a list of runs": (
+        "from tuiapp.trainers.state.summary import summarise; from tuiapp.trainers.contract.rundir import RunDir",
+        "summarise(RunDir(Path(sys.argv[1])))",
+    ),
+    "a writer's start": (
+        "from tuiapp.trainers.contract.journal import JournalWriter",
+        "JournalWriter(Path(sys.argv[1]) / 'events.jsonl')",
+    ),
+    "checkpoints": (
+        "from tuiapp.trainers.contract.manifest import list_checkpoints",
+        "found, problems = list_checkpoints(Path(sys.argv[1]) / 'checkpoints'); assert 'longer than' in problems[0]",
+    ),
+    "a data set": (
+        "from tuiapp.trainers.config.npz import read_facts\n"
+        "from tuiapp.trainers.config.data_files import DatasetError\nimport numpy.lib.format",
+        "try: read_facts(Path(sys.argv[1]) / 'data.npz'); raise SystemExit('taken')\nexcept DatasetError: pass",
+    ),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", WORKS)
+@pytest.mark.nightly
+def test_files_of_two_gigabytes_take_no_memory(tmp_path: Path, what: str) -> None:
+    for name in (
+        "events.jsonl",
+        "lock",
+        "run.toml",
+        "data.npz",
+        "checkpoints/step-00000001/manifest.json",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.truncate(path, HUGE)
+    imports, work = WORKS[what]
+    code = MEASURED.format(imports=imports, work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    grown = int(done.stdout) * 1024
+    print(f"\n{what}, 2 GiB of nothing: {grown / 2**20:.0f} MiB")
+    assert grown < 100 << 20
+
+
+def test_lists_read_only_the_ends_of_a_journal_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir(tmp_path)
+    writer = JournalWriter(run.journal)
+    writer.append([started(1), LINE])
+    writer.close()
+    size = run.journal.stat().st_size
+    written = 4 * MAX_DAMAGE_BYTES
+    # Half of it written, half a hole.
+    with run.journal.open("ab") as file:
+        for _ in range(written // READ_BYTES):
+            file.write(bytes(READ_BYTES))
+    os.truncate(run.journal, size + 2 * written)
+    read, plain = [0], os.pread
+
+    def counting(fd: int, size: int, offset: int) -> bytes:
+        read[0] += len(data := plain(fd, size, offset))
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    seen = peek_journal(run.journal)
+    assert isinstance(seen.first, RunStarted)
+    assert read[0] < 1.1 * MAX_DAMAGE_BYTES
+    read[0] = 0
+    reader, events = JournalReader(run.journal), list[AnyEvent]()
+    while more := reader.read():
+        events += more
+    assert [type(event) for event in events] == [RunStarted, LogLine]
+    assert read[0] < 3 * MAX_DAMAGE_BYTES
+    # The next writer cuts all of that off.
+    JournalWriter(run.journal).close()
+    assert run.journal.stat().st_size == size
+
+
+def started(attempt: int) -> RunStarted:
+    return RunStarted(
+        run_id="x", attempt=attempt, host="", pid=1, config={}, world_size=1, steps_per_epoch=1, total_steps=1
+    )
+
+
+@pytest.mark.parametrize("behind", [0, 1, 40_000])
+def test_the_last_attempt_without_a_note(tmp_path: Path, behind: int) -> None:
+    run = RunDir(tmp_path)
+    writer = JournalWriter(run.journal)
+    writer.append([started(1), *[LINE] * behind, started(2), *[LINE] * behind])
+    writer.close()
+    assert last_attempt(run) == 2
+    assert last_line_with(run.journal, b'{"type":"nothing') == b""
+
+
+def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    lock = run.take_lock()
+    write_note(lock, LockNote(attempt=7, host="é\x1b" * 400, trouble="é" * 100 + "\x1b" * 400))
+    assert run.lock.stat().st_size == NOTE_BYTES
+    assert last_attempt(run) == 7
+    assert run.lock_note().trouble.startswith("??")
+    os.close(lock)
+
+
+def test_a_disk_that_does_not_confirm_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuiapp.trainers.run.journal_keeper import JournalWatch
+
+    writer = JournalWriter(tmp_path / "events.jsonl")
+    watch = JournalWatch(writer, None, 1)
+    failed = OSError(5, "Input/output error")
+
+    def fail(_: int) -> None:
+        raise failed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        writer.append([LINE], durable=True)
+    writer.append([LINE], durable=True)
+    (alert,) = watch.check()
+    assert "did not confirm the journal's last second (Input/output error)" in alert.text
+    assert watch.check() == []
+    writer.close()

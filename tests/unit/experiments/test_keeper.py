@@ -1,0 +1,268 @@
+"""The queue's keeper, with real processes: it starts what waits, once, whatever becomes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
+from tests.unit.experiments.conftest import Queue, script, wait_until
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.lock import take
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.experiments.queue import add, cancel, change, files_of, move, start_keeper
+from tuiapp.trainers.state.summary import summarise
+
+BRIEF = "import os; open(os.environ['NOTES'], 'a').write(os.environ['TUIAPP_RUN_DIR'].rpartition('/')[2] + chr(10))\n"
+"""Notes which run ran."""
+
+UNTIL = """
+import os, sys, time
+notes = os.environ["NOTES"]
+open(notes, "a").write(os.environ["TUIAPP_RUN_DIR"].rpartition("/")[2] + chr(10))
+while not os.path.exists(notes + ".go"):
+    time.sleep(0.02)
+"""
+"""The same, and waits to be let on."""
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file to which scripts write the runs that they are of; each gets the name from its environment."""
+    file = tmp_path / "notes"
+    file.touch()
+    monkeypatch.setenv("NOTES", str(file))
+    return file
+
+
+def test_each_runs_once_and_in_order_though_the_keeper_dies(waiting: Queue, tmp_path: Path, notes: Path) -> None:
+    config = script(tmp_path, BRIEF)
+    runs = [add(config, waiting.runs_dir) for _ in range(4)]
+    wait_until(lambda: len(notes.read_text().splitlines()) == 1)
+    waiting.kill("keeper")
+    assert waiting.waiting, "it was killed in the middle"
+    # Any view starts another.
+    start_keeper(waiting.runs_dir)
+    wait_until(waiting.is_over)
+    assert [run_id for _, run_id in waiting.started()] == [run.run_id for run in runs]
+    assert notes.read_text().split() == [run.run_id for run in runs]
+    assert {summarise(run).status for run in runs} == {"completed"}
+
+
+def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, notes: Path) -> None:
+    bad = add(script(tmp_path, "raise SystemExit(3)", "bad.py"), waiting.runs_dir, retry=2)
+    gone = add(script(tmp_path, "", "gone.py"), waiting.runs_dir, held=True)
+    (tmp_path / "gone.py").unlink()
+    good = add(script(tmp_path, BRIEF), waiting.runs_dir)
+    change(waiting.runs_dir, gone, held=False)
+    wait_until(waiting.is_over)
+    assert [summarise(run).status for run in (bad, gone, good)] == ["failed", "failed", "completed"]
+    assert "gone.py" in summarise(gone).reason
+    started = [run_id for _, run_id in waiting.started()]
+    assert started.count(bad.run_id) == 1, "its own fault is no reason to try again"
+    assert gone.run_id not in started
+
+
+def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path: Path, notes: Path) -> None:
+    run = add(script(tmp_path, UNTIL), waiting.runs_dir, retry=1)
+    # The script may be faster than who has started it.
+    wait_until(lambda: notes.read_text() and not run.waits.exists())
+    kept = read_waiting(run.kept)
+    assert kept is not None
+    assert (kept.retry, kept.environment["NOTES"]) == (1, str(notes))
+    # A reboot: everything that belongs to the directory ends at once.
+    waiting.end()
+    assert summarise(run).status == "lost"
+    notes.with_name("notes.go").touch()
+    start_keeper(waiting.runs_dir)
+    wait_until(waiting.is_over)
+    assert notes.read_text().split() == [run.run_id] * 2
+    assert summarise(run).status == "completed"
+    assert not run.kept.exists()
+
+
+SLOW_ONCE = """
+import os, sys, time
+if "tuiapp.trainers.run.supervisor" in sys.orig_argv and not os.path.exists(os.environ["NOTES"] + ".slow"):
+    open(os.environ["NOTES"] + ".slow", "w").close()
+    time.sleep(120)
+"""
+"""Makes the first supervisor start too late, as a machine without a moment for it does."""
+
+
+@pytest.mark.nightly
+def test_a_run_whose_supervisor_started_too_late_is_tried_again(
+    waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SLOW_ONCE)
+    before = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), before])))
+    run = add(script(tmp_path, BRIEF), waiting.runs_dir, retry=1)
+    wait_until(waiting.is_over)
+    assert notes.with_name("notes.slow").exists()
+    assert notes.read_text().split() == [run.run_id]
+    assert summarise(run).status == "completed"
+    assert "did not start within 30 s" in run.journal.read_text()
+
+
+def test_what_the_session_had_is_what_the_run_gets(
+    waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = add(script(tmp_path, UNTIL), waiting.runs_dir)
+    there = tmp_path / "there"
+    there.mkdir()
+    monkeypatch.chdir(there)
+    monkeypatch.setenv("MINE", "1")
+    text = "import os; open('here', 'w').write(os.environ['MINE'])"
+    second = add(msgspec.structs.replace(script(tmp_path, text, "second.py")), waiting.runs_dir)
+    monkeypatch.delenv("MINE")
+    monkeypatch.chdir(tmp_path)
+    notes.with_name("notes.go").touch()
+    wait_until(waiting.is_over)
+    assert {summarise(run).status for run in (first, second)} == {"completed"}
+    assert (there / "here").read_text() == "1"
+    assert not any("MINE" in path.read_text() for path in second.path.glob("*.json")), (
+        "it is kept no longer than needed"
+    )
+
+
+def test_moved_held_and_cancelled_while_another_runs(waiting: Queue, tmp_path: Path, notes: Path) -> None:
+    config = script(tmp_path, UNTIL)
+    first, second, third, fourth, fifth = (add(config, waiting.runs_dir) for _ in range(5))
+    wait_until(lambda: notes.read_text())
+    move(waiting.runs_dir, fifth, 0)
+    change(waiting.runs_dir, second, held=True)
+    cancel(waiting.runs_dir, third)
+    notes.with_name("notes.go").touch()
+    wait_until(lambda: not waiting.processes("keeper"))
+    assert notes.read_text().split() == [first.run_id, fifth.run_id, fourth.run_id]
+    assert waiting.waiting == [second.run_id], "it waits without a keeper"
+    change(waiting.runs_dir, second, held=False)
+    wait_until(waiting.is_over)
+    assert summarise(second).status == "completed"
+    assert summarise(third).status == "stopped"
+    assert not third.rank(0).joinpath("stdout.log").exists()
+
+
+class Machine8:
+    """Eight GPUs, of which other people use some."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.nvml = FakeNvml(directory, several(8))
+        for name, value in self.nvml.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("TUIAPP_TELEMETRY_HOST_PIDS", "1")
+        for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+            monkeypatch.delenv(name, raising=False)
+
+    def add(self, runs_dir: Path, config: RunConfig, count: int, devices: int) -> list[RunDir]:
+        """Queues runs with one command: in this process the library is not to be found."""
+        command = [sys.executable, "-P", "-m", "tuiapp", "queue", "add", *[config.script] * count]
+        options = ["--set", f"devices={devices}", "--json", "--runs-dir", str(runs_dir)]
+        done = subprocess.run([*command, *options], env=self.nvml.run_environment(), capture_output=True, check=True)
+        return [RunDir(Path(one["directory"])) for one in json.loads(done.stdout)]
+
+    def use(self, *numbers: int) -> None:
+        """Has others use these GPUs."""
+        parts = []
+        for number in range(8):
+            uuid, name = f"GPU-{number:04}", f"Fake {number}"
+            if number in numbers:
+                busy = f"process {os.getpid()} {70 * GIB}"
+                parts.append(gpu(uuid, name, busy, memory_used=70 * GIB, utilization=99, no_processes=None))
+            else:
+                parts.append(gpu(uuid, name, memory_used=0, utilization=0))
+        self.nvml.say("".join(parts))
+
+
+@needs_compiler
+def test_never_on_a_gpu_that_somebody_uses(
+    waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = Machine8(tmp_path, monkeypatch)
+    gpus.use(0, 1, 2, 3, 4)
+    runs = gpus.add(waiting.runs_dir, script(tmp_path, UNTIL), 4, devices=1)
+    (large,) = gpus.add(waiting.runs_dir, script(tmp_path, UNTIL), 1, devices=4)
+
+    def given(run: RunDir) -> tuple[str, ...]:
+        config = summarise(run).config
+        assert config is not None
+        return config.device_ids
+
+    wait_until(lambda: len(notes.read_text().split()) == 3)
+    assert sorted(uuid for run in runs[:3] for uuid in given(run)) == ["GPU-0005", "GPU-0006", "GPU-0007"]
+    seen = json.loads(files_of(waiting.runs_dir).outlook.read_text())
+    assert seen[runs[3].run_id]["reason"] == "waits for 1 GPU: 0 free of 8"
+    gpus.use(1, 2, 3, 4)
+    wait_until(lambda: len(notes.read_text().split()) == 4, 15)
+    assert given(runs[3]) == ("GPU-0000",)
+    assert waiting.waiting == [large.run_id]
+    notes.with_name("notes.go").touch()
+    wait_until(waiting.is_over)
+    assert not {*given(large)} & {"GPU-0001", "GPU-0002", "GPU-0003", "GPU-0004"}
+    assert len(given(large)) == 4
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1500)
+def test_a_night_in_small(waiting: Queue, tmp_path: Path, notes: Path, home: Path) -> None:
+    """Thirty runs of four backends and two scripts on two slots: all that can go wrong does, and each runs once."""
+    settings = home / "config" / "tuiapp" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("queue_cpu_slots = 2\n")
+    brief, other = script(tmp_path, BRIEF, "one.py"), script(tmp_path, BRIEF + "print('loss', 1)\n", "two.py")
+    trained = [
+        RunConfig(backend=backend, model="mlp", platform="cpu", devices=2, max_steps=5, checkpoint_every=0)
+        for backend in ("torch-ddp", "jax-pmap", "jax-sharding", "keras-torch")
+    ]
+    kinds = [*trained, brief, other]
+    files = files_of(waiting.runs_dir)
+    files.directory.mkdir(parents=True)
+    # Nothing starts before the order is known.
+    lock = take(files.lock)
+    runs: list[RunDir] = []
+    for number in range(28):
+        about = About(name=f"run {number}")
+        runs.append(add(kinds[number % len(kinds)], waiting.runs_dir, about, retry=1))
+        if number in (7, 15):
+            bad = script(tmp_path, "raise SystemExit(1)", "bad.py")
+            runs.append(add(bad, waiting.runs_dir, About(name=f"bad {number}")))
+    assert len(runs) == 30
+    cancelled, moved = runs[20], runs[29]
+    cancel(waiting.runs_dir, cancelled)
+    move(waiting.runs_dir, moved, 3)
+    promised = waiting.waiting
+    assert len(promised) == 29
+    os.close(lock)
+    start_keeper(waiting.runs_dir)
+    for done in (4, 9):
+        wait_until(lambda enough=done: len(waiting.started()) >= enough, 170)  # type: ignore[misc]
+        waiting.kill("keeper")
+        start_keeper(waiting.runs_dir)
+    wait_until(lambda: len(waiting.started()) >= 14, 170)
+    waiting.end()
+    hit = waiting.begun()
+    assert hit
+    start_keeper(waiting.runs_dir)
+    wait_until(waiting.is_over, 600)
+    starts = [run_id for _, run_id in waiting.started()]
+    first = list(dict.fromkeys(starts))
+    # Two that start at once may be noted in either order.
+    assert all(abs(first.index(one) - promised.index(one)) <= 1 for one in first), (first, promised)
+    again = {run_id for run_id in starts if starts.count(run_id) > 1}
+    assert again <= hit, "only what the reboot ended ran again"
+    statuses = {run.run_id: summarise(run).status for run in runs}
+    assert sorted(statuses.values()) == ["completed"] * 27 + ["failed"] * 2 + ["stopped"]
+    assert statuses[cancelled.run_id] == "stopped"
+    ran = notes.read_text().split()
+    assert {one for one in ran if ran.count(one) > 1} <= hit

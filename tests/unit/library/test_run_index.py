@@ -1,0 +1,183 @@
+"""Many runs listed: what is in a journal's place, what is read again, what is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit import node_histories as nodes
+from tests.kit.recorded import record
+from tuiapp.library.find import list_runs
+from tuiapp.library.run_index import RunIndex
+from tuiapp.trainers.contract.events import JOURNAL_SCHEMA, Alert, AnyEvent, SoFar, Summary, encode
+from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.metrics import TEST_ACCURACY
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.view.run_list import state
+
+FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"
+
+
+def scanned(index: RunIndex) -> list[RunInfo]:
+    list(index.scan())
+    return index.infos
+
+
+def test_only_runs_that_changed_are_read_again(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, h.completed())
+    index = RunIndex(tmp_path)
+    assert [info.status for info in scanned(index)] == ["completed"]
+    assert index.read == 1
+    assert [info.status for info in scanned(index)] == ["completed"]
+    assert index.read == 0
+    record(tmp_path, SECOND, interrupted.failed())
+    assert [info.status for info in scanned(index)] == ["failed", "completed"]
+    assert index.read == 1
+    with run.journal.open("ab") as file:
+        file.write(encode(h.started(attempt=2, resumed_from=72)))
+    lock = run.take_lock()
+    assert [info.status for info in scanned(index)] == ["failed", "running"]
+    os.close(lock)
+    # It says nothing more, and yet is seen to be gone.
+    assert [info.status for info in scanned(index)] == ["failed", "lost"]
+    run.path.rename(tmp_path / "elsewhere")
+    assert [info.status for info in scanned(index)] == ["failed"]
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    assert scanned(RunIndex(tmp_path / "nowhere")) == []
+
+
+def test_a_fifo_in_the_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, [])
+    run.journal.unlink()
+    os.mkfifo(run.journal)
+    info = summarise(run)
+    assert info.status == "unreadable"
+    assert info.problem == f"cannot read {run.journal}: not a regular file"
+
+
+def test_a_directory_in_the_place_of_a_journal(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, [])
+    run.journal.unlink()
+    run.journal.mkdir()
+    assert summarise(run).status == "unreadable"
+
+
+def test_a_link_in_a_circle_hides_no_other_run(tmp_path: Path) -> None:
+    record(tmp_path, FIRST, h.completed())
+    (tmp_path / SECOND).symlink_to(tmp_path / SECOND)
+    assert [run.run_id for run in list_runs(tmp_path)] == [FIRST]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_directory_that_may_not_be_read(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, h.completed())
+    run.path.chmod(0)
+    assert summarise(run).status == "unreadable"
+    run.path.chmod(0o700)
+
+
+@pytest.mark.parametrize(("written", "schema"), [(b'"schema":7,', 7), (b'"schema":1,', 1), (b"", 1)])
+def test_a_journal_of_another_schema_is_called_that(tmp_path: Path, written: bytes, schema: int) -> None:
+    run = record(tmp_path, FIRST, h.completed())
+    lines = run.journal.read_bytes().replace(b'"schema":%d,' % JOURNAL_SCHEMA, written, 1)
+    run.journal.write_bytes(lines)
+    info = summarise(run)
+    assert (info.status, info.is_readable) == ("newer", False)
+    assert f"has schema {schema}" in info.problem
+    assert "update tuiapp" in info.problem
+    assert info.config is not None
+    # One whose first line is damaged is read as far as it goes.
+    run.journal.write_bytes(b"{" + lines)
+    assert (summarise(run).status, summarise(run).is_readable) == ("completed", True)
+
+
+def test_of_a_run_without_an_end_the_best_of_its_last_evaluations(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, h.running(last_step=130))
+    info = summarise(run)
+    assert info.status == "lost"
+    assert info.best_accuracy == pytest.approx(0.9375, abs=1e-4)
+    # 20 examples a second and rank of two: by what each reported last.
+    assert info.summary.examples_per_second == pytest.approx(2 * 24 / 0.05)
+
+
+BEFORE = Summary(
+    steps=72, epochs=2.5, examples_per_second=800.0, loss=0.4, test_loss=0.5, test_accuracy=0.9,
+    best_loss=0.25, best_accuracy=0.95, seconds=100.0,
+)  # fmt: skip
+"""What earlier attempts have come to."""
+
+
+def later(*more: AnyEvent) -> list[AnyEvent]:
+    """A second attempt, an hour later, whose beginning says what the first has come to."""
+    begun = h.started(attempt=2, resumed_from=72, seconds=3600)
+    return [*interrupted.stopped(), begun, SoFar(summary=BEFORE, **h.at(3600.5)), *more]
+
+
+def test_a_lost_run_has_come_to_what_all_its_attempts_have(tmp_path: Path) -> None:
+    summary = summarise(record(tmp_path, FIRST, later())).summary
+    # What the first made after step 72 is no part of it.
+    assert summary == msgspec.structs.replace(BEFORE, epochs=72 / 29)
+    more = [*(h.steps(rank, 73, 82, 3604.5) for rank in range(2)), h.evaluation(3, 3605.5)]
+    summary = summarise(record(tmp_path, SECOND, later(*more))).summary
+    assert (summary.steps, summary.examples_per_second) == (82, 800.0)
+    assert summary.seconds == pytest.approx(105.0)
+    assert (summary.best_loss, summary.best_accuracy) == (0.25, 0.95)
+    assert summary.test_accuracy == h.evaluation(3, 0).values[TEST_ACCURACY][0]
+
+
+def test_a_live_run_that_stands_still_says_so_however_long_it_does(tmp_path: Path) -> None:
+    stopped = Alert(kind="stopped", rank=1, text="rank 1 is stopped", **h.at(9))
+    samples = [h.host_sample(10 + second) for second in range(300)]
+    told = SoFar(summary=BEFORE, stalled=stopped.text, **h.at(200))
+    run = record(tmp_path, FIRST, [*h.running(), stopped, *samples[:190], told, *samples[190:]])
+    assert peek_journal(run.journal).tail()[0].time > stopped.time
+    run.take_lock()
+    info = summarise(run)
+    assert (info.status, info.reason, state(info)) == ("running", "rank 1 is stopped", "▲ stalled")
+    assert (info.summary.steps, info.summary.examples_per_second) == (72, None)
+    over = msgspec.structs.replace(stopped, ended=True, time=h.START + 320)
+    on = [h.steps(rank, 131, 140, 321) for rank in range(2)]
+    again = record(tmp_path, SECOND, [*h.running(), stopped, over, *on])
+    again.take_lock()
+    info = summarise(again)
+    assert (info.reason, state(info)) == ("", "● running")
+    assert info.summary.examples_per_second
+
+
+def test_of_a_run_of_hundreds_of_ranks_all_count(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, nodes.running(64, 512))
+    summary = summarise(run).summary
+    assert summary.steps == 120
+    assert summary.examples_per_second == pytest.approx(511 * 24 / 0.05 + 24 / 0.062)
+    assert summary.loss is not None
+
+
+@pytest.mark.parametrize("size", [1, 100, 70_000, 300_000])
+def test_whatever_stands_in_a_journal(tmp_path: Path, size: int) -> None:
+    run = record(tmp_path, FIRST, [])
+    run.journal.write_bytes(os.urandom(size))
+    assert summarise(run).status == "lost"
+    run.journal.write_bytes(b"\n" * size)
+    assert summarise(run).status == "lost"
+    run.journal.write_bytes(encode(h.started()) + b"[" * size)
+    info = summarise(run)
+    assert (info.status, info.summary.steps) == ("lost", 0)
+
+
+def test_a_journal_s_first_event_says_its_schema() -> None:
+    assert f'"schema":{JOURNAL_SCHEMA},' in encode(h.started()).decode()
+
+
+def test_a_run_of_which_there_is_nothing(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / FIRST)
+    run.path.mkdir()
+    info = summarise(run)
+    assert (info.status, info.started) == ("lost", None)

@@ -1,0 +1,223 @@
+"""The supervisor's digest: it is never ahead of the journal, and whatever goes wrong costs no more than the digest."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import resource
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.kit.digest_runs import history
+from tests.kit.disks import tmpfs
+from tests.unit.state.test_digest import assert_same_curves
+from tuiapp.trainers.contract.events import AnyEvent, LogLine, encode
+from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import journal_keeper
+from tuiapp.trainers.run.journal_keeper import DigestWriter
+from tuiapp.trainers.state.digest import Digest, read_digest
+from tuiapp.trainers.state.digest_keeper import DigestKeeper
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path)
+
+
+def read_all(run: RunDir, offset: int = 0) -> list[AnyEvent]:
+    reader, events = JournalReader(run.journal, offset), []
+    while more := reader.read():
+        events += more
+    return events
+
+
+def digest_of_all(run: RunDir) -> Digest:
+    """What the digest of the whole journal would be."""
+    keeper = DigestKeeper()
+    for event in read_all(run):
+        keeper.add(event, encode(event))
+    return _as_read(run, keeper)
+
+
+def digest_and_rest(run: RunDir) -> Digest:
+    """What the digest that is there comes to with the rest of the journal."""
+    digest = read_digest(run)
+    keeper = DigestKeeper(digest)
+    for event in read_all(run, digest.offset if digest else 0):
+        keeper.add(event, encode(event))
+    return _as_read(run, keeper)
+
+
+def _as_read(run: RunDir, keeper: DigestKeeper) -> Digest:
+    other = RunDir(run.path / "other")
+    other.path.mkdir(exist_ok=True)
+    other.journal.write_bytes(b"x\n")
+    keeper._last_line = b"x\n"
+    keeper.write(other, 2)
+    digest = read_digest(other)
+    assert digest is not None
+    return digest
+
+
+def assert_complete(run: RunDir) -> None:
+    one, other = digest_and_rest(run), digest_of_all(run)
+    assert_same_curves(one, other)
+    assert (one.timeline.steps, one.timeline.times, one.forgotten) == (
+        other.timeline.steps,
+        other.timeline.times,
+        other.forgotten,
+    )
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from msgspec.structs import replace
+from tests.kit.digest_runs import history
+from tuiapp.trainers.contract.events import RunStarted
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run import journal_keeper
+from tuiapp.trainers.state import series
+journal_keeper.WRITE_EVERY_BYTES = 1 << 14
+run = RunDir(Path(sys.argv[1]))
+journal = JournalWriter(run.journal)
+digest = journal_keeper.DigestWriter(run, journal)
+print("ready", flush=True)
+attempt = int(sys.argv[2])
+for seed in range(attempt, attempt + 10_000):
+    for event in history(seed):
+        if isinstance(event, RunStarted):
+            attempt += 1
+            event = replace(event, attempt=attempt)
+        journal.append([event])
+        digest.write_due()
+"""
+
+
+@pytest.mark.nightly
+def test_killed_at_any_moment_it_loses_nothing(run: RunDir) -> None:
+    dice, digests = random.Random(1), 0
+    for attempt in range(12):
+        command = [sys.executable, "-c", WRITER, str(run.path), str(attempt * 10_000)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            process.stdout.readline()
+            time.sleep(dice.random() * 0.3)
+            process.kill()
+        digests += read_digest(run) is not None
+        assert_complete(run)
+    assert digests > 6
+
+
+def test_it_is_replaced_as_the_journal_grows(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_keeper, "WRITE_EVERY_BYTES", 1000)
+    journal = JournalWriter(run.journal)
+    digest, offsets = DigestWriter(run, journal), []
+    for number in range(100):
+        journal.append([LogLine(rank=0, stream="stdout", text=f"line {number}")])
+        digest.write_due()
+        found = read_digest(run)
+        offsets.append(found.offset if found else 0)
+    # Never more often than the journal has grown by the digest's size: it must not cost more than the journal.
+    grown = [after - before for before, after in itertools.pairwise(sorted(set(offsets)))]
+    assert grown[0] < 1200
+    assert 4 < len(grown) + 1 < 20
+    assert all(later > 1.5 * one for one, later in itertools.pairwise(grown[1:]))
+    digest.write()
+    journal.close()
+    whole = read_digest(run)
+    assert whole
+    assert whole.offset == run.journal.stat().st_size
+    assert len(whole.events) == 100
+
+
+def test_it_waits_for_what_the_journal_has_no_room_for(run: RunDir) -> None:
+    journal = JournalWriter(run.journal)
+    digest = DigestWriter(run, journal)
+    line = LogLine(rank=0, stream="stdout", text="x" * 100)
+    journal.append([line] * 10)
+    # Python ignores the signal that comes with it.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.offset + 150, hard))
+    try:
+        journal.append([line] * 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert journal.blocked
+    digest.write()
+    assert not run.digest.exists()
+    journal.flush()
+    digest.write()
+    journal.close()
+    whole = read_digest(run)
+    assert whole
+    assert len(whole.events) == 20
+
+
+def test_a_full_disk_costs_the_digest_alone(tmp_path: Path) -> None:
+    events = history(1)
+    with tmpfs(tmp_path / "small", "768k") as place:
+        run = RunDir(place)
+        journal = JournalWriter(run.journal)
+        digest = DigestWriter(run, journal)
+        journal.append(events)
+        digest.write()
+        before = run.digest.read_bytes()
+        with (place / "in-the-way").open("wb", buffering=0) as file:
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            file.truncate(file.tell() - 8192)
+        journal.append([LogLine(rank=0, stream="stdout", text="a line")])
+        digest.write()
+        assert journal.blocked is None
+        assert run.digest.read_bytes() == before
+        assert not [*place.glob("digest?*")]
+        (place / "in-the-way").unlink()
+        digest.write()
+        journal.close()
+        now = read_digest(run)
+        assert now
+        assert now.offset == run.journal.stat().st_size
+
+
+def test_a_journal_that_is_long_without_a_digest_gets_none(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = JournalWriter(run.journal)
+    journal.append(history(1))
+    journal.close()
+    monkeypatch.setattr(journal_keeper, "MAX_UNREAD_BYTES", 1000)
+    journal = JournalWriter(run.journal)
+    digest = DigestWriter(run, journal)
+    journal.append(history(2))
+    digest.write()
+    assert not run.digest.exists()
+    monkeypatch.undo()
+    digest = DigestWriter(run, journal)
+    digest.write_due()
+    assert not run.digest.exists()
+    digest.write()
+    assert read_digest(run)
+    assert_complete(run)
+
+
+def test_a_fault_in_it_costs_the_digest_alone(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    journal = JournalWriter(run.journal)
+    digest = DigestWriter(run, journal)
+    journal.append(history(1))
+    digest.write()
+    monkeypatch.setattr(DigestKeeper, "add", lambda *_: 1 / 0)
+    journal.append(history(2))
+    digest.write()
+    journal.close()
+    monkeypatch.undo()
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    assert_complete(run)

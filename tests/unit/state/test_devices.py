@@ -1,0 +1,101 @@
+"""What is shown of a run's devices: GPUs, ranks, processes, host, efficiency."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.kit import device_histories as d
+from tests.kit import histories as h
+from tests.kit.folding import fold
+from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.view.devices.drawing import gigabytes, joules, line, pad, plain, share
+from tuiapp.view.devices.gpu_matrix import LABEL_CELLS, foreign_processes, gpu_matrix
+from tuiapp.view.devices.host import host_rows
+from tuiapp.view.devices.view import gpu_views, two_rows_each
+
+
+def test_ranks_on_parts_of_a_gpu() -> None:
+    (view,) = gpu_views(fold(d.on_mig()))
+    assert [rank.rank for rank in view.ranks] == [0, 1]
+    assert view.mark.text == " "
+    told = "\n".join(plain(one) for one in two_rows_each([view], 76))
+    assert "a 2g.35gb" in told
+    assert "b 2g.35gb" in told
+    assert "rank 1" in told
+    assert "not available: utilization, memory busy, fan" in plain(gpu_matrix([view], 76)[-1])
+
+
+def test_what_no_gpu_tells_is_said_once() -> None:
+    told = [plain(one) for one in gpu_matrix(gpu_views(fold(d.telling_little())), 120)]
+    text = "\n".join(told)
+    assert "n/a" not in text
+    for name in ("NVLink GB/s", "ECC corrected", "energy", "throttled by", "processes"):
+        assert text.count(name) == 1
+    assert f"{'fan':<{LABEL_CELLS}} 41 %" in text
+
+
+def test_a_table_of_idle_gpus_is_as_high_as_one_of_busy_gpus() -> None:
+    idle = {"utilization_percent": 0.0, "memory_used_bytes": 0}
+    tables = [gpu_matrix(gpu_views(fold(d.on_gpus(2, always={0: one, 1: one}))), 90) for one in ({}, idle)]
+    assert len(tables[0]) == len(tables[1])
+
+
+def test_framework_memory_stands_beside_the_driver_s() -> None:
+    table = [plain(one) for one in gpu_matrix(gpu_views(fold(d.on_gpus(2))), 120)]
+    told = {one[:LABEL_CELLS].strip(): one[LABEL_CELLS:].split("  ")[0] for one in table}
+    assert told["memory"] == "31.2/139 GiB"
+    assert (told["framework"], told["its peak"], told["reserved"]) == ("22.4 GiB", "26.1 GiB", "28.0 GiB")
+
+
+def test_strangers_are_told() -> None:
+    views = gpu_views(fold(d.in_trouble(8)))
+    (told,) = foreign_processes(views, 120)
+    assert plain(told).rstrip() == "! GPU 6 · pid 771 · grace · python3 · 9.50 GiB"
+    assert [len(view.foreign_processes) for view in views] == [0, 0, 0, 0, 0, 0, 1, 0]
+
+
+def test_processes_of_a_container_may_be_anybody_s() -> None:
+    views = gpu_views(fold(d.sampled_last({"processes": [GpuProcess(memory_bytes=9 * h.GIB)]})))
+    text = "\n".join(plain(one) for one in [*gpu_matrix(views, 90), *foreign_processes(views, 120)])
+    assert "? 9.00 GiB" in text
+    assert "unknown owner: in a container" in text
+    assert "!" not in text
+
+
+def test_host_rows_drop_what_matters_least() -> None:
+    host = h.host_sample(5.0)
+    full = [plain(one)[:14].strip() for one in host_rows(host, 76)]
+    assert full[:6] == ["host CPU", "each core", "host memory", "swap", "/dev/shm", "runs disk"]
+    assert [plain(one)[:14].strip() for one in host_rows(host, 76, 3)] == ["host CPU", "host memory", "runs disk"]
+    nearly = msgspec.structs.replace(host, disk_free_bytes=h.GIB, swap_total_bytes=None, network_rx_bytes_per_s=None)
+    told = [plain(one) for one in host_rows(nearly, 76)]
+    assert any(one.startswith("▲ runs disk") for one in told)
+    assert "swap, network n/a" in told[-1]
+
+
+def test_many_cores_take_few_lines() -> None:
+    host = msgspec.structs.replace(h.host_sample(5.0), cpu_percent_per_core=[50.0] * 500)
+    assert len(host_rows(host, 76)) <= 10
+    assert all(len(plain(one)) <= 76 for one in host_rows(host, 76))
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (gigabytes(None), "   –"), (gigabytes(0.0), "0.00"), (gigabytes(1.31e9), "1.31"), (gigabytes(42e9), "42.0"),
+        (gigabytes(450e9), " 450"), (joules(None), ""), (joules(812.0), "812 J"), (joules(25_700.0), "25.7 kJ"),
+        (joules(3.2e8), "320 MJ"), (share(None, 139 * h.GIB), "–/139 GiB"), (share(h.GIB, None), "1.00 GiB"),
+        (share(None, None), "n/a"), (share(int(99.97 * h.GIB), 100 * h.GIB), "100/100 GiB"),
+    ],
+)  # fmt: skip
+def test_figures(told: str, text: str) -> None:
+    assert told == text
+
+
+def test_lines_of_a_given_width() -> None:
+    assert plain(pad(line("abc", "", "de"), 7)) == "abcde  "
+    assert plain(pad(line("abc", "de"), 5)) == "abcde"
+    assert plain(pad(line("abc", "de"), 4)) == "abc…"
+    assert plain(pad(line("abcdef"), 3)) == "ab…"
+    assert plain(pad(line("abc"), 0)) == ""

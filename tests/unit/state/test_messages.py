@@ -1,0 +1,83 @@
+"""How failures are told."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.kit import histories as h
+from tests.kit.hostile import WIRE, harm_in
+from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.state.messages import describe_alone, describe_failure, describe_ranks, describe_result
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (
+            RankFailed(rank=1, signal="SIGKILL", step=1234),
+            "rank 1 was killed by SIGKILL at step 1,234 — the kernel's out-of-memory killer?",
+        ),
+        (
+            RankFailed(rank=0, signal="SIGSEGV"),
+            "rank 0 was killed by SIGSEGV before its first step — a crash in native code; its stacks are in stderr.log",
+        ),
+        (RankFailed(rank=0, signal="SIGUSR2", step=1), "rank 0 was killed by SIGUSR2 at step 1"),
+        (RankFailed(rank=9, node=1, signal="SIGUSR2", step=1), "rank 9 on node 1 was killed by SIGUSR2 at step 1"),
+        (
+            RankFailed(rank=2, exit_code=1, error="ValueError: no\nsecond line", step=7),
+            "rank 2 failed at step 7: ValueError: no",
+        ),
+        (RankFailed(rank=0, exit_code=3), "rank 0 exited with code 3 before its first step, without saying why"),
+        (RankFailed(rank=0, exit_code=0), "rank 0 exited with code 0 before its first step, without saying why"),
+        (
+            RankFailed(rank=0, exit_code=2, step=None, last_lines=["usage: train.py", "train.py: error: no --lr"]),
+            "rank 0 exited with code 2; the last line of its stderr: train.py: error: no --lr",
+        ),
+        (
+            RankFailed(rank=0, exit_code=1, error="\n"),
+            "rank 0 exited with code 1 before its first step, without saying why",
+        ),
+        (
+            RankFailed(
+                rank=0, exit_code=1, error='File "a.py", line 1\n    1 +\n       ^\nSyntaxError: invalid syntax'
+            ),
+            "rank 0 failed before its first step: SyntaxError: invalid syntax",
+        ),
+    ],
+)
+def test_how_a_rank_ended(failure: RankFailed, words: str) -> None:
+    assert describe_failure(failure) == words
+
+
+def test_long_errors_stay_one_short_sentence() -> None:
+    assert len(describe_failure(RankFailed(rank=0, exit_code=1, error="E: " + "x" * 100_000))) < 400
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([9], "rank 9 (node 1)"),
+        ([8, 9], "ranks 8 and 9 (node 1)"),
+        ([0, 9], "ranks 0 and 9 (node 0; node 1)"),
+        (list(range(0, 80, 8)), "ranks 0, 8, 16, 24, 32, 40, 48, 56 and 2 more (node 0; node 1; node 2; 7 more)"),
+    ],
+)
+def test_ranks_with_their_nodes(ranks: list[int], words: str) -> None:
+    assert describe_ranks(ranks, lambda rank: f"node {rank // 8}") == words
+
+
+def test_which_ranks_a_stop_does_not_reach() -> None:
+    launched = replace(h.started(4), nodes=2)
+    assert describe_alone(None) == describe_alone(launched) == ""
+    awaited = describe_alone(launched, 1)
+    assert awaited == "A stop ends the ranks alone that report to this run: 1 node of the job has not joined it."
+    # Those that an agent of ours starts are waited for.
+    assert describe_alone(replace(launched, config=launched.config | {"launcher": "join"}), 1) == ""
+    assert describe_alone(replace(launched, part=(1, 2))).startswith("A stop ends the ranks of node 1 alone")
+
+
+def test_what_a_script_evaluates_on_cannot_speak_to_the_terminal() -> None:
+    summary = replace(h.ended("completed", 9).summary, evaluated_on=WIRE, test_loss=0.5, test_accuracy=0.9)
+    for one in (summary, replace(summary, test_accuracy=None)):
+        assert not harm_in(describe_result(one))

@@ -1,0 +1,177 @@
+"""The epochs of scripts: from a metric `epoch`, which says how many are done or which one a step is of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kit import histories as h
+from tests.kit import own_metrics as own
+from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics, RunStarted
+from tuiapp.trainers.state.epoch_meter import EpochMeter
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+
+START_S = 20.0
+"""Before the first report."""
+
+
+def folded(events: Iterable[AnyEvent], total_steps: int = 0) -> RunState:
+    state = RunState()
+    for event in [own.started(), Facts(total_steps=total_steps, **h.at(1.0)), *events]:
+        apply(state, event)
+    return state
+
+
+def said(step: int, values: Mapping[str, float], *, rank: int = 0, seconds: float | None = None) -> Metrics:
+    """A second a step."""
+    moment = START_S + step if seconds is None else seconds
+    return Metrics(rank=rank, first_step=step, values={name: [each] for name, each in values.items()}, **h.at(moment))
+
+
+def transformers(steps: Iterable[int], of: int, *, evaluated: bool = True) -> list[AnyEvent]:
+    """As its Trainer reports: a fraction beside each loss, and one whole number beside an evaluation."""
+    events: list[AnyEvent] = []
+    for step in steps:
+        events.append(said(step, {"loss": 100 - step, "epoch": step / of}))
+        if evaluated and step % of == 0:
+            events.append(said(step, {"eval/loss": step / 100, "epoch": step / of}))
+    return events
+
+
+def named(steps: Iterable[int], of: int, first: int = 0) -> list[AnyEvent]:
+    """As Lightning and most loops report: the number of the epoch that the step is of."""
+    return [said(step, {"loss": 100 - step, "epoch": (step - 1) // of + first}) for step in steps]
+
+
+def numbers(state: RunState) -> list[tuple[int, int, int]]:
+    return [(row.number, row.steps, row.of) for row in state.curves.last_epochs()]
+
+
+def test_fractions_say_how_long_an_epoch_is() -> None:
+    state = folded(transformers(range(5, 51, 5), 20), total_steps=80)
+    assert numbers(state) == [(1, 20, 20), (2, 20, 20), (3, 10, 20)]
+    assert (state.epoch, state.epochs) == (3, 4)
+    first, second, third = state.curves.last_epochs()
+    assert (first.is_whole, second.is_whole, third.is_whole) == (True, True, False)
+    assert [first.loss, second.loss, third.loss] == [87.5, 67.5, 52.5]
+    assert [row.test_loss for row in (first, second, third)] == [0.2, 0.4, None]
+    assert first.seconds == pytest.approx(20.0), "not what the script took to start"
+    assert second.seconds == pytest.approx(20.0)
+    assert first.examples_per_second is None
+    assert state.curves.last_epochs(1) == [third]
+
+
+def test_epochs_end_between_reports() -> None:
+    state = folded(transformers(range(15, 61, 15), 20, evaluated=False), total_steps=50)
+    assert numbers(state) == [(1, 20, 20), (2, 20, 20), (3, 20, 20)]
+    assert state.epochs == 3, "two and a half are the third"
+    assert [state.epoch_of(step) for step in (1, 20, 21, 40, 60)] == [1, 1, 2, 2, 3]
+    assert [state.ends_epoch(step) for step in (15, 20, 30, 40, 60, 80)] == [False, True, False, True, True, False]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbers_name_the_epoch_that_a_step_is_of(first: int) -> None:
+    state = folded(named(range(1, 26), 10, first), total_steps=40)
+    assert numbers(state) == [(1, 10, 10), (2, 10, 10), (3, 5, 10)]
+    assert (state.epoch, state.epochs) == (3, 4)
+    assert [row.loss for row in state.curves.last_epochs()] == [94.5, 84.5, 77.0]
+
+
+def test_how_many_epochs_there_are_is_said_once_it_is_certain() -> None:
+    """Every third step is reported: the first epoch, of ten, may have ended after the ninth, tenth or eleventh."""
+    state = folded(named(range(3, 13, 3), 10), total_steps=50)
+    assert numbers(state) == [(1, 9, 9), (2, 3, 9)]
+    assert (state.epoch, state.epochs) == (2, 5)
+    assert folded(named(range(6, 13, 6), 10), total_steps=50).epochs == 0, "five to eight"
+    assert folded(named(range(6, 50, 6), 10), total_steps=50).epochs == 5
+    assert folded(named(range(1, 10), 10), total_steps=50).epochs == 0
+
+
+def test_an_axis_of_epochs_goes_on_beyond_the_last_that_is_over() -> None:
+    for events in (transformers(range(5, 31, 5), 20), named(range(1, 31), 20)):
+        curves = folded(events).curves
+        assert curves.places(np.array([0.0, 10, 20, 30, 40]), "epoch").tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
+
+
+def test_a_resumed_run_counts_on_from_its_checkpoint() -> None:
+    again = RunStarted(
+        run_id=own.RUN_ID, host="gpubox", pid=4200, config={}, world_size=1, attempt=2, resumed_from=None, **h.at(90)
+    )
+    more = [said(step, {"loss": 1.0, "epoch": step / 20}, seconds=100.0 + step) for step in range(25, 46, 5)]
+    state = folded([*transformers(range(5, 36, 5), 20), again, *more], total_steps=60)
+    assert numbers(state) == [(1, 20, 20), (2, 20, 20), (3, 5, 20)]
+    assert [row.loss for row in state.curves.last_epochs()] == [87.5, 1.0, 1.0]
+
+
+def test_a_run_that_begins_from_anothers_checkpoint_has_the_epochs_since() -> None:
+    assert numbers(folded(transformers(range(45, 86, 5), 20))) == [(3, 16, 16), (4, 20, 20), (5, 5, 20)]
+
+
+def test_a_second_training_counts_on() -> None:
+    second = [said(20 + step, {"loss": 1.0, "epoch": (step - 1) // 10 + 1}) for step in range(1, 21)]
+    assert numbers(folded([*named(range(1, 21), 10, 1), *second]))[:3] == [(1, 10, 10), (2, 10, 10), (3, 10, 10)]
+    fractions = [said(40 + step, {"loss": 1.0, "epoch": step / 20}) for step in range(5, 41, 5)]
+    assert [row[0] for row in numbers(folded([*transformers(range(5, 41, 5), 20), *fractions]))] == [1, 2, 3, 4]
+
+
+def test_a_report_of_the_next_epoch_at_the_same_step_is_of_no_new_one() -> None:
+    """Lightning's test after training."""
+    events = [*named(range(1, 21), 10), said(20, {"test/loss": 0.5, "epoch": 2})]
+    assert numbers(folded(events)) == [(1, 10, 10), (2, 10, 10)]
+
+
+def test_ranks_count_together() -> None:
+    events = [
+        said(step, {"loss": float(rank), "epoch": step / 4}, rank=rank) for step in range(1, 9) for rank in (0, 1)
+    ]
+    assert [row.loss for row in folded(events).curves.last_epochs()] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e20])
+def test_what_is_no_epoch_is_left_out(value: float) -> None:
+    state = folded([said(1, {"loss": 1.0, "epoch": value}), said(2, {"loss": 1.0, "epoch": value})], total_steps=9)
+    assert (numbers(state), state.epoch, state.epochs) == ([], 0, 0)
+    more = [said(step, {"loss": 1.0, "epoch": step / 10}) for step in range(5, 11)]
+    assert numbers(folded([said(1, {"epoch": value}), *more])) == [(1, 10, 10)]
+
+
+def test_many_epochs_are_found_in_a_curve_of_any_length() -> None:
+    state = folded(transformers(range(1, 40_001), 4, evaluated=False))
+    assert [row.number for row in state.curves.last_epochs(500)] == [*range(9501, 10_001)]
+    assert sum(row.steps for row in state.curves.last_epochs(500)) == pytest.approx(2000, abs=16)
+
+
+REPORTS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=8)
+"""Of each epoch: how often it is reported, and how many steps are between two reports."""
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), REPORTS), min_size=1, max_size=3), st.booleans(), st.booleans())
+def test_the_end_of_a_run_counts_as_its_curve_does(
+    trainings: list[tuple[int, list[tuple[int, int]]]], fractions: bool, repeats: bool
+) -> None:
+    """The supervisor's count, without arrays, of trainings whose first epoch is 0, 1 or 2."""
+    meter, events, values, step = EpochMeter(), list[AnyEvent](), list[float](), 0
+    for first, epochs in trainings:
+        for number, (count, apart) in enumerate(epochs, first):
+            for place in range(1, count + 1):
+                step += apart
+                value = number + place / count if fractions else float(number)
+                # The second one as that of Lightning's test after training.
+                for each in [value, value + (not fractions)][: 1 + repeats]:
+                    meter.add([step], [each], [each])
+                    events.append(said(step, {"loss": 1.0, "epoch": each}))
+                    values.append(each)
+    reported = folded(events).curves.reported_epochs
+    assert reported is not None
+    whole, last = meter.done(completed=True), float(reported.places(np.array([step], np.float64))[0])
+    if any(value % 1 for value in values):
+        assert whole == meter.done(completed=False) == pytest.approx(last, abs=1e-3)
+    else:
+        assert whole == reported.present
+        so_far = min(last, reported.present) if reported.done[-1] else reported.present - 1
+        assert meter.done(completed=False) == pytest.approx(so_far, abs=1e-3)

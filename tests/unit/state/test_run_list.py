@@ -1,0 +1,247 @@
+"""The list of runs: columns, order, filter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as replace_fields
+
+from tests.kit.runs_app import info
+from tuiapp.trainers.contract.events import Facts, Figures, Summary
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.objective import Objective, guess, objective_of
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.view.comparison import differing, results
+from tuiapp.view.run_list import COLUMNS, choose, columns_of, order, shared, started, unknown_names
+from tuiapp.view.run_values import differing_keys
+from tuiapp.view.table import fitting
+
+ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
+
+
+def test_other_commands_do_not_wait_for_them() -> None:
+    code = "import sys; from tuiapp.cli import build_parser; build_parser().parse_args(['runs']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "tuiapp.cli" in loaded
+    assert "tuiapp.view.run_list" not in loaded
+
+
+WHOLE = sum(column.width for column in COLUMNS) + 2 * (len(COLUMNS) - 1)
+
+
+@pytest.mark.parametrize("width", [0, 10, 40, 74, 114, 194, WHOLE - 1, WHOLE])
+def test_columns_fit(width: int) -> None:
+    columns = fitting(COLUMNS, width)
+    assert sum(column.width for column in columns) + 2 * max(0, len(columns) - 1) <= width
+    assert [column for column in COLUMNS if column in columns] == columns
+    assert (len(columns) == len(COLUMNS)) == (width == WHOLE)
+
+
+def test_every_cell_keeps_to_its_column() -> None:
+    for one in [*ALL, info(1, "unreadable", problem="x"), info(2, "running")]:
+        for column in COLUMNS:
+            assert len(column.cell(one)) <= column.width
+
+
+def test_newest_first_and_live_ones_on_top() -> None:
+    live = info(0, "running")
+    assert order([*ALL, live]) == [live, *ALL]
+    assert order([*ALL, live], reverse=True) == [live, *ALL[::-1]]
+
+
+def test_by_a_column_those_without_a_value_last() -> None:
+    unknown = info(9, problem="no configuration")
+    assert order([unknown, *ALL], "loss") == [unknown, *ALL]
+    assert order([unknown, *ALL], "loss", reverse=True) == [*ALL[::-1], unknown]
+    assert order([unknown, *ALL], "devices")[-1] == unknown
+    assert order([unknown, *ALL], "devices", reverse=True)[-1] == unknown
+
+
+def test_words() -> None:
+    assert choose(ALL, "") == ALL
+    assert choose(ALL, "  TORCH 0004 ") == [ALL[0]]
+    assert choose(ALL, "torch-ddp jax") == []
+
+
+def script(number: int, config: dict[str, object], **summary: object) -> RunInfo:
+    facts = Facts(time=0.0, mono=0.0, config=config, summary=summary)
+    return replace(info(number, backend="script", script="train.py"), facts=facts)
+
+
+SCRIPTS = [
+    script(7, {"lr": 0.5, "opt": "AdamW", "api_key": "abc"}, f1=0.7),
+    script(8, {"lr": 0.05, "opt": "sgd"}, f1=0.9),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("learning_rate<0.005", ["0004", "0003"]),
+        ("lr<=0.02", ["0004", "0003", "0002"]),
+        ("lr>0.05", ["0001", "0007"]),
+        ("learning_rate=0.5", ["0007"]),
+        ("lr!=0.5 script", ["0008"]),
+        ("f1>0.8", ["0008"]),
+        ("opt:adamw", ["0007"]),
+        ("opt!=adamw", ["0004", "0003", "0002", "0001", "0008"]),
+        ("test/accuracy>0.1 lr<0.005", ["0004", "0003"]),
+        ("steps>1 backend:torch-ddp", ["0004", "0003", "0002", "0001"]),
+        ("state:completed", ["0004", "0003", "0002", "0001", "0007", "0008"]),
+        ("state:failed", []),
+        # What is not written to its end yet filters nothing; what nobody has is nowhere.
+        ("lr<", ["0004", "0003", "0002", "0001", "0007", "0008"]),
+        ("nobody>1", []),
+        ("http://nowhere", []),
+        ("lr<many", []),
+    ],
+)
+def test_comparisons(text: str, found: list[str]) -> None:
+    assert [one.directory.run_id[-4:] for one in choose([*ALL, *SCRIPTS], text)] == found
+
+
+def test_what_no_run_has_is_named() -> None:
+    assert unknown_names([*ALL, *SCRIPTS], "lr<1 lerning_rate<1 f1>0 tag:x nothing:x") == [
+        "no run has 'lerning_rate'. Did you mean 'learning_rate'?"
+    ]
+
+
+def test_by_a_key_or_a_metric() -> None:
+    def by(name: str, *, reverse: bool = False) -> list[str]:
+        return [one.directory.run_id[-4:] for one in order([*ALL, *SCRIPTS], name, reverse=reverse)]
+
+    assert by("lr") == ["0004", "0003", "0002", "0008", "0001", "0007"]
+    assert by("learning_rate", reverse=True) == by("lr")[::-1]
+    # More is better: the greatest is first.
+    assert by("f1")[:2] == ["0008", "0007"]
+    assert by("opt") == by("optimizer")
+    assert by("opt")[0] == "0007"
+
+
+def test_columns_are_those_that_tell_runs_apart() -> None:
+    def names(infos: Sequence[RunInfo]) -> list[str]:
+        return [one.name for one in columns_of(infos)][:5]
+
+    assert names(ALL) == ["state", "learning_rate", "accuracy", "loss", "speed"]
+    assert names(ALL[:1]) == ["state", "backend", "model", "dataset", "devices"]
+    assert names(SCRIPTS) == ["state", "lr", "opt", "accuracy", "loss"]
+    assert names([ALL[0], *SCRIPTS])[:3] == ["state", "backend", "model"]
+    assert "script" in shared(SCRIPTS)[0]
+    assert shared([ALL[0], SCRIPTS[0]]) == ["2 CPU"]
+    assert "2 GPU" not in shared([info(1, platform="cuda"), info(2)]), "as many of another kind are others"
+    columns = {one.name: one for one in columns_of([SCRIPTS[0], script(9, {"api_key": "xyz", "lr": 1 / 3})])}
+    assert [columns[name].cell(SCRIPTS[0]) for name in ("api_key", "lr")] == ["***", "0.5"]
+    assert columns["lr"].cell(script(9, {"lr": 1 / 3})) == "0.333333"
+
+
+def test_what_no_script_reports_has_no_column() -> None:
+    def names(infos: Sequence[RunInfo]) -> set[str]:
+        return {one.name for one in columns_of(infos)} & {"accuracy", "loss", "speed", "took"}
+
+    mute = [replace(one, summary=Summary(seconds=3.0, loss=0.5)) for one in SCRIPTS]
+    assert names(mute) == {"loss", "took"}
+    assert names([mute[0], SCRIPTS[1]]) == {"accuracy", "loss", "speed", "took"}
+    # A trainer will report them.
+    assert "accuracy" in names([replace(ALL[0], summary=Summary())])
+
+
+def test_the_best_run() -> None:
+    by_accuracy = guess(ALL)
+    assert by_accuracy == Objective("test/accuracy", rises=True)
+    assert (str(by_accuracy), by_accuracy.sort) == ("highest test/accuracy", "accuracy")
+    better = replace(ALL[2], summary=replace_fields(ALL[2].summary, test_accuracy=0.5, best_accuracy=0.95))
+    # By its best evaluation, though the last is the lowest of all.
+    assert by_accuracy.best([*ALL[:2], better]) is better
+    assert by_accuracy.turned.best([*ALL[:2], better]) is better
+    # None is better than the others.
+    assert by_accuracy.best(ALL) is None
+    assert by_accuracy.best([]) is None
+    assert Objective("f1", rises=True).best([*ALL, *SCRIPTS]) is SCRIPTS[1]
+    assert Objective("lr", rises=False).best(SCRIPTS) is SCRIPTS[1]
+    assert str(objective_of(ALL, "f1", rises=True)) == "highest test/accuracy"
+    assert str(objective_of(SCRIPTS, "f1", rises=False)) == "lowest f1"
+
+
+def test_of_a_script_the_best_value_of_any_metric_counts() -> None:
+    figures = [(0.5, 0.2, 0.9), (0.6, 0.1, 0.7)]
+    runs = [
+        replace(one, summary=Summary(metrics={"wer": Figures(*each)}))
+        for one, each in zip(SCRIPTS, figures, strict=True)
+    ]
+    assert guess(runs) == Objective("f1", rises=True)
+    assert Objective("wer", rises=False).best(runs) is runs[1]
+    assert Objective("wer", rises=True).best(runs) is runs[0]
+    # Lists show, sort and compare the last value.
+    assert order(runs, "wer") == runs
+    assert choose(runs, "wer>0.55") == runs[1:]
+
+
+@pytest.mark.parametrize(
+    ("summary", "f1", "guessed"),
+    [
+        ({"loss": 0.5}, 0.7, Objective("f1", rises=True)),
+        ({"loss": 0.5, "test_loss": 0.4, "evaluated_on": "val"}, None, Objective("val/loss", rises=False)),
+        ({"loss": 0.5}, None, Objective("loss", rises=False)),
+        ({}, None, None),
+    ],
+)
+def test_what_runs_are_best_by_is_guessed(summary: dict[str, Any], f1: float | None, guessed: Objective | None) -> None:
+    facts = Facts(time=0.0, mono=0.0, summary={} if f1 is None else {"f1": f1})
+    assert guess([replace(one, summary=Summary(**summary), facts=facts) for one in ALL]) == guessed
+
+
+@pytest.mark.parametrize(
+    ("name", "rises"),
+    [("eval/f1", True), ("top1_acc", True), ("val/rougeL", True), ("loss", False), ("wer", False), ("facc", False)],
+)
+def test_whether_more_is_better(name: str, rises: bool) -> None:
+    assert metric(name).rises is rises
+
+
+def test_of_many_keys_those_come_in_that_tell_most_runs_apart() -> None:
+    infos = [script(n, {f"key{key}": n % key for key in range(1, 12)}) for n in range(1, 40)]
+    assert differing_keys(infos) == [f"key{key}" for key in range(6, 12)]
+    assert differing_keys([]) == differing_keys(infos[:1]) == []
+
+
+def test_a_run_without_a_time() -> None:
+    assert started(ALL[0]) != "–"
+    assert started(info(1, problem="x")) != ""
+
+
+def test_only_keys_that_differ() -> None:
+    assert [line.name for line in differing(ALL[:2])] == ["learning_rate"]
+    assert differing([ALL[0], ALL[0]]) == []
+    assert differing([ALL[0], info(9, problem="x")]) == []
+    assert differing([]) == []
+    assert [line.values for line in results(ALL[:2]) if line.name == "state"] == [("✓ completed", "✓ completed")]
+
+
+def test_the_best_test_loss_is_compared_where_a_run_is_best_by_it() -> None:
+    assert "best test loss" not in [line.name for line in results(ALL)]
+    assert "best test loss" in [line.name for line in results([*ALL, info(9, best="loss")])]
+
+
+def test_evaluations_are_called_as_the_scripts_call_them() -> None:
+    of_val = [replace(one, summary=Summary(evaluated_on="val", test_loss=0.5)) for one in ALL[:2]]
+    assert "val loss" in [line.name for line in results(of_val)]
+    assert "test loss" in [line.name for line in results([*of_val, ALL[2]])]
+
+
+def test_a_run_that_has_not_begun_has_done_nothing_yet() -> None:
+    """Else a group's mean would be lower for each run that waits."""
+    waits = replace(info(1, "queued"), summary=Summary(steps=0, seconds=0.0))
+    by_name = {column.name: column for column in COLUMNS}
+    for name, shown in (("took", "–"), ("steps", "–")):
+        figure = by_name[name].figure
+        assert figure is not None
+        assert (figure.value(waits), by_name[name].cell(waits).strip()) == (None, shown)
+        assert figure.value(replace(waits, status="failed")) == 0
+    # As one that was preempted.
+    again = replace(waits, summary=Summary(steps=149, seconds=20.0))
+    assert [by_name[name].cell(again).strip() for name in ("took", "steps")] == ["20s", "149"]
