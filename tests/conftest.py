@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -21,10 +22,20 @@ from textual.widgets import Input
 from tests.kit.at_rest import make_pilots_patient
 from tuiapp.trainers.config.machine import Machine
 
+ALL_NIGHTLY = re.compile(r"^pytestmark = .*pytest\.mark\.nightly", re.MULTILINE)
+
 # The same examples every time, so that a failure is the change's. `--hypothesis-profile=search` draws others, and more.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None, print_blob=False)
 hypothesis.settings.register_profile("search", database=None, deadline=None, max_examples=5000)
 hypothesis.settings.load_profile("same")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out the files whose tests are all nightly, unless those are asked for: importing them takes seconds."""
+    everyday = config.getoption("markexpr") == "not nightly"
+    if everyday and collection_path.suffix == ".py" and ALL_NIGHTLY.search(collection_path.read_text()):
+        return True
+    return None
 
 
 def pytest_collection_finish() -> None:

@@ -98,6 +98,7 @@ def test_of_a_run_that_is_stopped_and_resumed_and_lost(runs_dir: Path, fake: Cal
     assert info.summary.steps >= second.steps + 50
 
 
+@pytest.mark.nightly
 def test_steps_that_were_made_again_count_once(runs_dir: Path, fake: Callable[..., None]) -> None:
     """The supervisor is killed long after the only checkpoint."""
     fake(step=0.005)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.harness import launched
+from tests.kit.variants import mostly_nightly
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Checkpoint
 from tuiapp.trainers.contract.manifest import list_checkpoints
@@ -16,7 +17,7 @@ from tuiapp.trainers.state.summary import summarise
 
 
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("by", ["accuracy", "loss"])
+@pytest.mark.parametrize("by", mostly_nightly(["accuracy", "loss"], "accuracy"))
 def test_what_is_kept_marked_and_listed_as_best(
     by: str, real: bool, runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

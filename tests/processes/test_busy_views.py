@@ -18,6 +18,8 @@ from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
 
+pytestmark = pytest.mark.nightly
+
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 KEYS, FLOOD_S = 200, 25.0
 
@@ -53,7 +55,6 @@ WRITER = textwrap.dedent(
 )
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_50_000_records_a_second(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")

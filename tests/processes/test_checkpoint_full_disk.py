@@ -22,6 +22,8 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, Checkpoint
 from tuiapp.trainers.contract.rundir import RunDir
 
+pytestmark = pytest.mark.nightly
+
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SETTINGS = {"model": "mlp", "platform": "cpu", "devices": 2, "epochs": 20_000, "checkpoint_every": 0, "eval_every": 0}
 
@@ -71,7 +73,6 @@ def save(run: Watched, outcome: Callable[[], int]) -> None:
     wait_for(lambda: outcome() > before)
 
 
-@pytest.mark.nightly
 def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
     said = tmp_path / "said"
     with headless(disk.path, said) as (run, process):
@@ -127,7 +128,6 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
     print(f"\n{disk.why}: {len(refusals(run))} checkpoints refused, {len(steps):,} steps of each rank, none missing")
 
 
-@pytest.mark.nightly
 def test_stopped_while_the_disk_takes_nothing(disk: Disk, fake: Callable[..., None]) -> None:
     fake()
     config = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.kit.harness import MLP, Watched, launched
 from tests.kit.terminal import Terminal
+from tests.kit.variants import mostly_nightly
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.contract.events import Checkpoint, RankFailed, StopRequested
 from tuiapp.trainers.state.fold import apply
@@ -37,7 +38,7 @@ def _attached_sees(run: Watched) -> int:
     return state.step
 
 
-@pytest.mark.parametrize("number", [1, 9], ids=["SIGHUP", "SIGKILL"])
+@pytest.mark.parametrize("number", mostly_nightly([1, 9], 9), ids=["SIGHUP", "SIGKILL"])
 def test_training_goes_on_without_its_dashboard(runs_dir: Path, fake: Callable[..., None], number: int) -> None:
     fake()
     with launched(MLP, runs_dir) as run:

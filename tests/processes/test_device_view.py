@@ -18,6 +18,8 @@ from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.lines import Lines
 
+pytestmark = pytest.mark.nightly
+
 WAIT_S = 60.0
 
 
@@ -51,7 +53,6 @@ def cells(screen: RunScreen) -> dict[str, list[str]]:
 
 
 @needs_compiler
-@pytest.mark.nightly
 async def test_widgets_show_what_the_library_says(
     tmp_path: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

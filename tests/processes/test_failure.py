@@ -18,6 +18,7 @@ from tuiapp.trainers.rank.process import ORPHAN_S
 from tuiapp.trainers.state.summary import summarise
 
 
+@pytest.mark.nightly
 def test_a_rank_that_raises_ends_the_run_with_its_traceback(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("raise:1:20")
     with launched(MLP, runs_dir) as run:
@@ -66,6 +67,7 @@ def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:
         run.wait_gone()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -96,6 +98,7 @@ def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
         assert summarise(run.run).status == "lost"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_ranks_without_supervisor_and_reaper_end_themselves(
     runs_dir: Path, fake: Callable[..., None], real: bool

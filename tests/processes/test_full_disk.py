@@ -94,6 +94,7 @@ def check_complete(run: Watched, why: str) -> None:
     print(f"\n{told.text}: {end.summary.steps:,} steps of each rank, {len(run.events):,} events, none missing")
 
 
+@pytest.mark.nightly
 def test_a_disk_that_takes_no_file_more(tmp_path: Path, fake: Callable[..., None]) -> None:
     """Neither a command's nor a checkpoint's: the one comes as a signal, the other not at all."""
     fake()

@@ -59,6 +59,7 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("count", "visible", "devices", "given"),
     [
@@ -79,6 +80,7 @@ def test_what_the_user_left_visible_is_what_there_is_to_choose_from(
     assert (found.code, found.gpus) == (0, [given] * len(given)), found.said
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("visible", "why"), [("", 'CUDA_VISIBLE_DEVICES="" hides'), ("-1", 'CUDA_VISIBLE_DEVICES="-1" hides')]
 )
@@ -102,7 +104,11 @@ def test_more_than_the_user_left_visible_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("devices", "given"),
-    [(1, ["GPU-0002"]), (2, ["GPU-0002", "GPU-0003"]), (0, ["GPU-0002", "GPU-0003"])],
+    [
+        (1, ["GPU-0002"]),
+        pytest.param(2, ["GPU-0002", "GPU-0003"], marks=pytest.mark.nightly),
+        pytest.param(0, ["GPU-0002", "GPU-0003"], marks=pytest.mark.nightly),
+    ],
 )
 def test_idle_gpus_come_first(tmp_path: Path, devices: int, given: list[str]) -> None:
     nvml = FakeNvml(tmp_path, several(2, **BUSY) + gpu("GPU-0002") + gpu("GPU-0003"))
@@ -111,6 +117,7 @@ def test_idle_gpus_come_first(tmp_path: Path, devices: int, given: list[str]) ->
     assert "in use" not in found.said
 
 
+@pytest.mark.nightly
 def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
     mine = f"process {os.getpid()} {70 * GIB}"
     nvml = FakeNvml(tmp_path, gpu("GPU-0000", "Fake 0", mine, **BUSY) + gpu("GPU-0001"))
@@ -123,6 +130,7 @@ def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
     assert found.said.index("in use") < found.said.index("given")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("settings", "visible", "given"),
     [
@@ -141,6 +149,7 @@ def test_a_mig_instance_is_a_device(tmp_path: Path, settings: list[str], visible
     assert (found.code, found.gpus) == (0, [[given]]), found.said
 
 
+@pytest.mark.nightly
 def test_several_mig_instances_are_refused(tmp_path: Path) -> None:
     nvml = FakeNvml(tmp_path, gpu("GPU-0001", "Fake 1", *PARTS, mig_mode=1, utilization=None))
     found = run(tmp_path, nvml, "devices=2")
@@ -153,6 +162,7 @@ def test_several_mig_instances_are_refused(tmp_path: Path) -> None:
     assert "GPU 0 is in MIG mode, and has no instance" in run(tmp_path, nvml, "platform=cuda").said
 
 
+@pytest.mark.nightly
 def test_indices_are_cudas_where_the_fastest_gpu_is_counted_first(tmp_path: Path) -> None:
     slow, fast = (f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in (1, 2))
     nvml = FakeNvml(tmp_path, gpu(slow, "Slow") + gpu(fast, "Fast"))
@@ -164,6 +174,7 @@ def test_indices_are_cudas_where_the_fastest_gpu_is_counted_first(tmp_path: Path
     assert run(tmp_path, nvml, **order, CUDA_DEVICE_ORDER="PCI_BUS_ID").gpus == [[slow]]
 
 
+@pytest.mark.nightly
 def test_gpus_that_a_control_group_withholds_do_not_count(tmp_path: Path) -> None:
     """As in a job of Slurm's, whose CUDA_VISIBLE_DEVICES counts what the job may use."""
     withheld = gpu("GPU-0000", "Fake 0", "fault nvmlDeviceGetHandleByIndex_v2 return 4")

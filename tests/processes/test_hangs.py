@@ -75,6 +75,7 @@ def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path,
         run.wait_gone()
 
 
+@pytest.mark.nightly
 def test_native_code_that_holds_the_interpreter_is_named(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake("hold:1:400")
     with launched(MLP, runs_dir) as run:
@@ -86,6 +87,7 @@ def test_native_code_that_holds_the_interpreter_is_named(runs_dir: Path, fake: C
         run.wait_gone()
 
 
+@pytest.mark.nightly
 def test_of_torch_the_collective_is_named_that_a_rank_has_not_begun(
     runs_dir: Path, fault: Callable[[str], None]
 ) -> None:
@@ -105,6 +107,7 @@ def test_of_torch_the_collective_is_named_that_a_rank_has_not_begun(
         assert int(begun[0][1]) > int(begun[0][2]) == int(begun[1][1]) == int(begun[1][2])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shared", mostly_nightly([True, False], False), ids=["shared", "not shared"])
 def test_on_several_nodes_it_is_named_with_its_node_and_all_stacks(
     tmp_path: Path, runs_dir: Path, fake: Callable[..., None], shared: bool
@@ -121,6 +124,7 @@ def test_on_several_nodes_it_is_named_with_its_node_and_all_stacks(
         assert not [line for line in run.of(LogLine) if "gave no Python stacks" in line.text]
 
 
+@pytest.mark.nightly
 def test_a_rank_that_is_stopped_on_another_node_is_named(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(ON_TWO, runs_dir) as run, agent(run):
@@ -138,6 +142,7 @@ def test_a_rank_that_is_stopped_on_another_node_is_named(runs_dir: Path, fake: C
         assert {one.kind for one in run.alerts()} == {"stopped"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("config", [pytest.param(MLP, marks=pytest.mark.nightly), FOUR], ids=["2", "4"])
 def test_a_rank_that_never_gets_from_its_step_to_the_collective(
     runs_dir: Path, fake: Callable[..., None], config: RunConfig
@@ -191,6 +196,7 @@ def test_compiling_evaluating_and_checkpointing_are_no_hang(runs_dir: Path, fake
         assert run.of(Stacks) == []
 
 
+@pytest.mark.nightly
 def test_a_stopped_rank_is_told_of_and_is_no_hang(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(FOUR, runs_dir) as run:

@@ -48,6 +48,7 @@ def test_the_last_line_of_stdout_is_the_result(runs_dir: Path) -> None:
     assert "COMPLETED" in done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_a_name_given_at_launch_outlasts_a_resume(runs_dir: Path) -> None:
     named = ["--name", "baseline", "--tag", "sweep", "--tag", "lr", "--note", "warm-up helps"]
@@ -106,6 +107,7 @@ def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, c
         process.wait()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_kill_9_of_the_headless_program_does_not_touch_the_run(
     runs_dir: Path, gate: Callable[[int, int], Gate]
@@ -125,6 +127,7 @@ def test_kill_9_of_the_headless_program_does_not_touch_the_run(
         process.wait()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
     process = subprocess.Popen(_run(runs_dir, "epochs=8"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -139,6 +142,7 @@ def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
         assert run.end(1).status == "completed"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None:
     process = subprocess.Popen(

@@ -84,6 +84,7 @@ def test_the_nodes_of_a_job_are_one_run_and_stop_together(start: Start, runs_dir
     assert list_runs(runs_dir) == [run.run]
 
 
+@pytest.mark.nightly
 def test_each_init_of_all_nodes_begins_a_run_of_all(start: Start, runs_dir: Path) -> None:
     text = """
         import tuiapp
@@ -104,6 +105,7 @@ def test_each_init_of_all_nodes_begins_a_run_of_all(start: Start, runs_dir: Path
         ends_well(process)
 
 
+@pytest.mark.nightly
 def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Path) -> None:
     first = [start(UNTIL_STOPPED, SLURM_PROCID=str(rank), SLURM_NODEID="0", SLURM_LOCALID=str(rank),
                    **JOB | {"TUIAPP_NETWORK": "none"}) for rank in range(2)]  # fmt: skip
@@ -154,6 +156,7 @@ def test_a_directory_that_is_removed_does_not_end_the_ranks(start: Start, runs_d
         ends_well(process)
 
 
+@pytest.mark.nightly
 def test_nodes_with_the_same_ranks_are_runs_of_their_own(start: Start, runs_dir: Path) -> None:
     text = UNTIL_STOPPED.replace("init(", "init(rank=int(__import__('os').environ['SLURM_LOCALID']), world_size=2, ")
     first = on_node(start, 0, text)
@@ -170,6 +173,7 @@ def test_nodes_with_the_same_ranks_are_runs_of_their_own(start: Start, runs_dir:
     assert sum("is on another node: they are two jobs of one name" in ends_well(process) for process in second) == 1
 
 
+@pytest.mark.nightly
 def test_a_script_that_never_asks_is_ended_on_all_nodes(start: Start, runs_dir: Path) -> None:
     text = "import time, tuiapp\nrun = tuiapp.init()\nrun.log({'loss': 1})\ntime.sleep(600)"
     ranks = on_node(start, 0, text) + on_node(start, 1, text)
@@ -181,6 +185,7 @@ def test_a_script_that_never_asks_is_ended_on_all_nodes(start: Start, runs_dir: 
     run.wait_gone()
 
 
+@pytest.mark.nightly
 def test_without_its_recorder_a_job_trains_on_and_the_next_meets_anew(
     start: Start, runs_dir: Path, tmp_path: Path
 ) -> None:

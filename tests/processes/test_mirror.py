@@ -68,12 +68,14 @@ def test_a_mirror_that_cannot_write_is_said_once(runs_dir: Path, tmp_path: Path)
         assert len([alert for alert in run.alerts() if alert.kind == "mirror"]) <= 1
 
 
+@pytest.mark.nightly
 def test_a_directory_that_cannot_be_made_is_refused(runs_dir: Path) -> None:
     with pytest.raises(ConfigError, match=r"mirror: /proc/x cannot be made: .*; name another directory"):
         launch(msgspec.structs.replace(MLP, mirror="tensorboard:/proc/x"), runs_dir)
     assert not runs_dir.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("wanted", "works"), [("tensorboard:board", True), ("wandb:board", False)])
 def test_a_script_that_is_a_run_of_its_own(runs_dir: Path, tmp_path: Path, wanted: str, works: bool) -> None:
     environment = {**os.environ, "TUIAPP_RUNS_DIR": str(runs_dir), "TUIAPP_MIRROR": wanted}

@@ -20,6 +20,8 @@ from tuiapp.trainers.contract.events import Alert, Node
 from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, SILENT_S
 from tuiapp.trainers.run.nodes import MAX_UNAUTHENTICATED
 
+pytestmark = pytest.mark.nightly
+
 ON_TWO = msgspec.structs.replace(
     MLP, launcher="join", nodes=2, network="lo", node_grace_s=60.0, checkpoint_every=0, eval_every=0
 )
@@ -100,7 +102,6 @@ def test_strangers_who_say_nothing_keep_no_node_out(runs_dir: Path, fake: Callab
                 run.at_step(3)
 
 
-@pytest.mark.nightly
 def test_ranks_that_print_without_end_while_a_cable_is_cut(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake("shout:*:20")
     config = msgspec.structs.replace(ON_TWO, devices=4)

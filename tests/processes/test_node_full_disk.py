@@ -20,6 +20,8 @@ from tests.processes.test_nodes import NAMED_S, ON_TWO
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, Checkpoint, RankFailed
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = msgspec.structs.replace(ON_TWO, checkpoint_every=0, eval_every=0)
 FULL = "No space left on device"
 
@@ -45,7 +47,6 @@ def test_a_node_whose_disk_is_full_from_the_start_is_named(runs_dir: Path, disk:
         run.wait_gone()
 
 
-@pytest.mark.nightly
 def test_training_continues_on_a_node_whose_disk_fills_up(
     runs_dir: Path, disk: Disk, fake: Callable[..., None]
 ) -> None:

@@ -72,6 +72,7 @@ def test_two_nodes_train_as_one_machine_does(runs_dir: Path) -> None:
             assert run.losses(rank) == pytest.approx(there[rank], rel=1e-5)
 
 
+@pytest.mark.nightly
 def test_all_nodes_stop_after_the_same_step_and_resume_on_one_machine(
     runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -89,6 +90,7 @@ def test_all_nodes_stop_after_the_same_step_and_resume_on_one_machine(
             assert again.steps_of(1)[0] == done + 1
 
 
+@pytest.mark.nightly
 def test_sigterm_to_tuiapp_join_stops_the_run(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(ON_TWO, runs_dir) as run:
@@ -104,6 +106,7 @@ def test_sigterm_to_tuiapp_join_stops_the_run(runs_dir: Path, fake: Callable[...
             assert (ended.status, "SIGTERM on" in ended.reason) == ("stopped", True)
 
 
+@pytest.mark.nightly
 def test_a_run_that_waits_for_its_nodes_can_be_stopped(runs_dir: Path) -> None:
     with launched(ON_TWO, runs_dir) as run:
         text = run.wait(LogLine).text
@@ -113,6 +116,7 @@ def test_a_run_that_waits_for_its_nodes_can_be_stopped(runs_dir: Path) -> None:
         run.wait_gone()
 
 
+@pytest.mark.nightly
 def test_a_run_that_waits_for_its_nodes_says_so_every_ten_minutes(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")
     run.commands.mkdir(parents=True)
@@ -138,6 +142,7 @@ def test_a_killed_agent_is_named(runs_dir: Path, fake: Callable[..., None]) -> N
         wait_until(lambda: not [one for one in run.processes("tuiapp.trainers.rank.process") if rank_of(one) == "1"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_killed_agent_is_the_first_cause_of_the_runs_failure(
     runs_dir: Path, fake: Callable[..., None], real: bool
@@ -158,6 +163,7 @@ def rank_of(process: psutil.Process) -> str:
         return ""
 
 
+@pytest.mark.nightly
 def test_a_node_without_its_supervisor_ends_its_ranks(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(ON_TWO, runs_dir) as run, agent(run) as other:
@@ -181,6 +187,7 @@ def test_no_record_is_lost_while_a_cable_is_cut(runs_dir: Path, fake: Callable[.
         assert steps == list(range(1, len(steps) + 1))
 
 
+@pytest.mark.nightly
 def test_a_cable_that_is_pulled_out_is_plugged_in_again(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(ON_TWO, runs_dir) as run, cable(run) as line, agent(run, line.port):
@@ -210,6 +217,7 @@ def test_a_node_that_stays_away_is_given_up(runs_dir: Path, fake: Callable[..., 
         run.wait_gone()
 
 
+@pytest.mark.nightly
 def test_stop_now_does_not_wait_for_a_mute_node(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     config = msgspec.structs.replace(ON_TWO, devices=8)
@@ -272,6 +280,7 @@ def test_a_wrong_secret_is_refused_and_disturbs_nobody(
             assert run.end().status == "completed"
 
 
+@pytest.mark.nightly
 def test_an_agent_whose_run_ended_while_it_started_says_so(tmp_path: Path) -> None:
     # The run has removed its secret.
     environment = {**os.environ, SECRET_VARIABLE: str(tmp_path / "secret")}
@@ -315,6 +324,7 @@ def test_a_node_speaks_for_its_own_ranks_alone(runs_dir: Path, fake: Callable[..
         assert run.end().status == "stopped"
 
 
+@pytest.mark.nightly
 def test_an_agent_finds_out_soon_that_no_run_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -323,6 +333,7 @@ def test_an_agent_finds_out_soon_that_no_run_is_there() -> None:
     assert f"does not listen on port {port}: has its run ended?" in done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "data",
     [b"GET / HTTP/1.1\r\n\r\n", b"\0" * (1 << 20), b"{}\n", b'{"nonce":"\xff"}\n'],
@@ -339,6 +350,7 @@ def test_garbage_on_the_port_is_dropped(runs_dir: Path, fake: Callable[..., None
             assert run.end().status == "completed"
 
 
+@pytest.mark.nightly
 def test_what_an_agent_reports_names_its_node(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(ON_TWO, runs_dir) as run:

@@ -92,6 +92,7 @@ def on_two_nodes(config: RunConfig, runs_dir: Path, home: Path | None) -> Iterat
         yield run
 
 
+@pytest.mark.nightly
 def test_all_nodes_stop_at_the_step_that_they_agree_on(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -119,6 +120,7 @@ def test_all_nodes_stop_at_the_step_that_they_agree_on(tmp_path: Path, runs_dir:
         assert len({max(curve(run, rank, "loss")) for rank in (0, 1)}) == 1
 
 
+@pytest.mark.nightly
 def test_further_runs_of_a_script_are_those_of_all_nodes(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -144,6 +146,7 @@ def test_further_runs_of_a_script_are_those_of_all_nodes(tmp_path: Path, runs_di
         further.wait_gone()
 
 
+@pytest.mark.nightly
 def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -190,6 +193,7 @@ def test_processes_that_a_script_starts_on_every_node(tmp_path: Path, runs_dir: 
         assert {(event.rank, event.node) for event in run.of(Metrics)} == {(0, 0), (1, 0), (2, 1), (3, 1)}
 
 
+@pytest.mark.nightly
 def test_an_exception_there_is_told_with_its_traceback(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -210,6 +214,7 @@ def test_an_exception_there_is_told_with_its_traceback(tmp_path: Path, runs_dir:
         wait_until(lambda: not run.processes())
 
 
+@pytest.mark.nightly
 def test_what_a_node_lacks_is_named(tmp_path: Path, runs_dir: Path) -> None:
     work = runs_dir / "work"
     work.mkdir(parents=True)

@@ -117,6 +117,7 @@ def test_a_command_and_a_webhook_are_told_once(runs_dir: Path, tmp_path: Path, h
         assert "notice" not in log_of(run.run)
 
 
+@pytest.mark.nightly
 def test_the_end_of_a_run_whose_supervisor_was_killed_is_told(runs_dir: Path, hook: Hook) -> None:
     settle(webhook=hook.url)
     with launched(MLP, runs_dir) as run:
@@ -129,6 +130,7 @@ def test_the_end_of_a_run_whose_supervisor_was_killed_is_told(runs_dir: Path, ho
         assert [body["status"] for body in hook.bodies] == ["lost"]
 
 
+@pytest.mark.nightly
 def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
     hook = Hook(500, 302)
     try:
@@ -146,6 +148,7 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
         hook.close()
 
 
+@pytest.mark.nightly
 def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tuiapp.trainers.contract.notices import NotificationConfig
     from tuiapp.trainers.run import notice
@@ -161,6 +164,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monk
         until(lambda: not _told_of(run.run.run_id))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", [(), ("--detach",)])
 def test_a_command_that_others_could_have_planted_is_not_run(
     runs_dir: Path, tmp_path: Path, hook: Hook, how: tuple[str, ...]
@@ -181,6 +185,7 @@ def test_a_command_that_others_could_have_planted_is_not_run(
     assert hook.bodies == []
 
 
+@pytest.mark.nightly
 def test_without_settings_nothing_is_left_in_the_directory(runs_dir: Path) -> None:
     with launched(RunConfig(model="mlp", platform="cpu", devices=1, max_steps=1), runs_dir) as run:
         assert not run.run.notice.exists()

@@ -31,6 +31,7 @@ def _of_script(directory: Path, text: str, **keys: object) -> RunConfig:
     return replace(config, working_directory=str(directory), **keys)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", ["9000000000", "1e300", str(2**53)])
 def test_a_step_that_is_out_of_range_is_dropped_and_said_once(tmp_path: Path, runs_dir: Path, step: str) -> None:
     text = f"""
@@ -47,6 +48,7 @@ def test_a_step_that_is_out_of_range_is_dropped_and_said_once(tmp_path: Path, ru
         assert said.endswith("not recorded")
 
 
+@pytest.mark.nightly
 def test_a_folder_and_a_step_of_event_files(tmp_path: Path, runs_dir: Path) -> None:
     pytest.importorskip("tensorboard")
     text = """
@@ -72,6 +74,7 @@ def test_a_folder_and_a_step_of_event_files(tmp_path: Path, runs_dir: Path) -> N
         assert any("odd-\\xff/events.out.tfevents.9 is not an event file" in line.text for line in run.of(LogLine))
 
 
+@pytest.mark.nightly
 def test_a_script_that_reports_names_and_paths(tmp_path: Path) -> None:
     text = """
         import os
@@ -95,6 +98,7 @@ def test_a_script_that_reports_names_and_paths(tmp_path: Path) -> None:
         assert max(curve(run, 0, "odd-\\xff")) == 59
 
 
+@pytest.mark.nightly
 def test_a_built_in_trainer_in_a_runs_directory_and_on_classes_of_such_names(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     import numpy as np
@@ -118,6 +122,7 @@ def test_a_built_in_trainer_in_a_runs_directory_and_on_classes_of_such_names(tmp
         again.wait_gone()
 
 
+@pytest.mark.nightly
 def test_a_working_directory(tmp_path: Path, runs_dir: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ODD).mkdir()
     # What nobody starts again is recorded; what a configuration names must stand in a file of text.
@@ -134,6 +139,7 @@ def test_a_working_directory(tmp_path: Path, runs_dir: Path, start: Start, monke
         launch(config, runs_dir)
 
 
+@pytest.mark.nightly
 def test_an_exception_of_a_data_function(tmp_path: Path, runs_dir: Path) -> None:
     file = tmp_path / "data.py"
     file.write_text("def arrays():\n    raise ValueError('no file \\udcff')\n")
@@ -142,6 +148,7 @@ def test_an_exception_of_a_data_function(tmp_path: Path, runs_dir: Path) -> None
     assert str(caught.value).splitlines()[-1] == r"ValueError: no file \xff"
 
 
+@pytest.mark.nightly
 def test_what_torchs_error_file_holds(tmp_path: Path, runs_dir: Path) -> None:
     text = """
         import os, sys

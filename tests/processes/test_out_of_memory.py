@@ -11,6 +11,8 @@ import pytest
 from tests.kit.harness import MLP, launched
 from tuiapp.trainers.contract.events import RankFailed
 
+pytestmark = pytest.mark.nightly
+
 GROUPS = Path("/sys/fs/cgroup/memory")
 
 
@@ -28,7 +30,6 @@ def small_group() -> Iterator[Path]:
     group.rmdir()
 
 
-@pytest.mark.nightly
 def test_a_rank_that_the_kernel_kills_for_want_of_memory(
     runs_dir: Path, fake: Callable[..., None], small_group: Path
 ) -> None:

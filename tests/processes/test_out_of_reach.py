@@ -109,6 +109,7 @@ def held(gate: Callable[[int, int], Gate], fake: Callable[..., None]) -> Gate:
     return gate(0, 40)
 
 
+@pytest.mark.nightly
 def test_a_directory_that_is_away_for_a_while_changes_nothing(runs_dir: Path, held: Gate) -> None:
     with followed(runs_dir, 3) as (command, run):
         with away(run):
@@ -122,6 +123,7 @@ def test_a_directory_that_is_away_for_a_while_changes_nothing(runs_dir: Path, he
     assert "LOST" not in command.said
 
 
+@pytest.mark.nightly
 def test_the_end_of_a_run_that_came_while_its_directory_was_away_is_told(runs_dir: Path, held: Gate) -> None:
     with followed(runs_dir, 2) as (command, run):
         supervisor = psutil.Process(run.started.pid)
@@ -133,6 +135,7 @@ def test_the_end_of_a_run_that_came_while_its_directory_was_away_is_told(runs_di
     assert (code, json.loads(out)["status"]) == (0, "completed")
 
 
+@pytest.mark.nightly
 def test_ctrl_c_reaches_a_run_whose_directory_is_away(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with followed(runs_dir, 99999) as (command, run):
@@ -145,6 +148,7 @@ def test_ctrl_c_reaches_a_run_whose_directory_is_away(runs_dir: Path, fake: Call
     assert "sent SIGTERM to its supervisor" in command.said
 
 
+@pytest.mark.nightly
 def test_stop_waits_for_a_run_whose_directory_is_away(runs_dir: Path, held: Gate) -> None:
     with followed(runs_dir, 3) as (_, run), foreground("stop", str(run.run.path)) as stop:
         # Asked, and held up until the directory is back.
@@ -169,6 +173,7 @@ def test_a_dead_supervisor_is_said_at_once(runs_dir: Path, fake: Callable[..., N
     assert (code, json.loads(out)["status"]) == (1, "failed")
 
 
+@pytest.mark.nightly
 def test_a_removed_directory_is_said_at_once(runs_dir: Path, held: Gate) -> None:
     with followed(runs_dir, 3) as (command, run):
         began = time.monotonic()

@@ -17,6 +17,8 @@ from tests.kit.terminal import Terminal
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import LogLine
 
+pytestmark = pytest.mark.nightly
+
 LONG_BYTES = 10 << 20
 
 
@@ -24,7 +26,6 @@ def lines_of(run: Watched, rank: int) -> list[str]:
     return [line.text for line in run.of(LogLine) if line.rank == rank]
 
 
-@pytest.mark.nightly
 def test_ten_megabytes_bad_bytes_bars_sequences_and_markup(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("babble:1:5")
     config = msgspec.structs.replace(MLP, checkpoint_every=0)

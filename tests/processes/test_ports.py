@@ -64,6 +64,7 @@ def test_two_runs_started_at_once_twenty_times_with_real_torch(runs_dir: Path) -
     print("\n40 torch-ddp runs, two at a time: no port collision")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "backend",
     [

@@ -171,6 +171,7 @@ def test_kill_9_of_a_rank_and_then_of_the_supervisor(runs_dir: Path, straight: R
     same(run.run, straight)
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDir, gate: Hold) -> None:
     held = gate(0, 20)
     with launched(CONFIG, runs_dir) as run:

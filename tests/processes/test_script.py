@@ -121,6 +121,7 @@ def test_a_spawned_process_that_fails(tmp_path: Path, runs_dir: Path) -> None:
         assert run.end().reason == "rank 0 failed: ValueError: a spawned process failed"
 
 
+@pytest.mark.nightly
 def test_a_module_runs_as_python_runs_it(tmp_path: Path, runs_dir: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
@@ -142,6 +143,7 @@ def test_a_module_runs_as_python_runs_it(tmp_path: Path, runs_dir: Path) -> None
         assert (run.run.code / "train.py").is_file()
 
 
+@pytest.mark.nightly
 def test_one_process_is_told_of_two_cpu_devices(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(tmp_path, "import jax\nprint(jax.device_count())\n", processes="one", devices=2)
     with launched(config, runs_dir) as run:
@@ -178,6 +180,7 @@ def test_a_script_gets_sigterm_and_its_grace(tmp_path: Path, runs_dir: Path) -> 
         assert left_over(run) == []
 
 
+@pytest.mark.nightly
 def test_semaphores_of_processes_that_it_spawned_are_removed(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -206,6 +209,7 @@ def test_semaphores_of_processes_that_it_spawned_are_removed(tmp_path: Path, run
     assert not semaphore.exists()
 
 
+@pytest.mark.nightly
 def test_a_script_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -246,6 +250,7 @@ def test_a_script_is_started_again_in_the_same_run(tmp_path: Path, runs_dir: Pat
             resume(run.run)
 
 
+@pytest.mark.nightly
 def test_a_changed_script_is_kept_beside_the_first(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(tmp_path, "raise SystemExit(1)")
     with launched(config, runs_dir) as run:
@@ -259,6 +264,7 @@ def test_a_changed_script_is_kept_beside_the_first(tmp_path: Path, runs_dir: Pat
     assert kept == {"train.py": "raise SystemExit(1)", "attempt-2-train.py": "print('better')"}
 
 
+@pytest.mark.nightly
 def test_a_crash_in_native_code_leaves_the_python_stacks(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(tmp_path, "import os\ndef crash():\n    os.abort()\ncrash()\n")
     with launched(config, runs_dir) as run:
@@ -266,6 +272,7 @@ def test_a_crash_in_native_code_leaves_the_python_stacks(tmp_path: Path, runs_di
         assert any("in crash" in line for line in run.of(RankFailed)[0].last_lines)
 
 
+@pytest.mark.nightly
 def test_nothing_outlives_a_killed_supervisor(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -330,6 +337,7 @@ def test_metrics_in_its_output(tmp_path: Path, runs_dir: Path) -> None:
         assert values(run.of(Metrics), "test/accuracy", 1) == [0.75]
 
 
+@pytest.mark.nightly
 def test_an_epoch_in_which_it_is_stopped_is_not_done(tmp_path: Path, runs_dir: Path) -> None:
     text = """
         import time, tuiapp
@@ -348,6 +356,7 @@ def test_an_epoch_in_which_it_is_stopped_is_not_done(tmp_path: Path, runs_dir: P
     assert (end.status, end.summary.epochs) == ("stopped", 2.5)
 
 
+@pytest.mark.nightly
 def test_no_line_of_a_flood_is_missed(tmp_path: Path, runs_dir: Path) -> None:
     text = """
         import sys
@@ -360,6 +369,7 @@ def test_no_line_of_a_flood_is_missed(tmp_path: Path, runs_dir: Path) -> None:
         assert steps == list(range(1, 200_001))
 
 
+@pytest.mark.nightly
 def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs_dir: Path) -> None:
     text = """
         import sys, time
@@ -394,6 +404,7 @@ def test_metrics_that_it_writes_for_tensorboard(tmp_path: Path, runs_dir: Path) 
         assert values(run.of(Metrics), "Accuracy/val") == [0.25, 0.5, 0.75]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("found", [True, False])
 def test_settings_that_find_nothing_are_named(tmp_path: Path, runs_dir: Path, found: bool) -> None:
     config = of_script(
@@ -415,6 +426,7 @@ def test_settings_that_find_nothing_are_named(tmp_path: Path, runs_dir: Path, fo
     )
 
 
+@pytest.mark.nightly
 def test_what_a_script_says_of_its_run_late_and_before_much_output_is_listed(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,

@@ -91,6 +91,7 @@ def status(disk: SlowDisk) -> str:
     return str(run["status"])
 
 
+@pytest.mark.nightly
 def test_a_run_of_another_machine_is_running_and_then_not(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -238,6 +239,7 @@ def test_a_directory_that_fails_for_a_while_is_waited_for(disk: SlowDisk, fake: 
             terminal.wait("STOPPED", 60)
 
 
+@pytest.mark.nightly
 def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[..., None]) -> None:
     fake()
     place = tmp_path / "disk"

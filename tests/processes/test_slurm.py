@@ -35,6 +35,8 @@ from tuiapp.trainers.launch import LaunchError, launch, resume
 from tuiapp.trainers.state.messages import describe_queued
 from tuiapp.trainers.state.summary import summarise
 
+pytestmark = pytest.mark.nightly
+
 IN_JOB = msgspec.structs.replace(MLP, launcher="slurm", nodes=2, network="lo", slurm="--exclusive -t 10")
 PATIENCE_S = 120.0
 WATCHER = "tuiapp.trainers.run.slurm_queue"
@@ -79,7 +81,6 @@ def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
         run.wait_gone()
 
 
-@pytest.mark.nightly
 def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path, tmp_path: Path) -> None:
     """Whose steps start late, as on a busy node: nothing has the run until then."""
     late = tmp_path / "late" / "srun"
@@ -234,7 +235,6 @@ def _kill_watcher(run: Watched) -> None:
     wait_dead(watchers)
 
 
-@pytest.mark.nightly
 def test_a_requeued_run_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -260,7 +260,6 @@ def test_a_requeued_run_goes_on_by_itself(
         assert summarise(run.run).status == "stopped"
 
 
-@pytest.mark.nightly
 def test_a_run_out_of_time_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -279,7 +278,6 @@ def test_a_run_out_of_time_goes_on_by_itself(
         wait_until(lambda: not jobs(in_cluster))
 
 
-@pytest.mark.nightly
 def test_a_run_out_of_time_can_be_resumed(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -307,7 +305,6 @@ def _starts_again(run: Watched, job: str, cluster: dict[str, str], after: RunEnd
     return again
 
 
-@pytest.mark.nightly
 def test_a_preempted_run_is_followed_to_its_end(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -339,7 +336,6 @@ def test_a_preempted_run_is_followed_to_its_end(
 
 
 @pytest.mark.parametrize("saved", [True, False])
-@pytest.mark.nightly
 def test_a_run_that_loses_a_node_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None], saved: bool
 ) -> None:

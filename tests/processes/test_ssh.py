@@ -22,6 +22,8 @@ from tuiapp.trainers.contract.metrics import EXAMPLES
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.node_wire import VERSION
 
+pytestmark = pytest.mark.nightly
+
 TRY = "`ssh -o BatchMode=yes {host} true` must work"
 INSTALL = f"tuiapp {VERSION} must be installed there for {sys.executable}; see agent-1.log"
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

@@ -59,6 +59,7 @@ def test_stopping_now_waits_for_nothing(runs_dir: Path) -> None:
         assert end.mono - run.of(StopRequested)[0].mono < 3
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_a_rank_that_hears_nothing_is_ended_all_the_same(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:

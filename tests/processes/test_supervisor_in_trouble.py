@@ -90,6 +90,7 @@ def test_a_rank_that_cannot_be_started_fails_the_run_in_words(runs_dir: Path, fa
         run.wait_gone()
 
 
+@pytest.mark.nightly
 def test_reaper_and_sampler_are_started_again_and_that_is_said(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, runs_dir) as run:
@@ -110,6 +111,7 @@ def test_reaper_and_sampler_are_started_again_and_that_is_said(runs_dir: Path, f
         run.wait_gone()
 
 
+@pytest.mark.nightly
 def test_a_run_directory_out_of_reach_does_not_end_the_run(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, runs_dir) as run:
@@ -128,6 +130,7 @@ def test_a_run_directory_out_of_reach_does_not_end_the_run(runs_dir: Path, fake:
         assert run.steps_of(0) == list(range(1, run.end().summary.steps + 1))
 
 
+@pytest.mark.nightly
 def test_ctrl_c_during_a_start_leaves_nothing(
     runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +167,7 @@ def _wait_no_process(runs_dir: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.nightly
 def test_a_fork_that_is_refused_is_said(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -174,6 +178,7 @@ def test_a_fork_that_is_refused_is_said(runs_dir: Path, monkeypatch: pytest.Monk
     assert list_runs(runs_dir) == []
 
 
+@pytest.mark.nightly
 def test_a_supervisor_that_takes_too_long_is_said(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuiapp.trainers.launch.processes.START_TIMEOUT_S", 0.0)
     with pytest.raises(LaunchError, match="supervisor did not start within 0 s"):
@@ -181,6 +186,7 @@ def test_a_supervisor_that_takes_too_long_is_said(runs_dir: Path, monkeypatch: p
     _wait_no_process(runs_dir)
 
 
+@pytest.mark.nightly
 def test_a_start_from_a_directory_that_was_removed(runs_dir: Path, fake: Callable[..., None], tmp_path: Path) -> None:
     fake()
     gone = tmp_path / "gone"
@@ -192,6 +198,7 @@ def test_a_start_from_a_directory_that_was_removed(runs_dir: Path, fake: Callabl
     assert "COMPLETED" in done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("full", [False, True], ids=["", "its log cannot be written"])
 def test_a_supervisor_that_fails_itself_ends_the_ranks_and_says_so(
     runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch, full: bool

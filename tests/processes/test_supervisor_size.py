@@ -12,10 +12,11 @@ import pytest
 from tests.kit.harness import MLP, launched
 from tuiapp.trainers.contract.events import Metrics
 
+pytestmark = pytest.mark.nightly
+
 FIRST, LAST = 500_000, 5_000_000
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_over_millions_of_steps(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(step=0.0)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit.harness import Watched, launched, resumed, wait_dead
 from tests.kit.own_scripts import DEADLINE_S, TORCHRUN, Start, curve, ends_well, the_run
+from tests.kit.variants import mostly_nightly
 from tuiapp.library.exporters.tables import rows_of
 from tuiapp.library.find import list_runs
 from tuiapp.trainers.config.run_config import RunConfig
@@ -66,6 +67,7 @@ def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:
     watched.wait_gone()
 
 
+@pytest.mark.nightly
 def test_the_first_report_begins_a_run_and_the_exit_ends_it(start: Start, runs_dir: Path) -> None:
     ends_well(start("import tuiapp\nfor _ in range(3): tuiapp.log({'loss': 1})"))
     watched = the_run(runs_dir)
@@ -80,6 +82,7 @@ def test_disabled_nothing_is_made(start: Start, runs_dir: Path) -> None:
     assert not runs_dir.exists()
 
 
+@pytest.mark.nightly
 def test_arrays_of_numpy_torch_and_jax_are_numbers(start: Start, runs_dir: Path) -> None:
     error = ends_well(
         start("""
@@ -103,6 +106,7 @@ def test_arrays_of_numpy_torch_and_jax_are_numbers(start: Start, runs_dir: Path)
     assert error.count("image is not a number (ndarray)") == 1
 
 
+@pytest.mark.nightly
 def test_of_ranks_that_evaluate_the_first_counts(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     text = f"""
         import os, time, tuiapp
@@ -129,6 +133,7 @@ def test_of_ranks_that_evaluate_the_first_counts(start: Start, runs_dir: Path, t
     assert state.test_accuracy == 0.25
 
 
+@pytest.mark.nightly
 def test_ranks_that_a_script_spawns_are_one_run(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
@@ -151,6 +156,7 @@ def test_ranks_that_a_script_spawns_are_one_run(start: Start, runs_dir: Path) ->
     assert (curve(watched, 0, "loss"), curve(watched, 1, "loss")) == ({1: 0.0}, {1: 1.0})
 
 
+@pytest.mark.nightly
 def test_ranks_that_start_one_another_are_one_run(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
@@ -174,6 +180,7 @@ def test_ranks_that_start_one_another_are_one_run(start: Start, runs_dir: Path) 
     assert (curve(watched, 0, "loss"), curve(watched, 1, "loss")) == ({1: 0.0}, {1: 1.0})
 
 
+@pytest.mark.nightly
 def test_two_jobs_at_once_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     text = f"""
         import os, time, tuiapp
@@ -187,6 +194,7 @@ def test_two_jobs_at_once_are_two_runs(start: Start, runs_dir: Path, tmp_path: P
     assert [Watched(run).end().status for run in list_runs(runs_dir)] == ["completed", "completed"]
 
 
+@pytest.mark.nightly
 def test_forked_and_spawned_workers_report_nothing(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
@@ -219,6 +227,7 @@ def test_an_exception_is_named_with_its_traceback(start: Start, runs_dir: Path) 
     assert "train0.py" in watched.of(RankFailed)[0].traceback
 
 
+@pytest.mark.nightly
 def test_a_rank_that_is_killed_is_named(start: Start, runs_dir: Path) -> None:
     process = start("import time, tuiapp\ntuiapp.log({'loss': 1}, step=7)\ntime.sleep(600)")
     watched = the_run(runs_dir)
@@ -246,6 +255,7 @@ STOPPED = """
 """
 
 
+@pytest.mark.nightly
 def test_all_ranks_of_torchrun_are_one_run_and_a_stop_ends_them_before_the_same_step_after_a_checkpoint(
     start: Start, runs_dir: Path
 ) -> None:
@@ -267,6 +277,7 @@ def test_all_ranks_of_torchrun_are_one_run_and_a_stop_ends_them_before_the_same_
     assert [request.agreed for request in watched.of(StopRequested)] == [True]
 
 
+@pytest.mark.nightly
 def test_a_script_that_never_asks_is_stopped_by_sigterm(start: Start, runs_dir: Path) -> None:
     process = start("import time, tuiapp\ntuiapp.log({'loss': 1})\ntime.sleep(600)")
     watched = the_run(runs_dir)
@@ -286,6 +297,7 @@ def test_ctrl_c_stops(start: Start, runs_dir: Path) -> None:
     assert watched.of(StopRequested)[0].by == "Ctrl-C"
 
 
+@pytest.mark.nightly
 def test_a_script_may_save_after_ctrl_c(start: Start, runs_dir: Path) -> None:
     process = start("""
         import time, tuiapp
@@ -304,6 +316,7 @@ def test_a_script_may_save_after_ctrl_c(start: Start, runs_dir: Path) -> None:
     assert process.communicate(timeout=DEADLINE_S)[0] == "saved\n"
 
 
+@pytest.mark.nightly
 def test_a_run_directory_that_is_removed_does_not_end_the_script(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     process = start("""
         import pathlib, time, tuiapp
@@ -322,6 +335,7 @@ def test_a_run_directory_that_is_removed_does_not_end_the_script(start: Start, r
     assert error.count("training continues, nothing more is reported") == 1
 
 
+@pytest.mark.nightly
 def test_the_supervisor_killed_training_continues(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     process = start(f"""
         import os, time, tuiapp
@@ -391,6 +405,7 @@ HANGS = """
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("handles", ["", "HANDLES=1"], ids=["plain", "with a handler of its own"])
 def test_a_hang_of_a_script_has_the_stacks_of_its_ranks(
     tmp_path: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, handles: str
@@ -456,6 +471,7 @@ def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it
     assert [row["loss"] for row in rows] == wanted
 
 
+@pytest.mark.nightly
 def test_steps_that_go_back_are_said_once(start: Start, runs_dir: Path) -> None:
     error = ends_well(start("import tuiapp\nfor step in range(50, 0, -1): tuiapp.log({'loss': 1}, step=step)"))
     assert error.count("step 49 comes after step 50") == error.count("it is not recorded") == 1
@@ -479,6 +495,7 @@ def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:
         assert curve(watched, 0, f"loss{number}")
 
 
+@pytest.mark.nightly
 def test_wandb_logs_one_step_in_parts(start: Start, runs_dir: Path) -> None:
     error = ends_well(
         start("""
@@ -523,6 +540,7 @@ FOLDS = """
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("finishes", ["True", "False"])
 @pytest.mark.parametrize("by", ["python", "tuiapp run"])
 def test_each_init_begins_a_run(start: Start, runs_dir: Path, tmp_path: Path, by: str, finishes: str) -> None:
@@ -566,6 +584,7 @@ TRIALS = """
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("stopped", ["further", "launched"])
 def test_runs_of_several_ranks_within_one_launch_are_stopped(runs_dir: Path, tmp_path: Path, stopped: str) -> None:
     (tmp_path / "trials.py").write_text(textwrap.dedent(TRIALS))
@@ -598,6 +617,7 @@ def test_runs_of_several_ranks_within_one_launch_are_stopped(runs_dir: Path, tmp
         Watched(run).wait_gone()
 
 
+@pytest.mark.nightly
 def test_two_jobs_with_one_port_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     text = f"""
         import os, time, tuiapp
@@ -648,6 +668,7 @@ def test_what_is_wrong_in_a_call_costs_that_alone_and_is_said_once(start: Start,
     assert "Traceback" not in error
 
 
+@pytest.mark.nightly
 def test_each_run_of_a_process_is_its_own(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
@@ -670,13 +691,14 @@ def test_each_run_of_a_process_is_its_own(start: Start, runs_dir: Path) -> None:
     assert "no such trial" in found["trial 1"].reason
 
 
-@pytest.mark.parametrize("leave", ["sys.exit(3)", "exit(3)", "quit(code=3)"])
+@pytest.mark.parametrize("leave", mostly_nightly(["sys.exit(3)", "exit(3)", "quit(code=3)"], "sys.exit(3)"))
 def test_leaving_with_a_code_is_a_failure(start: Start, runs_dir: Path, leave: str) -> None:
     start(f"import sys, tuiapp\ntuiapp.log({{'loss': 1}})\n{leave}").communicate(timeout=DEADLINE_S)
     end = the_run(runs_dir).end()
     assert (end.status, end.reason) == ("failed", "rank 0 exited with code 3 at step 1, without saying why")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("then", ["pass", "raise RuntimeError('instead')"])
 def test_sys_exit_that_is_caught_is_no_end(start: Start, runs_dir: Path, then: str) -> None:
     text = "import sys, tuiapp\ntuiapp.log({'loss': 1})\ntry: sys.exit(3)\nexcept SystemExit: pass\n" + then
@@ -685,6 +707,7 @@ def test_sys_exit_that_is_caught_is_no_end(start: Start, runs_dir: Path, then: s
     assert (end.status, "instead" in end.reason) == (("completed", False) if then == "pass" else ("failed", True))
 
 
+@pytest.mark.nightly
 def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Start, runs_dir: Path) -> None:
     error = ends_well(
         start(r"""
@@ -701,6 +724,7 @@ def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Sta
     assert [fact.config for fact in watched.of(Facts)] == [{"seed": str(2**70), "path": r"\xff"}]
 
 
+@pytest.mark.nightly
 def test_a_forked_child_makes_no_run(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
@@ -718,6 +742,7 @@ def test_a_forked_child_makes_no_run(start: Start, runs_dir: Path) -> None:
     assert (len(curve(watched, 0, "loss")), curve(watched, 0, "child")) == (2, {})
 
 
+@pytest.mark.nightly
 def test_a_process_that_a_rank_starts_does_not_end_it(start: Start, runs_dir: Path) -> None:
     process = start(
         """
@@ -733,6 +758,7 @@ def test_a_process_that_a_rank_starts_does_not_end_it(start: Start, runs_dir: Pa
     assert the_run(runs_dir).end().status == "failed"
 
 
+@pytest.mark.nightly
 def test_two_scripts_of_one_shell_with_one_rank_each_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     text = f"""
         import os, time, tuiapp

@@ -24,6 +24,8 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, Node, RankFailed, RankStarted
 from tuiapp.trainers.contract.rundir import RunDir
 
+pytestmark = pytest.mark.nightly
+
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 NAMED_S = 15.0
 """5 s by design, and what a loaded machine takes besides."""
@@ -68,7 +70,6 @@ def on_all(
         yield run
 
 
-@pytest.mark.nightly
 def test_a_cut_of_some_seconds_costs_nothing(two: Machines, runs_dir: Path) -> None:
     with on_all(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0") as run:
         run.at_step(5)
@@ -83,7 +84,6 @@ def test_a_cut_of_some_seconds_costs_nothing(two: Machines, runs_dir: Path) -> N
             assert steps == list(range(1, len(steps) + 1))
 
 
-@pytest.mark.nightly
 def test_a_hang_while_a_node_does_not_answer_blames_none_of_its_ranks(
     two: Machines, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +99,6 @@ def test_a_hang_while_a_node_does_not_answer_blames_none_of_its_ranks(
         run.wait(Alert, lambda alert: alert.kind == "hang" and alert.ended, 120)
 
 
-@pytest.mark.nightly
 def test_a_cut_for_good_is_named_and_leaves_no_process(two: Machines, runs_dir: Path) -> None:
     with on_all(two, runs_dir, "epochs=100000", "node_grace_s=10") as run:
         run.at_step(5)
@@ -111,7 +110,6 @@ def test_a_cut_for_good_is_named_and_leaves_no_process(two: Machines, runs_dir: 
         run.wait_gone(60)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_three_machines_make_the_same_steps_of_jax_sharding_as_one_with_three_devices(runs_dir: Path) -> None:
     config = RunConfig(
@@ -131,7 +129,6 @@ def test_three_machines_make_the_same_steps_of_jax_sharding_as_one_with_three_de
         run.wait_gone()
 
 
-@pytest.mark.nightly
 def test_two_of_four_cut_off_at_once_are_both_named(runs_dir: Path) -> None:
     settings = ["epochs=100000", "node_grace_s=8", "checkpoint_every=0", "eval_every=0"]
     with machines(4) as four, on_all(four, runs_dir, *settings, count=4, each=2) as run:
@@ -145,7 +142,6 @@ def test_two_of_four_cut_off_at_once_are_both_named(runs_dir: Path) -> None:
         run.wait_gone(60)
 
 
-@pytest.mark.nightly
 def test_a_rank_killed_on_one_of_four_is_the_first_cause(runs_dir: Path) -> None:
     with machines(4) as four, on_all(four, runs_dir, "epochs=100000", count=4, each=2) as run:
         run.at_step(3)
@@ -154,7 +150,6 @@ def test_a_rank_killed_on_one_of_four_is_the_first_cause(runs_dir: Path) -> None
         run.wait_gone()
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(("sender", "receiver"), [(0, 1), (1, 0)])
 def test_a_connection_that_is_half_open(two: Machines, runs_dir: Path, sender: int, receiver: int) -> None:
     with on_all(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0", "node_grace_s=15") as run:

@@ -18,6 +18,8 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import LogLine, Node, RankStarted
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE
 
+pytestmark = pytest.mark.nightly
+
 ON_THREE = msgspec.structs.replace(
     MLP, launcher="join", nodes=3, devices=4, devices_per_node="1+2+1", network="lo", node_grace_s=60.0
 )
@@ -88,7 +90,6 @@ def test_a_machine_joins_by_its_command(runs_dir: Path, fake: Callable[..., None
         assert places(run) == [(0, 0), (1, 0), (2, 1)]
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["jax-sharding", "keras-jax", "keras-torch", "torch-fsdp"])
 def test_every_backend_trains_and_resumes_on_uneven_nodes(runs_dir: Path, backend: str) -> None:

@@ -25,6 +25,8 @@ from tests.kit.terminal import Terminal
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
 
+pytestmark = pytest.mark.nightly
+
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 PAIRS, WINDOW_S, UNREAD_S = 8, 10.0, 60.0
 PACE_S = 0.01
@@ -76,7 +78,6 @@ def tell(name: str, values: list[float], unit: str = "%") -> None:
     print("  {}: median {:+.2f} {unit} [{:+.2f}, {:+.2f}], {:+.2f} … {:+.2f}".format(name, *figures, unit=unit))
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("paced", [True, False])
 def test_an_unread_terminal(runs_dir: Path, fake: Callable[..., None], paced: bool) -> None:

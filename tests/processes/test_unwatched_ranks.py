@@ -133,6 +133,7 @@ def test_a_run_whose_ranks_made_all_their_steps_meanwhile_ends_completed(
         assert what_lacks(all_events(run.run), config) == []
 
 
+@pytest.mark.nightly
 def test_nothing_on_record_leaves_a_gap_that_every_view_names(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(step=0.02)
     with launched(CONFIG, runs_dir) as run:

@@ -22,6 +22,8 @@ from tuiapp.trainers.contract.events import Alert, HostSample, LogLine, Metrics
 from tuiapp.trainers.contract.lock import BEATS_S, LockNote, write_note
 from tuiapp.trainers.contract.rundir import RunDir
 
+pytestmark = pytest.mark.nightly
+
 TRAINED = msgspec.structs.replace(ON_TWO, checkpoint_every=0)
 LATE_S = 5.0
 """What a loaded machine may take to report something."""

@@ -9,6 +9,8 @@ import pytest
 
 from tests.kit.terminal import READY, Terminal
 
+pytestmark = pytest.mark.nightly
+
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
 

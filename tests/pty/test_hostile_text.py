@@ -11,6 +11,8 @@ import pytest
 from tests.kit.hostile import RUN_IDS, harm_in, write_presets, write_runs
 from tests.kit.terminal import Terminal
 
+pytestmark = pytest.mark.nightly
+
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
 _OWN = re.compile(
@@ -38,7 +40,6 @@ def check(terminal: Terminal) -> None:
     assert terminal.process.isalive()
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("run", RUN_IDS)
 def test_a_run(environment: dict[str, str], run: str) -> None:
     with Terminal([*TUIAPP, "attach", run], environment=environment) as terminal:
@@ -67,7 +68,6 @@ def test_a_run(environment: dict[str, str], run: str) -> None:
         assert not harm_in(text), harm_in(text)
 
 
-@pytest.mark.nightly
 def test_the_list_of_runs_and_what_is_reached_from_it(environment: dict[str, str]) -> None:
     with Terminal(TUIAPP, environment=environment) as terminal:
         terminal.wait("quickstart")

@@ -12,8 +12,9 @@ import pytest
 from tests.bench.fold import RUN_ID, write_long_run
 from tests.kit.terminal import Terminal
 
+pytestmark = pytest.mark.nightly
 
-@pytest.mark.nightly
+
 def test_100_000_steps_of_8_ranks(tmp_path: Path, home: Path) -> None:
     run = write_long_run(tmp_path / RUN_ID)
     for _ in range(3):

@@ -20,6 +20,8 @@ from tuiapp.library.find import list_runs
 from tuiapp.library.removal import sweep_removed
 from tuiapp.trainers.contract.rundir import RunDir
 
+pytestmark = pytest.mark.nightly
+
 FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"
 
 

@@ -49,6 +49,7 @@ def test_a_run_from_a_preset_to_its_end(runs_dir: Path) -> None:
         assert terminal.restored()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_keys_typed_while_the_screen_changes_reach_the_new_one(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
@@ -75,6 +76,7 @@ def test_keys_typed_while_the_screen_changes_reach_the_new_one(runs_dir: Path) -
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.nightly
 def test_a_changed_value_changes_the_command_and_is_kept_as_a_preset() -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
         terminal.wait(READY)
@@ -158,6 +160,7 @@ def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
                 second.wait("started on cpu")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_the_run_goes_on_however_the_dashboard_dies(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
@@ -189,6 +192,7 @@ def recorded(runs_dir: Path) -> list[RunDir]:
     ]
 
 
+@pytest.mark.nightly
 def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
     recorded(runs_dir)
     with Terminal(TUIAPP) as terminal:
@@ -225,6 +229,7 @@ def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
         assert terminal.restored()
 
 
+@pytest.mark.nightly
 def test_replay_a_run(runs_dir: Path) -> None:
     recorded(runs_dir)
     with Terminal(TUIAPP) as terminal:
@@ -250,6 +255,7 @@ def test_replay_a_run(runs_dir: Path) -> None:
         terminal.wait("COMPLETED")
 
 
+@pytest.mark.nightly
 def test_delete_a_run(runs_dir: Path) -> None:
     kept, removed = recorded(runs_dir)
     with Terminal(TUIAPP, columns=80, lines=24) as terminal:

@@ -45,7 +45,7 @@ def status(terminal: Terminal) -> str:
     return psutil.Process(terminal.process.pid).status()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.nightly)])
 def test_the_terminal_is_given_back(environment: dict[str, str], number: signal.Signals) -> None:
     with Terminal(TUIAPP, environment=environment) as terminal:
         before = modes(terminal)
@@ -59,6 +59,7 @@ def test_the_terminal_is_given_back(environment: dict[str, str], number: signal.
         assert modes(terminal) == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_also_when_nobody_reads_it(environment: dict[str, str], number: signal.Signals) -> None:
     with Terminal(TUIAPP, environment=environment) as terminal:
@@ -79,6 +80,7 @@ def test_also_when_nobody_reads_it(environment: dict[str, str], number: signal.S
         assert modes(terminal) == before
 
 
+@pytest.mark.nightly
 def test_a_terminal_that_goes_away_without_a_word(environment: dict[str, str]) -> None:
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (40, 120))
@@ -103,6 +105,7 @@ def test_a_terminal_that_goes_away_without_a_word(environment: dict[str, str]) -
         process.wait()
 
 
+@pytest.mark.nightly
 def test_suspended_and_taken_up_again(environment: dict[str, str]) -> None:
     with Terminal(TUIAPP, environment=environment) as terminal:
         before = modes(terminal)
@@ -126,6 +129,7 @@ def test_suspended_and_taken_up_again(environment: dict[str, str]) -> None:
         assert modes(terminal) == before
 
 
+@pytest.mark.nightly
 def test_stopped_without_being_asked(environment: dict[str, str]) -> None:
     with Terminal(TUIAPP, environment=environment) as terminal:
         before = modes(terminal)
@@ -145,6 +149,7 @@ def test_stopped_without_being_asked(environment: dict[str, str]) -> None:
         assert modes(terminal) == before
 
 
+@pytest.mark.nightly
 def test_x10_mouse_reports(environment: dict[str, str]) -> None:
     draw = random.Random(6668)
     with Terminal(TUIAPP, environment=environment) as terminal:
@@ -186,6 +191,7 @@ def test_a_storm_of_resizes(environment: dict[str, str]) -> None:
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.nightly
 def test_exported_columns_do_not_count(environment: dict[str, str]) -> None:
     with Terminal(TUIAPP, environment={**environment, "COLUMNS": "80", "LINES": "24"}) as terminal:
         terminal.wait(READY)
@@ -200,6 +206,7 @@ def test_exported_columns_do_not_count(environment: dict[str, str]) -> None:
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("where", ["2>stderr.txt", "2>&-", "2>/dev/null"])
 def test_stderr_elsewhere(environment: dict[str, str], tmp_path: Path, where: str) -> None:
     command = ["/bin/sh", "-c", f"cd {tmp_path} && exec {sys.executable} -P -m tuiapp {where}"]

@@ -12,6 +12,8 @@ from tests.kit.harness import launched
 from tests.kit.reported import Evaluation
 from tuiapp.trainers.config.run_config import RunConfig
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"
 )
@@ -42,7 +44,6 @@ def _difference(one: list[float], other: list[float]) -> float:
     return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.nightly
 def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
     one, result_of_one = _curve(runs_dir, 1, model="net")
     two, result_of_two = _curve(runs_dir, 2, model="net", sync_batch_norm=True)
@@ -57,7 +58,6 @@ def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
     assert result_apart.loss != pytest.approx(result_of_one.loss, abs=1e-5)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("devices", [3, 4])
 def test_synchronized_batch_norm_on_more_ranks(runs_dir: Path, devices: int) -> None:
     one, result_of_one = _curve(runs_dir, 1, model="net")
@@ -67,7 +67,6 @@ def test_synchronized_batch_norm_on_more_ranks(runs_dir: Path, devices: int) -> 
     assert result_of_many.loss == pytest.approx(result_of_one.loss, abs=1e-5)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> None:
     """A scale that is not learned (convnet), bfloat16, and torch.compile, which goes around the collectives."""
@@ -76,7 +75,6 @@ def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> No
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_compiled_run_has_the_same_curve(runs_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))

@@ -14,6 +14,8 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert
 from tuiapp.trainers.contract.manifest import MODEL_FILE
 
+pytestmark = pytest.mark.nightly
+
 
 def test_real_ranks_come_to_the_same_end_and_a_resumed_run_to_that_of_one_that_was_not_stopped(runs_dir: Path) -> None:
     config = msgspec.structs.replace(MLP, epochs=9, early_stop=4, learning_rate=1e-30, checkpoint_every=1)
@@ -34,7 +36,6 @@ def test_real_ranks_come_to_the_same_end_and_a_resumed_run_to_that_of_one_that_w
         assert (run.run.export / MODEL_FILE).exists()
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("backend", [name for name, one in BACKENDS.items() if one.builtin])
 def test_every_backend_exports_the_best(backend: str, runs_dir: Path) -> None:
     devices = 1 if backend == "torch-dp" else 2

@@ -13,11 +13,12 @@ from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 EXAMPLES = 101
 """In the test set: a prime number."""
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "backend",

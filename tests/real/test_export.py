@@ -18,6 +18,8 @@ from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 PAGE = ROOT / "tuiapp/manual/models.md"
 
 

@@ -15,6 +15,8 @@ from tuiapp.trainers.config.settings import settings_path
 from tuiapp.trainers.contract.events import RankStarted
 from tuiapp.trainers.launch import LaunchError
 
+pytestmark = pytest.mark.nightly
+
 OWN_DATA = """
 import importlib.util
 import numpy as np
@@ -37,7 +39,6 @@ def set_environment(framework: str, python: str) -> None:
     settings_path().write_text(f'[environments]\n{framework} = "{python}"\n')
 
 
-@pytest.mark.nightly
 def test_torch_with_data_of_ones_own_and_resumed(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_DATA)
     config = RunConfig(
@@ -75,7 +76,6 @@ def test_images_are_decoded_where_pillow_is(torch_alone: str, tmp_path: Path, ru
         run.wait_gone()
 
 
-@pytest.mark.nightly
 def test_jax_alone(tmp_path: Path, runs_dir: Path) -> None:
     set_environment("jax", isolated(tmp_path / "jax", "jax", "flax", "optax", "numpy", "msgspec"))
     with launched(RunConfig(backend="jax-pmap", model="mlp", platform="cpu", epochs=1), runs_dir) as run:

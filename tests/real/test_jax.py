@@ -98,6 +98,7 @@ def test_a_process_that_raises(runs_dir: Path, backend: str, fault: Callable[[st
         run.wait_gone()
 
 
+@pytest.mark.nightly
 @ONE_AT_LEAST
 def test_a_process_that_is_killed(runs_dir: Path, backend: str) -> None:
     with launched(_on(backend), runs_dir) as run:

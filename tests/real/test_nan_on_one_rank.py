@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.kit.harness import launched
 from tests.kit.npz import make_arrays, write_npz
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, StopRequested
 from tuiapp.trainers.contract.metrics import LOSS
+
+pytestmark = pytest.mark.nightly
 
 
 def test_flagged_within_the_step_and_the_policy_carried_out(runs_dir: Path, tmp_path: Path) -> None:

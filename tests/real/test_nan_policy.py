@@ -10,6 +10,8 @@ from tests.kit.harness import launched
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, Checkpoint, StopRequested
 
+pytestmark = pytest.mark.nightly
+
 SLOW = pytest.mark.nightly
 
 

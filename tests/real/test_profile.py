@@ -16,6 +16,8 @@ from tests.kit.variants import mostly_nightly
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import COMMUNICATION, HOST, KERNELS, Profile
 
+pytestmark = pytest.mark.nightly
+
 BACKENDS = ["torch-ddp", "torch-fsdp", "torch-dp", "keras-torch", *JAX_BACKENDS]
 
 
@@ -47,7 +49,6 @@ def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, r
         assert run.steps_of(0) == list(range(1, end.summary.steps + 1))
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["torch-ddp", "jax-sharding"])
 def test_each_node_keeps_the_traces_of_its_own_ranks(backend: str, runs_dir: Path, tmp_path: Path) -> None:
     home = tmp_path / "other"

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tests.kit.harness import Watched, launched, resumed
-from tuiapp.trainers.config.division import apportion
 from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, Sharding
 from tuiapp.trainers.contract.metrics import EXAMPLES, LOSS
 from tuiapp.trainers.state.curves import ALL, Curves
 from tuiapp.trainers.state.summary import summarise
+
+pytestmark = pytest.mark.nightly
 
 EQUAL = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1, max_steps=20)
 """Of 48 examples; SGD, whose steps are as large as the gradients."""
@@ -208,23 +209,6 @@ def test_a_rank_that_computes_more_takes_fewer(runs_dir: Path, tmp_path: Path) -
     assert "mean speed" not in said
 
 
-@pytest.mark.parametrize(
-    ("units", "speeds", "parts"),
-    [
-        (48, [3.0, 1.0], (36, 12)),
-        (48, [1.0, 1.0, 1.0], (16, 16, 16)),
-        (50, [1.0, 1.0, 1.0], (17, 17, 16)),
-        (4, [1000.0, 1.0, 1.0], (2, 1, 1)),
-        (48, [1.0, 1000.0, 1.0], (2, 44, 2)),
-        (3, [1000.0, 1.0, 1.0], (1, 1, 1)),
-        (7, [2.0, 1.0], (5, 2)),
-    ],
-)
-def test_a_batch_is_divided_by_speed(units: int, speeds: list[float], parts: tuple[int, ...]) -> None:
-    assert apportion(units, speeds) == parts
-
-
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["torch-fsdp", "keras-torch"])
 def test_measured_on_other_backends_changes_no_bit(runs_dir: Path, backend: str) -> None:
@@ -238,7 +222,6 @@ def test_measured_on_other_backends_changes_no_bit(runs_dir: Path, backend: str)
 TEXT = {"model": "gpt-small", "dataset": "shakespeare", "max_steps": 4, "context": 16}
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("changes", "tolerance"),

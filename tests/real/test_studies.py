@@ -17,6 +17,8 @@ from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.experiments.queue import files_of
 from tuiapp.trainers.experiments.study import runs_of_group
 
+pytestmark = pytest.mark.nightly
+
 TIMEOUT_S = 400
 
 
@@ -40,7 +42,6 @@ def _study(runs_dir: Path, *words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.nightly
 def test_scaling_on_two_devices(runs_dir: Path) -> None:
     found = _study(runs_dir, "scale", "mlp", "--devices", "1,2", "--steps", "40", "--repeat", "2", "--name", "mine")
     one, two = found["rows"]
@@ -55,7 +56,6 @@ def test_scaling_on_two_devices(runs_dir: Path) -> None:
     assert all(end < begin for (_, end, _), (begin, _, _) in pairwise(turns)), "each ran alone"
 
 
-@pytest.mark.nightly
 def test_a_shoot_out_of_two_backends(runs_dir: Path) -> None:
     pytest.importorskip("jax")
     words = ["mlp", "--backends", "torch-ddp,jax-sharding", "--repeat", "1", "--set", "max_steps=40"]

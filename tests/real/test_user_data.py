@@ -22,6 +22,8 @@ from tuiapp.trainers.launch import LaunchError, launch
 from tuiapp.trainers.launch.examination import examine
 from tuiapp.trainers.state.summary import read_config
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(("backend", "name"), [("torch-ddp", "arrays"), ("jax-sharding", "mapped")])
 def test_a_run_on_what_a_function_returns(
@@ -166,7 +168,6 @@ def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path)
     assert failed.error.endswith("All ranks must get the same: seed your random numbers.")
 
 
-@pytest.mark.nightly
 def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) -> None:
     net = write_model(tmp_path, "keras")
     data = write_data(tmp_path)

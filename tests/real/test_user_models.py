@@ -15,6 +15,8 @@ from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.state.summary import read_config
 
+pytestmark = pytest.mark.nightly
+
 BACKENDS = [
     ("torch-ddp", "torch", 2),
     pytest.param("torch-dp", "torch", 1, marks=pytest.mark.nightly),
@@ -48,7 +50,6 @@ def test_a_run(runs_dir: Path, tmp_path: Path, backend: str, framework: str, dev
 @pytest.mark.parametrize(
     ("backend", "framework", "devices"), [BACKENDS[0], pytest.param("keras-jax", "keras", 2, marks=pytest.mark.nightly)]
 )
-@pytest.mark.nightly
 def test_a_resumed_run_says_that_the_file_has_changed(
     runs_dir: Path, tmp_path: Path, backend: str, framework: str, devices: int
 ) -> None:

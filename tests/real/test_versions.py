@@ -19,6 +19,8 @@ from tuiapp.trainers.config.catalog import BACKENDS, PACKAGES
 from tuiapp.trainers.config.installed import inspect_packages
 from tuiapp.trainers.contract.rundir import RunDir
 
+pytestmark = pytest.mark.nightly
+
 VARIABLE = "TUIAPP_TEST_PYTHONS"
 OF_TUIAPP = ("textual", "textual_plotext", "psutil", "tomlkit", "pooch")
 LIMIT_S = 900
@@ -28,7 +30,6 @@ NAMED = [python for python in os.environ.get(VARIABLE, "").split(os.pathsep) if 
 NONE = pytest.param("", marks=pytest.mark.skip(reason=f"{VARIABLE} names no interpreters that have the frameworks"))
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(LIMIT_S + 60)
 @pytest.mark.parametrize("backend", [name for name, backend in BACKENDS.items() if backend.builtin])
 @pytest.mark.parametrize("python", NAMED or [NONE])

@@ -12,6 +12,8 @@ from tests.kit.recorder import JAX_BACKENDS, Shelf, train
 from tests.kit.variants import mostly_nightly
 from tuiapp.trainers.config.run_config import RunConfig
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, max_steps=20, optimizer="sgd", weight_decay=1e-3, gradient_clip=1.0,
     checkpoint_every=0,

@@ -32,6 +32,8 @@ from tuiapp.trainers.sources import user_data
 from tuiapp.trainers.sources.augmentation import PAD, Order, draws, examples, with_draws
 from tuiapp.trainers.sources.datasets import epoch_order, remaining
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, global_batch_size=24, max_steps=8, learning_rate=0.01, checkpoint_every=0
 )
@@ -227,7 +229,6 @@ def test_from_the_same_weights_backends_make_the_same_curve(augment: str, backen
     assert curve(told) == pytest.approx(wanted, abs=2e-5)
 
 
-@pytest.mark.nightly
 def test_keras_on_both_its_backends_makes_the_same_curve(tmp_path: Path) -> None:
     """From the weights that keras-torch starts from, which a checkpoint after a step that changes nothing holds."""
     config = planned(tmp_path, "mixup", "keras-torch", label_smoothing=0.1, optimizer="sgd").config
@@ -268,7 +269,6 @@ def test_a_run_goes_on_in_an_epoch_bit_for_bit(augment: str, backend: str, tmp_p
     assert len(rest.losses()) == 5
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
 def test_two_ranks_go_on_in_an_epoch_bit_for_bit(backend: str, tmp_path: Path) -> None:
     config = planned(tmp_path, "mixup", backend, label_smoothing=0.1, checkpoint_every=1).config

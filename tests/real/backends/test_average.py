@@ -23,6 +23,8 @@ from tuiapp.trainers.frameworks.torch import models as torch_models
 from tuiapp.trainers.rank.checkpoints import TRAINED, load
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 EMA = 0.7
 """Passed on the way: the decay is that of a short run at first."""
 EACH_STEP = RunConfig(
@@ -107,7 +109,6 @@ def test_of_a_checkpoint_without_one_it_begins_there(backend: str) -> None:
         np.testing.assert_allclose(ours.saved[2].model[name], wanted, atol=1e-6)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])

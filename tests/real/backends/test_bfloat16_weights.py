@@ -17,6 +17,8 @@ from tuiapp.trainers.frameworks.torch.average import Average
 from tuiapp.trainers.rank.checkpoints import TRAINED, Saved
 from tuiapp.trainers.rank.tensor_files import Tensors, as_float32, encode, load
 
+pytestmark = pytest.mark.nightly
+
 TORCH = """
 from torch import nn
 

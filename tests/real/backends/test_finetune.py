@@ -26,6 +26,8 @@ from tuiapp.trainers.rank import tensor_files
 from tuiapp.trainers.rank.checkpoints import load
 from tuiapp.trainers.rank.tensor_files import encode
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="convnet", platform="cpu", devices=2, epochs=2, global_batch_size=24, learning_rate=0.01, weight_decay=0.1,
     gradient_clip=1.0,
@@ -160,7 +162,6 @@ def _models(directory: Path) -> Iterator[dict[str, Any]]:
         yield load(checkpoint).model
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
 def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: str, tmp_path: Path) -> None:
@@ -201,7 +202,6 @@ def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: st
     assert len(curves[1]) == small["epochs"]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("freeze", ["conv*,bn*,stage*", "stage1*,stage3*", "stage4*,fc*"])
 def test_fsdp_leaves_whole_blocks_and_parts_of_what_is_in_none_as_torch_ddp_does(freeze: str, tmp_path: Path) -> None:
     config = configured("torch-ddp", model="resnet18", dataset=data(tmp_path, 3), freeze=freeze, max_steps=3)

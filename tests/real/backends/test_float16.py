@@ -16,6 +16,8 @@ from tuiapp.trainers.config.run_config import RunConfig, cross_check
 from tuiapp.trainers.contract.metrics import SCALE, SKIPPED
 from tuiapp.trainers.rank.checkpoints import LOSS_SCALE, Saved
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, max_steps=37, optimizer="adam", learning_rate=0.003, gradient_clip=1.0,
     checkpoint_every=1, precision="float16",

@@ -19,6 +19,8 @@ from tests.kit.model_tasks import IMAGE_MODELS
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.run_config import RunConfig
 
+pytestmark = pytest.mark.nightly
+
 GOLDEN = Path(__file__).with_name("golden")
 STEPS = 20
 CONFIG = RunConfig(

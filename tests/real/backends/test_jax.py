@@ -26,7 +26,7 @@ MLP = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"
 )
 
-pytestmark = pytest.mark.parametrize("backend", mostly_nightly(JAX_BACKENDS, "jax-sharding"))
+pytestmark = [pytest.mark.nightly, pytest.mark.parametrize("backend", mostly_nightly(JAX_BACKENDS, "jax-sharding"))]
 
 
 def _train(backend: str, devices: int, base: RunConfig = MLP, *, stop_at: int = 0, **changes: object) -> Recorder:

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(
     ("module", "name", "arguments"),

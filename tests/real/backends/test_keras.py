@@ -16,6 +16,8 @@ from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 CONVNET = RunConfig(backend="keras-jax", model="convnet", platform="cpu", devices=2, max_steps=15)
 
 
@@ -32,7 +34,6 @@ class Exports(Shelf):
         super().export_file(name, load)
 
 
-@pytest.mark.nightly
 def test_what_is_saved_and_what_is_exported() -> None:
     shelf = Exports()
     told = train(CONVNET, shelf=shelf)
@@ -50,7 +51,6 @@ def test_what_is_saved_and_what_is_exported() -> None:
     assert (logits.argmax(1) == arrays.y_test).mean() == pytest.approx(told.evaluations[-1].accuracy)
 
 
-@pytest.mark.nightly
 def test_what_was_trained_on_floats_takes_floats_as_they_are(tmp_path: Path) -> None:
     shelf = Exports()
     stored = make_arrays((28, 28), train=300, test=91)
@@ -61,7 +61,6 @@ def test_what_was_trained_on_floats_takes_floats_as_they_are(tmp_path: Path) -> 
     assert "rescaling" not in [layer.name for layer in shelf.model.layers]
 
 
-@pytest.mark.nightly
 def test_a_language_model_is_exported_as_it_was_evaluated_last() -> None:
     shelf = Exports()
     config = msgspec.structs.replace(CONVNET, model="gpt-small", dataset="shakespeare", context=16, max_steps=5)

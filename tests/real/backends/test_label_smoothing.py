@@ -19,6 +19,8 @@ from tuiapp.trainers.frameworks.jax import state as flax_state
 from tuiapp.trainers.frameworks.mxnet.augmentation import smooth
 from tuiapp.trainers.frameworks.torch.losses import cross_entropy
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=1, optimizer="sgd", learning_rate=1e-30, momentum=0.0, max_steps=2,
     checkpoint_every=0,

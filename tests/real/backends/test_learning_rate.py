@@ -14,6 +14,8 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.metrics import LEARNING_RATE
 
+pytestmark = pytest.mark.nightly
+
 SCALED = RunConfig(
     model="mlp", platform="cpu", devices=2, global_batch_size=64, max_steps=8, optimizer="sgd", schedule="cosine",
     warmup_steps=3, learning_rate=0.1, checkpoint_every=0,

@@ -25,6 +25,8 @@ from tuiapp.trainers.frameworks.torch.ranks import build_optimizer
 from tuiapp.trainers.rank.schedules import learning_rate
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 STEPS = 20
 
 

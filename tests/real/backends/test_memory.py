@@ -14,6 +14,8 @@ from tuiapp.trainers.frameworks.jax import devices as jax_devices
 from tuiapp.trainers.frameworks.torch import ranks as torch_ranks
 from tuiapp.trainers.rank.reporter import Reporter
 
+pytestmark = pytest.mark.nightly
+
 
 def test_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     def memory_stats(device: torch.device) -> dict[str, int]:

@@ -28,6 +28,8 @@ from tuiapp.trainers.rank.checkpoints import load
 from tuiapp.trainers.rank.replicas import find_differing
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="mlp", platform="cpu", max_steps=20, global_batch_size=12, schedule="cosine", gradient_clip=1.0,
     checkpoint_every=0,
@@ -98,7 +100,6 @@ def test_a_device_holds_its_part_of_weights_and_optimizer_state(backend: str) ->
     assert _trained(_config(backend, "batch=4"))[0].held == []
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(("precision", "within"), [("float32", 1e-5), ("float16", 2e-2)])
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_averaged_weights_and_the_loss_scale_lie_on_it_too(backend: str, precision: str, within: float) -> None:
@@ -149,7 +150,6 @@ def test_one_example_more_on_devices_that_share_it() -> None:
     assert told.steps[0].examples * 4 == 15
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("model", "backend"),
     [
@@ -170,7 +170,6 @@ def test_other_models(model: str, backend: str) -> None:
         assert sum(held.held.values()) == pytest.approx(sum(held.whole.values()) / 2, rel=0.01)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_resnet18_has_the_curve_of_one_device_in_halves_and_goes_on_bit_for_bit(backend: str) -> None:
@@ -190,7 +189,6 @@ def test_resnet18_has_the_curve_of_one_device_in_halves_and_goes_on_bit_for_bit(
     assert again.evaluations == told.evaluations
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_adam_differs_by_a_bias_that_has_no_gradient(backend: str) -> None:
     """BatchNorm subtracts the bias of the convolution before it, so its gradient is rounding alone.
@@ -204,7 +202,6 @@ def test_adam_differs_by_a_bias_that_has_no_gradient(backend: str) -> None:
     assert told.evaluations[-1].loss == pytest.approx(one.evaluations[-1].loss, abs=5e-6)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_a_launched_run_goes_on_on_another_mesh_and_is_exported(backend: str, tmp_path: Path) -> None:
     config = _config(backend, "batch=2,model=2", checkpoint_every=1, max_steps=12)

@@ -25,6 +25,8 @@ from tuiapp.trainers.sources.arrays import StoredImages
 from tuiapp.trainers.sources.datasets import load
 from tuiapp.trainers.sources.normalization import MOST, measure, normalized
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, global_batch_size=24, max_steps=10, learning_rate=0.01, checkpoint_every=0
 )

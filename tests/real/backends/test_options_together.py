@@ -17,6 +17,8 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.rank.tensor_files import encode
 
+pytestmark = pytest.mark.nightly
+
 EVERYTHING = RunConfig(
     model="mlp", platform="cpu", devices=1, max_steps=12, optimizer="sgd", learning_rate=0.02, learning_rate_for=96,
     weight_decay=0.01, gradient_clip=1.0, schedule="one-cycle", augment="mixup", label_smoothing=0.1, normalize="data",

@@ -30,6 +30,8 @@ from tuiapp.trainers.rank.checkpoints import Saved
 from tuiapp.trainers.sources.datasets import load
 from tuiapp.trainers.sources.own_loss import fitting, own_of, refuse
 
+pytestmark = pytest.mark.nightly
+
 TORCH = """
 import torch
 from torch import nn

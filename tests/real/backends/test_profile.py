@@ -14,6 +14,8 @@ from tuiapp.trainers.config.memory import estimate_memory
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import StepMemory
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(("backend", "devices"), [("jax-sharding", 2), ("torch-dp", 1)])
 def test_the_losses_are_the_same(backend: str, devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +34,6 @@ def step_memory(config: RunConfig, **changes: object) -> StepMemory:
     return told
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("backend", recorder.JAX_BACKENDS)
 def test_a_compiled_step_tells_what_it_takes_of_each_device(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model="net", gradient_clip=0.0)

@@ -32,6 +32,8 @@ from tuiapp.trainers.frameworks.torch.compile import uses_cuda_graphs
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.verbs.sources import read_source
 
+pytestmark = pytest.mark.nightly
+
 OPTIONS = argparse.Namespace(epochs={"net": 3}, batch=24, platform="cpu", precision="bfloat16", compile=True)
 PRECISIONS = ["float32", "tf32", "bfloat16"]
 

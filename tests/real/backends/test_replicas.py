@@ -29,6 +29,8 @@ from tuiapp.trainers.frameworks.torch.replicas import checksums
 from tuiapp.trainers.rank.replicas import Comparison, find_differing
 from tuiapp.trainers.rank.reporter import Reporter
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=2, epochs=2, global_batch_size=12, optimizer="sgd", checkpoint_every=0,
     eval_every=0,
@@ -169,7 +171,6 @@ def in_keras(step: Callable[..., Any]) -> Callable[..., Any]:
     return and_flip
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["jax-sharding", "jax-pmap", "keras-jax"])
 def test_a_bit_of_one_device(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if backend == "jax-pmap":

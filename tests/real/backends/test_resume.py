@@ -9,6 +9,8 @@ from tests.kit.recorder import ONE_PROCESS, Recorder, Shelf, train
 from tests.kit.variants import mostly_nightly
 from tuiapp.trainers.config.run_config import RunConfig
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     model="convnet", platform="cpu", devices=2, epochs=2, max_steps=40, schedule="cosine", warmup_steps=5,
     weight_decay=1e-3, gradient_clip=1.0, checkpoint_every=0,

@@ -28,6 +28,8 @@ from tuiapp.trainers.frameworks.torch import models as torch_models
 from tuiapp.trainers.rank.checkpoints import Saved, load
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 STEPS = 30
 CONFIG = RunConfig(
     platform="cpu", optimizer="sgd", learning_rate=0.1, nesterov=True, weight_decay=1e-3, gradient_clip=2.0,
@@ -104,7 +106,6 @@ def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
     assert told.evaluations[-1].loss == pytest.approx(by_torch.evaluation.loss, rel=1e-2 if steps == STEPS else 0.1)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "devices"), [(model, devices) for model, devices, _ in CASES])
 def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) -> None:

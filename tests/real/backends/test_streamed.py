@@ -16,6 +16,8 @@ from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.sources import user_data
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(
     ("backend", "devices"),

@@ -37,6 +37,8 @@ from tuiapp.trainers.rank import tensor_files
 from tuiapp.trainers.rank.checkpoints import Saved
 from tuiapp.trainers.sources.datasets import SHAKESPEARE_FILE
 
+pytestmark = pytest.mark.nightly
+
 CONTEXT, BATCH, STEPS = 32, 8, 20
 CONFIG = RunConfig(
     model="gpt-small", dataset="shakespeare", context=CONTEXT, platform="cpu", devices=1, global_batch_size=BATCH,
@@ -248,7 +250,6 @@ def test_jax_has_it_from_the_same_weights_on_any_devices(backend: str, devices: 
     check(train(config, shelf=Shelf(carried(config))), *by_hand)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(("backend", "devices"), [("jax-sharding", 2), ("jax-pmap", 2), ("keras-jax", 2)])
 def test_jax_has_it_in_parts_and_goes_on_bit_for_bit(backend: str, devices: int, by_hand: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, devices=devices, accumulate=2)
@@ -258,7 +259,6 @@ def test_jax_has_it_in_parts_and_goes_on_bit_for_bit(backend: str, devices: int,
     assert train(config, shelf=Shelf(shelf.saved[9])).losses() == whole.losses()[9:]
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(not shutil.which("gcc"), reason="torch.compile needs a C compiler")
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp"])
 def test_compiled_it_is_the_same(backend: str, by_hand: Curve) -> None:
@@ -266,7 +266,6 @@ def test_compiled_it_is_the_same(backend: str, by_hand: Curve) -> None:
     check((train if backend == "torch-dp" else train_alone)(config), *by_hand)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax"])
 def test_in_bfloat16_it_is_that_of_the_loop_in_bfloat16(backend: str, by_hand_in_bfloat16: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, precision="bfloat16")
@@ -275,7 +274,6 @@ def test_in_bfloat16_it_is_that_of_the_loop_in_bfloat16(backend: str, by_hand_in
     check(run(config, shelf=shelf), *by_hand_in_bfloat16, IN_BFLOAT16)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax"])
 def test_in_float16_it_is_about_that_of_the_loop_and_goes_on_bit_for_bit(backend: str, by_hand: Curve) -> None:

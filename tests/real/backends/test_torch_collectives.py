@@ -19,6 +19,8 @@ from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.stacks import Collectives
 
+pytestmark = pytest.mark.nightly
+
 
 def entry(number: int, **changes: Any) -> dict[str, Any]:
     """As PyTorch 2.13 writes them, without what is not read."""

@@ -17,6 +17,8 @@ from tests.kit.waiting import wait_until
 from tuiapp.trainers.frameworks.torch.copies import Copies
 from tuiapp.trainers.sources.arrays import AHEAD, StoredImages, prefetch
 
+pytestmark = pytest.mark.nightly
+
 CPU = torch.device("cpu")
 DEADLINE_S = 30.0
 

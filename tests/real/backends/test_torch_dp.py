@@ -29,6 +29,8 @@ from tuiapp.trainers.run.place import LOOPBACK
 from tuiapp.trainers.run.processes import bind_rendezvous
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     backend="torch-dp", model="mlp", platform="cpu", devices=1, epochs=2, max_steps=40, schedule="cosine"
 )
@@ -181,7 +183,6 @@ def test_bfloat16_trains() -> None:
     assert losses[-1] < 0.5 * losses[0]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("model", IMAGE_MODELS)
 def test_compiling_changes_no_number(model: str) -> None:
     """Dropout's draws included; and the first step is not the second one on that batch."""
@@ -202,7 +203,6 @@ def test_compiling_changes_no_number(model: str) -> None:
     assert compiled.evaluations[-1].loss == pytest.approx(plain.evaluations[-1].loss, abs=1e-3)
 
 
-@pytest.mark.nightly
 def test_without_a_compiler_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch.compiler.reset()

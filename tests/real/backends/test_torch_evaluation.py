@@ -13,6 +13,8 @@ from tuiapp.trainers.frameworks.torch.losses import Losses
 from tuiapp.trainers.frameworks.torch.ranks import Images, sum_up
 from tuiapp.trainers.rank.evaluation import EVAL_BATCH, WORST, evaluation_of
 
+pytestmark = pytest.mark.nightly
+
 CPU = torch.device("cpu")
 
 

@@ -26,6 +26,8 @@ from tuiapp.trainers.rank.checkpoints import load
 from tuiapp.trainers.rank.evaluation import EVAL_BATCH
 from tuiapp.trainers.sources import datasets
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = RunConfig(
     backend="torch-fsdp", model="convnet", platform="cpu", devices=1, epochs=1, max_steps=8, global_batch_size=24,
     schedule="cosine", gradient_clip=0.5, checkpoint_every=0,
@@ -118,7 +120,6 @@ def test_the_ranks_of_an_uneven_test_set_wait_for_each_other(tmp_path: Path) -> 
         assert run.evaluations()[-1].examples == 2 * EVAL_BATCH + 1
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) -> None:
     """Of a model with blocks, and more ranks than some weights have rows."""
@@ -141,7 +142,6 @@ def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) 
     np.testing.assert_allclose(curves[0], curves[1], atol=1e-4 if precision == "float32" else 2e-2)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("model", ["net", "resnet18"])
 def test_compiled_it_has_the_same_curve(model: str) -> None:
     changes: dict[str, Any] = {"model": model, "max_steps": 3, "optimizer": "sgd"}

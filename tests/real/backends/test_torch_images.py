@@ -13,6 +13,8 @@ from tuiapp.trainers.frameworks.torch.ranks import TrainingSet, to_device
 from tuiapp.trainers.sources import datasets
 from tuiapp.trainers.sources.augmentation import with_draws
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("part", [slice(50), slice(1, None, 2)])

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 torch = pytest.importorskip("torch")
 
 from tuiapp.trainers.contract.metrics import SYNC_WAIT  # noqa: E402

@@ -20,6 +20,8 @@ from tuiapp.trainers.config.catalog import MODELS, Shape
 from tuiapp.trainers.config.frozen import own_name
 from tuiapp.trainers.frameworks.keras import models as keras_models
 
+pytestmark = pytest.mark.nightly
+
 TEXT = ("gpt-small", (40,), 256)
 CASES = [(name, *how) for name in IMAGE_MODELS for how in [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)]]
 
@@ -92,7 +94,6 @@ def test_what_a_users_keras_json_says_changes_no_model() -> None:
         keras.config.set_dtype_policy("float32")
 
 
-@pytest.mark.nightly
 def test_on_pytorch_the_models_are_the_same() -> None:
     done = subprocess.run(
         [

@@ -17,6 +17,8 @@ from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
 from tuiapp.trainers.frameworks.torch.ranks import build_optimizer as build_torch
 from tuiapp.trainers.frameworks.torch.ranks import update
 
+pytestmark = pytest.mark.nightly
+
 RATES = [0.05 / (step + 1) for step in range(12)]
 
 

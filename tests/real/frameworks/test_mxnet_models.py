@@ -20,6 +20,8 @@ from tests.real.frameworks.test_parity import SHAPES, random_torch
 from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
 from tuiapp.trainers.config.run_config import RunConfig
 
+pytestmark = pytest.mark.nightly
+
 FORWARD = {
     f"{name}-{number}-{'training' if train else 'evaluation'}": (name, shape, train)
     for name in IMAGE_MODELS

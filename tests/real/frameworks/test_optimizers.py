@@ -15,6 +15,8 @@ from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
 from tuiapp.trainers.frameworks.torch.ranks import build_optimizer as build_torch
 from tuiapp.trainers.frameworks.torch.ranks import update
 
+pytestmark = pytest.mark.nightly
+
 CASES = [(name, False) for name in OPTIMIZER_SLOTS] + [("sgd", True)]
 """Optimizer, and whether its momentum looks ahead."""
 SHAPES = {"bias": (3,), "weight": (3, 7)}

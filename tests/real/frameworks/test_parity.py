@@ -22,6 +22,8 @@ from tuiapp.trainers.frameworks.jax import models as flax_models
 from tuiapp.trainers.frameworks.keras import models as keras_models
 from tuiapp.trainers.frameworks.torch import models as torch_models
 
+pytestmark = pytest.mark.nightly
+
 # 28×28×1 is what ships; the odd sides of the other make "SAME" padding uneven.
 SHAPES = [(28, 28, 1), (19, 25, 3)]
 
