@@ -33,6 +33,8 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.journal_keeper import DigestWriter
 from tuiapp.trainers.state.digest import read_digest
 
+pytestmark = pytest.mark.nightly
+
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 """What a machine is recognised by: its boot, and the namespace of its processes."""
@@ -91,7 +93,6 @@ def status(disk: SlowDisk) -> str:
     return str(run["status"])
 
 
-@pytest.mark.nightly
 def test_a_run_of_another_machine_is_running_and_then_not(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -103,7 +104,6 @@ def test_a_run_of_another_machine_is_running_and_then_not(disk: SlowDisk, fake: 
         assert status(disk) == "stopped"
 
 
-@pytest.mark.nightly
 def test_a_run_of_another_machine_whose_supervisor_was_killed_is_lost(
     disk: SlowDisk, fake: Callable[..., None]
 ) -> None:
@@ -114,7 +114,6 @@ def test_a_run_of_another_machine_whose_supervisor_was_killed_is_lost(
         print(f"lost after {wait_until(lambda: status(disk) == 'lost'):.0f} s")
 
 
-@pytest.mark.nightly
 def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -133,7 +132,6 @@ def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..
         assert max(took) < 1.0
 
 
-@pytest.mark.nightly
 def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -161,7 +159,6 @@ def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDis
             press(terminal, keys)
 
 
-@pytest.mark.nightly
 def test_a_list_of_many_runs_fills_and_answers_while_the_directory_is_slow(disk: SlowDisk) -> None:
     made = record(disk.backing, "20261119T101500-torch-ddp-net-3fa1", h.completed())
     for number in range(1, RUNS):
@@ -203,7 +200,6 @@ def gone(pattern: str) -> str:
     return rf"(?s)\A(?!.*{pattern})"
 
 
-@pytest.mark.nightly
 def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -222,7 +218,6 @@ def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDi
             disk.be(Trouble())
 
 
-@pytest.mark.nightly
 def test_a_directory_that_fails_for_a_while_is_waited_for(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -239,7 +234,6 @@ def test_a_directory_that_fails_for_a_while_is_waited_for(disk: SlowDisk, fake: 
             terminal.wait("STOPPED", 60)
 
 
-@pytest.mark.nightly
 def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[..., None]) -> None:
     fake()
     place = tmp_path / "disk"
@@ -284,7 +278,6 @@ def open_files() -> set[str]:
     return found
 
 
-@pytest.mark.nightly
 def test_a_sync_of_ten_seconds_does_not_hold_up_training(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     config = msgspec.structs.replace(MLP, checkpoint_every=0)
