@@ -33,6 +33,7 @@ def launch(terminal: Terminal, preset: str, status: str = "RUNNING") -> None:
     terminal.wait(status, START_S)
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_a_run_from_a_preset_to_its_end(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
         launch(terminal, "brief", "RUNNING|COMPLETED")
