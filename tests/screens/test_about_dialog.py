@@ -86,6 +86,7 @@ async def test_nothing_is_written_on_escape_or_while_it_is_wrong(run: RunDir) ->
     assert not run.about.exists()
 
 
+@pytest.mark.nightly
 async def test_on_the_run_screen(run: RunDir) -> None:
     app = RunApp(h.running(), path=run.path)
     async with app.run_test(size=LARGE) as pilot:
@@ -102,6 +103,7 @@ async def test_on_the_run_screen(run: RunDir) -> None:
         assert f"wider · {h.RUN_ID}\n" in str(app.screen.query_one("#text", Static).content)
 
 
+@pytest.mark.nightly
 def test_an_index_sees_a_new_name(run: RunDir) -> None:
     index = RunIndex(run.path.parent)
     list(index.scan())
@@ -113,6 +115,7 @@ def test_an_index_sees_a_new_name(run: RunDir) -> None:
     assert index.read == 0
 
 
+@pytest.mark.nightly
 async def test_the_form_names_the_run(start: Start, launches: Launches) -> None:
     async with start(preset="quickstart") as pilot:
         await type_into(pilot, "name", "base line")
@@ -124,6 +127,7 @@ async def test_the_form_names_the_run(start: Start, launches: Launches) -> None:
         assert launches.about == About(name="base line")
 
 
+@pytest.mark.nightly
 async def test_the_form_gives_the_run_tags(start: Start, launches: Launches) -> None:
     async with start(preset="quickstart") as pilot:
         await type_into(pilot, "tags", "sweep, lr,sweep")
@@ -134,6 +138,7 @@ async def test_the_form_gives_the_run_tags(start: Start, launches: Launches) -> 
         assert field(pilot, "tags").text == "sweep, lr,sweep", "a sweep's runs share them"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("key", "text", "problem"),
     [("name", "latest", "'latest' cannot be a name"), ("tags", f"lr {'x' * 33}", "is not a tag; it must be 1 to 32")],
@@ -154,6 +159,7 @@ async def test_the_form_refuses_a_name_or_tag_beside_its_field(
         assert launches.configs == []
 
 
+@pytest.mark.nightly
 def test_runs_left_behind_are_named(run: RunDir) -> None:
     change_about(run, Change(name="baseline"))
     named = f"baseline · {h.RUN_ID}"
@@ -162,6 +168,7 @@ def test_runs_left_behind_are_named(run: RunDir) -> None:
     assert farewell({run: named}, [run]).startswith(f"Run {named} is stopping.")
 
 
+@pytest.mark.nightly
 async def test_a_replay_has_the_name_in_its_header(run: RunDir) -> None:
     change_about(run, Change(name="baseline"))
     app = TuiApp(runs_dir=run.path.parent, run=run, replay_speed=1024.0)

@@ -125,6 +125,7 @@ async def test_the_question_on_leaving_says_that_the_run_has_ended(tmp_path: Pat
     assert take(run.commands) == []
 
 
+@pytest.mark.nightly
 async def test_notices_stay_on_their_screen(tmp_path: Path, machine: Machine) -> None:
     app = make_app(tmp_path, machine, make_run(tmp_path))
     async with app.run_test() as pilot:
@@ -260,6 +261,7 @@ def test_the_driver_is_the_patient_one(tmp_path: Path) -> None:
     assert TuiApp(runs_dir=tmp_path).driver_class is RobustDriver
 
 
+@pytest.mark.nightly
 async def test_two_sizes_under_way_come_to_rest(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +336,7 @@ async def test_a_run_that_was_given_lies_beneath_the_runs(tmp_path: Path, machin
         assert len(app.screen_stack) == 2
 
 
+@pytest.mark.nightly
 def test_screens_that_are_gone_are_let_go_of(tmp_path: Path, ended: RunDir) -> None:
     command = [sys.executable, "-m", "tests.kit.let_go", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170)

@@ -59,6 +59,7 @@ async def test_what_a_preset_sets_is_never_folded(start: Start) -> None:
         assert field(pilot, "best").display
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("text", "key"),
     [("lr", "learning_rate"), ("ate ev", "eval_every"), ("clip", "gradient_clip"), ("gpus", "devices")],
@@ -70,6 +71,7 @@ async def test_a_field_is_found_by_any_part_of_its_names_and_shown(start: Start,
         await until(pilot, lambda: pilot.app.screen is screen(pilot) and field(pilot, key).has_focus_within)
 
 
+@pytest.mark.nightly
 async def test_a_field_that_does_not_apply_says_with_what_it_does_and_leads_there(start: Start) -> None:
     async with start() as pilot:
         await look_for(pilot, "nesterov")
@@ -80,6 +82,7 @@ async def test_a_field_that_does_not_apply_says_with_what_it_does_and_leads_ther
         await until(pilot, lambda: field(pilot, "optimizer").has_focus_within)
 
 
+@pytest.mark.nightly
 async def test_what_is_typed_on_a_choice_leads_to_its_value(start: Start) -> None:
     async with start() as pilot:
         choice = field(pilot, "backend").query_one(ChoiceInput)
@@ -107,6 +110,7 @@ async def test_what_is_typed_on_a_choice_leads_to_its_value(start: Start) -> Non
         assert field(pilot, "backend").text == "script"
 
 
+@pytest.mark.nightly
 async def test_a_number_takes_no_key_of_the_screen(start: Start) -> None:
     async with start() as pilot:
         await type_into(pilot, "epochs", "3")
@@ -122,6 +126,7 @@ async def test_a_number_takes_no_key_of_the_screen(start: Start) -> None:
         assert field(pilot, "epochs").text == "3"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("gpus", [0, 8])
 async def test_a_small_screen_has_fourteen_fields(start: Start, gpus: int) -> None:
     async with start(size=(80, 24), machine=machine_of(*map(gpu, range(gpus)))) as pilot:

@@ -71,6 +71,7 @@ async def test_overwriting_what_appeared_meanwhile_is_asked(start: Start) -> Non
         await pilot.press("escape", "escape")
 
 
+@pytest.mark.nightly
 async def test_undo_brings_back_what_a_load_dropped(start: Start) -> None:
     async with start() as pilot:
         await type_into(pilot, "epochs", "7")
@@ -82,6 +83,7 @@ async def test_undo_brings_back_what_a_load_dropped(start: Start) -> None:
         assert screen(pilot).command == "tuiapp run --set epochs=7"
 
 
+@pytest.mark.nightly
 async def test_preset_is_saved_and_becomes_the_base(start: Start) -> None:
     async with start(preset="quickstart") as pilot:
         await type_into(pilot, "epochs", "3")
@@ -92,6 +94,7 @@ async def test_preset_is_saved_and_becomes_the_base(start: Start) -> None:
         assert load_config("mine").epochs == 3
 
 
+@pytest.mark.nightly
 async def test_name_is_checked_while_it_is_typed(start: Start) -> None:
     async with start() as pilot:
         await pilot.press("ctrl+s")
@@ -113,6 +116,7 @@ async def test_name_is_checked_while_it_is_typed(start: Start) -> None:
         assert not presets_dir().exists()
 
 
+@pytest.mark.nightly
 async def test_overwriting_is_asked(start: Start) -> None:
     save_preset("mine", RunConfig(epochs=9), "nine of them")
     async with start() as pilot:
@@ -131,6 +135,7 @@ async def test_overwriting_is_asked(start: Start) -> None:
             assert load_config("mine").epochs == epochs
 
 
+@pytest.mark.nightly
 async def test_wrong_form_is_not_saved(start: Start) -> None:
     async with start() as pilot:
         await type_into(pilot, "epochs", "0")
@@ -139,6 +144,7 @@ async def test_wrong_form_is_not_saved(start: Start) -> None:
         assert pilot.app.screen is screen(pilot)
 
 
+@pytest.mark.nightly
 async def test_deleting_is_asked(start: Start) -> None:
     path = save_preset("mine", RunConfig(epochs=9))
     async with start(preset="mine") as pilot:
@@ -153,6 +159,7 @@ async def test_deleting_is_asked(start: Start) -> None:
         assert screen(pilot).command == "tuiapp run --set epochs=9"
 
 
+@pytest.mark.nightly
 async def test_built_in_preset_is_not_deleted(start: Start) -> None:
     async with start() as pilot:
         await pilot.press("ctrl+l", "delete")
@@ -169,6 +176,7 @@ def bad_preset() -> Path:
     return path
 
 
+@pytest.mark.nightly
 async def test_bad_preset_is_listed_with_its_error_and_not_loaded(start: Start, bad_preset: Path) -> None:
     async with start() as pilot:
         presets = screen(pilot).query_one(PresetList)
@@ -181,6 +189,7 @@ async def test_bad_preset_is_listed_with_its_error_and_not_loaded(start: Start, 
         assert screen(pilot).command == "tuiapp run"
 
 
+@pytest.mark.nightly
 async def test_a_preset_is_renamed_and_described(start: Start) -> None:
     save_preset("mine", RunConfig(epochs=9), "old words")
     save_preset("taken", RunConfig())
@@ -197,6 +206,7 @@ async def test_a_preset_is_renamed_and_described(start: Start) -> None:
         assert not (presets_dir() / "mine.toml").exists()
 
 
+@pytest.mark.nightly
 async def test_a_built_in_preset_is_duplicated_but_not_renamed(start: Start) -> None:
     async with start(preset="quickstart") as pilot:
         await pilot.press("ctrl+l", "r")
@@ -211,6 +221,7 @@ async def test_a_built_in_preset_is_duplicated_but_not_renamed(start: Start) -> 
         assert screen(pilot).command == "tuiapp run quickstart"
 
 
+@pytest.mark.nightly
 async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_in_its_place(start: Start) -> None:
     for name in ("a", "b", "c"):
         save_preset(name, RunConfig())
@@ -240,6 +251,7 @@ async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_i
         await until(pilot, lambda: not (presets_dir() / "b4.toml").exists() and is_on("c"))
 
 
+@pytest.mark.nightly
 async def test_the_preset_at_the_cursor_shows_its_whole_text_and_the_others_a_line(start: Start) -> None:
     async with start(size=(80, 24)) as pilot:
         presets = screen(pilot).query_one(PresetList)
@@ -257,6 +269,7 @@ async def test_the_preset_at_the_cursor_shows_its_whole_text_and_the_others_a_li
         assert lines("d2l-pmap") == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("columns", [4, 5])
 async def test_a_scroll_bar_that_takes_the_last_column_does_not_come_and_go(
     start: Start, columns: int, monkeypatch: pytest.MonkeyPatch
@@ -280,6 +293,7 @@ async def test_a_scroll_bar_that_takes_the_last_column_does_not_come_and_go(
             pytest.fail(f"laid out {len(layouts)} times, and still not at rest")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("columns", [1, 5, 8])
 async def test_no_terminal_is_too_narrow_for_a_list(start: Start, columns: int) -> None:
     async with start() as pilot:
@@ -289,6 +303,7 @@ async def test_no_terminal_is_too_narrow_for_a_list(start: Start, columns: int) 
         # A crash is raised at the end.
 
 
+@pytest.mark.nightly
 async def test_where_there_is_room_all_presets_show_their_whole_text(start: Start) -> None:
     async with start(size=(80, 24)) as pilot:
         presets = screen(pilot).query_one(PresetList)

@@ -52,6 +52,7 @@ async def test_a_live_runs_screen_is_left_by_the_second_escape() -> None:
         assert app.screen is not app.run_screen
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("size", "keys"), [(LARGE, "2"), (LARGE, ""), (SMALL, "3")])
 @pytest.mark.parametrize("failed", [True, False])
 async def test_the_search_shows_its_prompt_wherever_it_is_started(
@@ -66,6 +67,7 @@ async def test_the_search_shows_its_prompt_wherever_it_is_started(
         assert box.region.area > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("key", "words"), [("6", "No failure or hang."), ("7", "No predictions were reported.")])
 async def test_a_panel_with_nothing_to_show_says_so(key: str, words: str) -> None:
     app = RunApp(h.running())

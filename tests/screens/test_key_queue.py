@@ -53,6 +53,7 @@ async def test_other_keys_and_pastes_among_them_keep_their_places(start: Start) 
         assert first.value == "12367890114"
 
 
+@pytest.mark.nightly
 async def test_a_key_that_a_number_leaves_to_the_screen_is_not_typed_with_it(start: Start) -> None:
     async with start() as pilot:
         box = field(pilot, "epochs").query_one(Input)
@@ -66,6 +67,7 @@ async def test_a_key_that_a_number_leaves_to_the_screen_is_not_typed_with_it(sta
         assert box.value == "12"
 
 
+@pytest.mark.nightly
 async def test_a_field_takes_as_many_as_one_by_one(start: Start) -> None:
     async with start() as pilot:
         await pilot.press("ctrl+s")
@@ -77,6 +79,7 @@ async def test_a_field_takes_as_many_as_one_by_one(start: Start) -> None:
         assert name.value == "n" * 64
 
 
+@pytest.mark.nightly
 async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +102,7 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
         assert first.value != "42"
 
 
+@pytest.mark.nightly
 async def test_keys_that_wait_when_the_program_ends_leave_no_error(start: Start) -> None:
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
@@ -117,6 +121,7 @@ async def test_keys_that_wait_when_the_program_ends_leave_no_error(start: Start)
     assert not errors
 
 
+@pytest.mark.nightly
 async def test_keys_typed_while_a_run_starts_wait_for_it_however_long(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +139,7 @@ async def test_keys_typed_while_a_run_starts_wait_for_it_however_long(
         await until(pilot, lambda: box.value == "42")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("key", mostly_nightly(["tab", "shift+tab", "down", "up"], "tab"))
 async def test_the_focus_moves_as_far_as_key_by_key(start: Start, key: str) -> None:
     async with start() as pilot:
@@ -154,6 +160,7 @@ async def test_the_focus_moves_as_far_as_key_by_key(start: Start, key: str) -> N
             assert (form.focused, presets.highlighted) == led_to
 
 
+@pytest.mark.nightly
 async def test_what_is_typed_after_many_tabs_goes_where_they_lead(start: Start) -> None:
     async with start() as pilot:
         form = screen(pilot)
@@ -167,6 +174,7 @@ async def test_what_is_typed_after_many_tabs_goes_where_they_lead(start: Start) 
         assert len(seen) < 10
 
 
+@pytest.mark.nightly
 async def test_a_menu_that_closes_by_the_first_tab_is_not_counted(start: Start) -> None:
     async with start() as pilot:
         form = screen(pilot)
@@ -180,6 +188,7 @@ async def test_a_menu_that_closes_by_the_first_tab_is_not_counted(start: Start) 
         assert not choice.query(OptionList)
 
 
+@pytest.mark.nightly
 async def test_leaving_overtakes_what_waits_too_long(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuiapp.terminal.key_queue.LEAVE_PATIENCE_S", 0.0)
     async with start() as pilot:
@@ -193,6 +202,7 @@ async def test_leaving_overtakes_what_waits_too_long(start: Start, monkeypatch: 
         assert len(moved) < 400
 
 
+@pytest.mark.nightly
 async def test_leaving_waits_its_turn_behind_a_few_keys(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuiapp.terminal.key_queue.LEAVE_PATIENCE_S", 60.0)
     async with start() as pilot:

@@ -137,6 +137,7 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
         assert selected(app) == "reward"
 
 
+@pytest.mark.nightly
 async def test_the_footer_says_what_enter_does() -> None:
     def does() -> str:
         return next(key.description for key in app.screen.query(FooterKey) if key.key_display == "⏎")
@@ -150,6 +151,7 @@ async def test_the_footer_says_what_enter_does() -> None:
             await pilot.press("enter")
 
 
+@pytest.mark.nightly
 async def test_the_filter_narrows_and_escape_takes_it_back() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=SMALL) as pilot:
@@ -172,6 +174,7 @@ async def test_the_filter_narrows_and_escape_takes_it_back() -> None:
         await until(pilot, lambda: app.screen is app.run_screen)
 
 
+@pytest.mark.nightly
 async def test_settings_are_those_of_the_chart_and_their_keys_work() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -186,6 +189,7 @@ async def test_settings_are_those_of_the_chart_and_their_keys_work() -> None:
         assert grid(app).visible_charts[0].panel.drawn.axis == "step"
 
 
+@pytest.mark.nightly
 async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards() -> None:
     app = RunApp([own.started()], now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -209,6 +213,7 @@ async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards(
         assert "COMPLETED" in str(app.run_screen.query_one(RunHeader).render())
 
 
+@pytest.mark.nightly
 async def test_what_never_varied_is_a_line_until_it_varies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_grid, "LOOK_S", 0.0)
     app = RunApp([own.started(), *(own.logged(step, ["train/loss"]) for step in (1, 2)), decay(1), decay(2)], now=62.0)
@@ -227,6 +232,7 @@ def decay(step: int, value: float = 0.01) -> Metrics:
     return Metrics(rank=0, first_step=step, values={"decay": [value]}, **h.at(2.0 + step / 2))
 
 
+@pytest.mark.nightly
 async def test_a_click_selects_and_a_second_one_enlarges() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -240,6 +246,7 @@ async def test_a_click_selects_and_a_second_one_enlarges() -> None:
         assert grid(app).large
 
 
+@pytest.mark.nightly
 async def test_a_resize_lays_it_out_anew() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -253,6 +260,7 @@ async def test_a_resize_lays_it_out_anew() -> None:
             assert app.screen.region.contains_region(one.region)
 
 
+@pytest.mark.nightly
 async def test_a_terminal_of_a_few_lines_ends_nothing() -> None:
     app = RunApp(own.running(2), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -264,6 +272,7 @@ async def test_a_terminal_of_a_few_lines_ends_nothing() -> None:
             await until(pilot, lambda: is_drawn(grid(app)))
 
 
+@pytest.mark.nightly
 async def test_its_keys_are_in_the_help() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -277,6 +286,7 @@ async def test_its_keys_are_in_the_help() -> None:
             assert words in said
 
 
+@pytest.mark.nightly
 async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None:
     runs = [record(tmp_path, f"20261120T10150{n}-script-x-000{n}", own.running(2)) for n in range(2)]
     runs.append(record(tmp_path, "20261120T101509-torch-ddp-net-0009", h.completed()))
@@ -311,6 +321,7 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
         await until(pilot, lambda: any(chart.panel.drawn.extent[1] == 200 for chart in grid(app).visible_charts))
 
 
+@pytest.mark.nightly
 async def test_compares_grid_has_its_objective_first_and_a_star_at_the_best_run(tmp_path: Path) -> None:
     change_view({"objective": "test/accuracy", "rises": True})
     made = [interrupted.failed(), h.completed()]
@@ -338,6 +349,7 @@ async def test_compares_grid_has_its_objective_first_and_a_star_at_the_best_run(
         assert "↓ ★" in str(grid(app).visible_charts[0].query_one("#title", Static).render())
 
 
+@pytest.mark.nightly
 async def test_a_key_that_changes_nothing_says_why(tmp_path: Path) -> None:
     app = CompareApp([record(tmp_path, f"20261120T10150{n}-torch-ddp-net-000{n}", h.completed()) for n in range(2)])
 
@@ -363,6 +375,7 @@ async def test_a_key_that_changes_nothing_says_why(tmp_path: Path) -> None:
         assert not await said("v", "left")
 
 
+@pytest.mark.nightly
 async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=LARGE) as pilot:

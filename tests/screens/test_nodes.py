@@ -92,6 +92,7 @@ async def test_large_the_panel_shows_all_of_the_chosen_node(keys: tuple[str, ...
         assert any("1 loss" in line for line in lines(app))
 
 
+@pytest.mark.nightly
 async def test_f3_in_the_grid_shows_the_devices_of_the_nodes() -> None:
     app = RunApp(nodes.running(4, 8))
     async with app.run_test(size=LARGE) as pilot:
@@ -105,6 +106,7 @@ async def test_f3_in_the_grid_shows_the_devices_of_the_nodes() -> None:
         assert marks(app) == "▸▾▸▸"
 
 
+@pytest.mark.nightly
 async def test_all_of_many_nodes_can_be_chosen_and_clicked() -> None:
     app = RunApp(nodes.running(64, 128))
     async with app.run_test(size=SMALL) as pilot:
@@ -122,6 +124,7 @@ async def test_all_of_many_nodes_can_be_chosen_and_clicked() -> None:
         assert any("▾ 31 gpubox32" in line for line in lines(app))
 
 
+@pytest.mark.nightly
 async def test_of_a_lost_node_the_last_samples_are_shown_as_such() -> None:
     app = RunApp(nodes.troubled())
     async with app.run_test(size=LARGE) as pilot:
@@ -132,6 +135,7 @@ async def test_of_a_lost_node_the_last_samples_are_shown_as_such() -> None:
         assert any("▲ node 3 is lost: last sampled at" in line for line in lines(app))
 
 
+@pytest.mark.nightly
 async def test_a_node_that_has_not_joined_has_nothing_to_show() -> None:
     app = RunApp(nodes.running(3, 6)[:1])
     async with app.run_test(size=SMALL) as pilot:
@@ -140,6 +144,7 @@ async def test_a_node_that_has_not_joined_has_nothing_to_show() -> None:
         assert any("node 2 has no samples yet" in line for line in lines(app))
 
 
+@pytest.mark.nightly
 async def test_the_list_is_never_longer_than_the_nodes_of_a_resumed_run() -> None:
     app = RunApp(nodes.running(4, 8))
     async with app.run_test(size=SMALL) as pilot:
@@ -154,6 +159,7 @@ async def test_the_list_is_never_longer_than_the_nodes_of_a_resumed_run() -> Non
         assert [line.split()[1] for line in lines(app) if line.startswith(" ▸ ")] == ["1"]
 
 
+@pytest.mark.nightly
 async def test_rates_of_the_network_are_among_all_panels() -> None:
     for events in (nodes.running(), nodes.running(64, 512)):
         app = RunApp(events)
@@ -165,6 +171,7 @@ async def test_rates_of_the_network_are_among_all_panels() -> None:
             assert any("↓18.0K ↑2.69K" in line for line in shown)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 async def test_a_node_has_the_skew_of_its_slowest_rank(size: tuple[int, int]) -> None:
     """One rank of eight is slow."""
@@ -178,6 +185,7 @@ async def test_a_node_has_the_skew_of_its_slowest_rank(size: tuple[int, int]) ->
         assert "rank 15" in second
 
 
+@pytest.mark.nightly
 async def test_the_column_by_which_ranks_are_sorted_is_always_shown() -> None:
     app = RunApp(nodes.running())
     async with app.run_test(size=SMALL) as pilot:
@@ -188,6 +196,7 @@ async def test_the_column_by_which_ranks_are_sorted_is_always_shown() -> None:
             assert any(f"{title}▾" in line for line in lines(app))
 
 
+@pytest.mark.nightly
 async def test_the_cursor_stays_in_sight() -> None:
     app = RunApp(nodes.running(64, 128, gpus=False))
     async with app.run_test(size=LARGE) as pilot:
@@ -198,6 +207,7 @@ async def test_the_cursor_stays_in_sight() -> None:
         await until(pilot, lambda: any("▸ 0 " in line for line in lines(app)))
 
 
+@pytest.mark.nightly
 async def test_a_click_folds_a_node_and_chooses_a_rank() -> None:
     app = RunApp(nodes.running(2, 4))
     async with app.run_test(size=LARGE) as pilot:
@@ -211,6 +221,7 @@ async def test_a_click_folds_a_node_and_chooses_a_rank() -> None:
         assert app.run_screen.query_one(LogView).rank == 3
 
 
+@pytest.mark.nightly
 async def test_on_one_machine_there_is_nothing_to_fold() -> None:
     app = RunApp(h.running(4))
     async with app.run_test(size=LARGE) as pilot:
@@ -220,6 +231,7 @@ async def test_on_one_machine_there_is_nothing_to_fold() -> None:
         assert [line for line in before if "rank" in line] == [line for line in lines(app) if "rank" in line]
 
 
+@pytest.mark.nightly
 async def test_more_devices_than_rows_of_an_array() -> None:
     """Each rank's part of it is empty."""
     app = RunApp(h.running(64))
@@ -228,6 +240,7 @@ async def test_more_devices_than_rows_of_an_array() -> None:
         assert any("batch replicated ×64" in line for line in lines(app))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("ranks", "last"), [(64, " 63  bl cpu"), (100, " 99  cv cpu")])
 async def test_the_last_rank_can_be_scrolled_to(ranks: int, last: str) -> None:
     app = RunApp(h.running(ranks))
@@ -237,6 +250,7 @@ async def test_the_last_rank_can_be_scrolled_to(ranks: int, last: str) -> None:
         await until(pilot, lambda: any(last in line for line in lines(app)))
 
 
+@pytest.mark.nightly
 async def test_a_high_terminal_shows_all_of_many_ranks() -> None:
     app = RunApp(h.running(100))
     async with app.run_test(size=(120, 130)) as pilot:
@@ -245,6 +259,7 @@ async def test_a_high_terminal_shows_all_of_many_ranks() -> None:
         await until(pilot, lambda: sum(" cpu" in line and "training" in line for line in lines(app)) == 100)
 
 
+@pytest.mark.nightly
 async def test_each_line_of_the_log_names_its_node() -> None:
     app = RunApp(nodes.troubled(4, 8))
     async with app.run_test(size=LARGE) as pilot:
@@ -255,6 +270,7 @@ async def test_each_line_of_the_log_names_its_node() -> None:
         assert "node 2 ▲ node 2 (gpubox03) is not connected" in shown
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
 async def test_on_a_machine_with_a_wrong_clock_no_rank_seems_silent(ahead_s: float) -> None:
     app = RunApp(h.running(last_step=120), now=8.9 + ahead_s)

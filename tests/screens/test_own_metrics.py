@@ -91,6 +91,7 @@ async def test_the_ranks_have_the_columns_that_some_rank_has_data_for() -> None:
         assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "last", "report", "state"]
 
 
+@pytest.mark.nightly
 async def test_a_script_that_logs_once_a_minute_is_not_silent() -> None:
     events: list[AnyEvent] = [own.started(), *(own.logged(n, ["ppl"], seconds=60.0 * n) for n in range(1, 5))]
     app = RunApp(events, now=300.0)
@@ -107,6 +108,7 @@ async def chart_of(pilot: Pilot[None], app: RunApp) -> ChartPanel:
     return one
 
 
+@pytest.mark.nightly
 async def test_the_chart_starts_on_a_metric_that_there_is_until_the_user_chooses() -> None:
     app = RunApp(own.running(names=("lr", "train/ppl", "reward")))
     async with app.run_test(size=(200, 60)) as pilot:
@@ -127,6 +129,7 @@ async def test_the_chart_starts_on_a_metric_that_there_is_until_the_user_chooses
         assert one.options.metric == "train/ppl"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("names", "first", "second"),
     [
@@ -141,6 +144,7 @@ def test_what_is_shown_first(names: tuple[str, ...], first: str, second: str) ->
     assert (first_choice(names), second_choice(names, first)) == (first, second)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("names", "wanted", "charts"),
     [
@@ -163,6 +167,7 @@ async def shows_what_is_known(pilot: Pilot[None], app: RunApp) -> None:
     await until(pilot, lambda: app.run_screen.query_one("#loss", ChartPanel).options.metric == "train/loss")
 
 
+@pytest.mark.nightly
 async def test_attach_shows_the_same(tmp_path: Path) -> None:
     app = RunApp(path=tmp_path)
     app.run_screen = RunScreen(app.run_dir, JournalFeed(journal(tmp_path, own.completed())))
@@ -170,6 +175,7 @@ async def test_attach_shows_the_same(tmp_path: Path) -> None:
         await shows_what_is_known(pilot, app)
 
 
+@pytest.mark.nightly
 async def test_a_replay_shows_the_same(tmp_path: Path) -> None:
     clock = Clock()
     feed = ReplayFeed(journal(tmp_path, own.completed()), clock=clock, source=Source)
@@ -181,6 +187,7 @@ async def test_a_replay_shows_the_same(tmp_path: Path) -> None:
         await shows_what_is_known(pilot, app)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [LARGE, SMALL])
 async def test_a_script_that_reports_its_epoch_has_epochs(size: tuple[int, int]) -> None:
     def reported(event: AnyEvent) -> AnyEvent:
@@ -202,6 +209,7 @@ async def test_a_script_that_reports_its_epoch_has_epochs(size: tuple[int, int])
         assert [row.split()[:2] for row in rows] == [["3", "40"], ["2", "40"], ["1", "40"]]
 
 
+@pytest.mark.nightly
 async def test_a_script_that_reports_no_epoch_has_no_epochs() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -210,6 +218,7 @@ async def test_a_script_that_reports_no_epoch_has_no_epochs() -> None:
         await until(pilot, lambda: any("no metric `epoch`" in note.message for note in app._notifications))
 
 
+@pytest.mark.nightly
 async def test_of_a_script_that_reports_nothing_the_handbook_says_how() -> None:
     app = RunApp([own.started(config={"backend": "script"}), own.ended(step=0)])
     async with app.run_test(size=LARGE) as pilot:

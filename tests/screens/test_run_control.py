@@ -332,6 +332,7 @@ async def test_a_script_is_stopped_by_sigterm_and_started_again(tmp_path: Path) 
         await until(pilot, lambda: resumed == [app.run_dir])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 async def test_a_completed_run_is_trained_further_with_other_keys(run_dir: Path, size: tuple[int, int]) -> None:
     wanted: list[RunConfig | None] = []

@@ -132,6 +132,7 @@ async def test_whether_there_are_charts_is_remembered(tmp_path: Path) -> None:
         assert not app.workspace.shows_charts
 
 
+@pytest.mark.nightly
 async def test_the_cursors_run_is_drawn_until_others_are_marked(tmp_path: Path) -> None:
     runs = make_runs(tmp_path, 3)
     app = WorkspaceApp(runs)
@@ -146,6 +147,7 @@ async def test_the_cursors_run_is_drawn_until_others_are_marked(tmp_path: Path) 
         assert app.legend.startswith(f"a ━ {runs[2].run_id}  b ━ {runs[0].run_id}")
 
 
+@pytest.mark.nightly
 async def test_a_run_keeps_its_colour_and_is_read_once(tmp_path: Path) -> None:
     app = WorkspaceApp(make_runs(tmp_path, 4))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -169,6 +171,7 @@ async def test_a_run_keeps_its_colour_and_is_read_once(tmp_path: Path) -> None:
         assert app.compared["a"] is not before["a"]
 
 
+@pytest.mark.nightly
 async def test_curves_of_live_runs_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuiapp.feeds.compare_feed.POLL_S", 0.05)
     live = [record(tmp_path, f"20261120T10150{n}-torch-ddp-net-00f{n}", h.running(last_step=60)) for n in range(2)]
@@ -189,6 +192,7 @@ async def test_curves_of_live_runs_grow(tmp_path: Path, monkeypatch: pytest.Monk
         os.close(lock)
 
 
+@pytest.mark.nightly
 async def test_more_runs_than_letters_are_a_band(tmp_path: Path) -> None:
     app = WorkspaceApp(make_runs(tmp_path, 27))
     async with app.run_test(size=(120, 60)) as pilot:
@@ -207,6 +211,7 @@ async def test_more_runs_than_letters_are_a_band(tmp_path: Path) -> None:
         assert "▒" not in {row[0] for row in app.rows}
 
 
+@pytest.mark.nightly
 async def test_the_charts_have_keys_of_their_own(tmp_path: Path) -> None:
     app = WorkspaceApp(make_runs(tmp_path, 2))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -232,6 +237,7 @@ async def test_the_charts_have_keys_of_their_own(tmp_path: Path) -> None:
     assert read_view()[0].beside[0] == chosen
 
 
+@pytest.mark.nightly
 async def test_a_run_that_cannot_be_read_is_not_in_the_way(tmp_path: Path) -> None:
     runs = make_runs(tmp_path, 2)
     runs[1].journal.write_bytes(os.urandom(10_000))
@@ -244,6 +250,7 @@ async def test_a_run_that_cannot_be_read_is_not_in_the_way(tmp_path: Path) -> No
         await until(pilot, lambda: len(charts.drawn.curves) == 1)
 
 
+@pytest.mark.nightly
 async def test_a_closed_group_of_seeds_is_its_mean_and_a_band(tmp_path: Path) -> None:
     runs = [
         record(

@@ -71,6 +71,7 @@ def left() -> list[str]:
     return sorted(path.name for path in environments_dir().iterdir() if not path.name.startswith("."))
 
 
+@pytest.mark.nightly
 def test_one_is_made_used_and_removed(wheels: Path) -> None:
     said: list[str] = []
     directory = create("torch", lambda line, size: said.append(line))

@@ -167,6 +167,7 @@ def test_a_package_that_is_missing_is_named(completed: RunDir, tmp_path: Path, m
     assert sorted(os.listdir(tmp_path)) == ["home", "runs"]
 
 
+@pytest.mark.nightly
 def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "online")
