@@ -60,7 +60,7 @@ def _hatchling(target: str, tree: Path, directory: Path) -> None:
 def install(kind: str, directory: Path, built: Built) -> Install:
     """Makes an interpreter that has one of KINDS."""
     needed = [re.split(r"[^\w.-]", one)[0] for one in requires("tuiapp") or () if "extra ==" not in one]
-    python = isolated(directory, *needed, "torch", "hatchling", "editables")
+    python = isolated(directory, *needed, "torch", "hatchling")
     if kind in ("tree", "sdist"):
         tree = ROOT if kind == "tree" else built.sdist
         return Install(python, {"PYTHONPATH": str(tree)}, tree / "tuiapp")
@@ -68,4 +68,4 @@ def install(kind: str, directory: Path, built: Built) -> Install:
     what = ["--editable", str(ROOT)] if kind == "editable" else [str(built.wheel)]
     command = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--no-deps", "--no-index"]
     subprocess.run([*command, "--no-build-isolation", *what], check=True, capture_output=True, cwd=directory)
-    return Install(python, {}, (ROOT if kind == "editable" else site) / "tuiapp")
+    return Install(python, {}, (ROOT / ".editable" if kind == "editable" else site) / "tuiapp")

@@ -26,8 +26,9 @@ OWN = {
     "trainers/net.py": NET,
     "tests/__init__.py": "MINE = True",
     "config.py": "WIDTH = 16",
+    "tuiapp/README.md": "",
 }
-"""Called as parts of this package are, and as many of the users' own."""
+"""Called as parts of this package are, and as many of the users' own; and a clone's directory."""
 LIKE_PYTHONS = dict.fromkeys(("secrets.py", "statistics.py", "calendar.py", "code.py", "copy.py", "profile.py"), "")
 """Called as modules without which a script that reports can be."""
 BREAKING = {name: f"raise RuntimeError('own {name}')" for name in ("types.py", "queue.py", "tuiapp.py")}
