@@ -27,9 +27,11 @@ class Install:
     package: Path
     """Where tuiapp is imported from."""
 
-    def run(self, *arguments: str, cwd: Path, safe: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, cwd: Path, variables: Mapping[str, str] | None = None, safe: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Runs the interpreter; `safe` keeps the directory of what it runs off the search path, as commands do."""
-        environment = {**os.environ, **self.environment, **variables}
+        environment = {**os.environ, **self.environment, **(variables or {})}
         command = [self.python, *(["-P"] if safe else []), *arguments]
         return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 

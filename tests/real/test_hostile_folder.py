@@ -103,8 +103,9 @@ def test_a_users_file_has_its_own_trainers_where_pythonpath_names_our_tree(tmp_p
 @pytest.mark.parametrize("launcher", [("train.py",), (*TORCHRUN, "train.py"), ("-m", "tuiapp", "run", "train.py")])
 def test_a_script_has_modules_of_its_own(launcher: tuple[str, ...], installed: Install, tmp_path: Path) -> None:
     folder = fill(tmp_path / "folder", OWN, LIKE_PYTHONS, {"train.py": SCRIPT})
+    variables = {"TUIAPP_RUNS_DIR": str(tmp_path / "runs")}
     # The launchers' commands have not the working directory on their search path, a script has its own.
-    done = installed.run(*launcher, cwd=folder, safe=len(launcher) > 1, TUIAPP_RUNS_DIR=str(tmp_path / "runs"))
+    done = installed.run(*launcher, cwd=folder, variables=variables, safe=len(launcher) > 1)
     assert done.returncode == 0, done.stderr
     completed(tmp_path / "runs")
 
@@ -121,7 +122,8 @@ def test_a_script_has_modules_of_its_own(launcher: tuple[str, ...], installed: I
 def test_what_breaks_it_is_refused(file: str, words: str, installed: Install, tmp_path: Path) -> None:
     text = f"import torch{SCRIPT}"
     folder = fill(tmp_path / "folder", OWN, {file: BREAKING[file], "train.py": text})
-    done = installed.run("-m", "tuiapp", "run", "train.py", cwd=folder, TUIAPP_RUNS_DIR=str(tmp_path / "runs"))
+    variables = {"TUIAPP_RUNS_DIR": str(tmp_path / "runs")}
+    done = installed.run("-m", "tuiapp", "run", "train.py", cwd=folder, variables=variables)
     assert (done.returncode, done.stderr) == (2, f"tuiapp: script: {folder / file} {words}\n")
     assert not (tmp_path / "runs").exists()
 
@@ -134,6 +136,6 @@ def test_a_model_a_loss_and_data(search_path: str, installed: Install, tmp_path:
     folder = fill(tmp_path / "folder", OWN, more, {"mine.py": MODEL, "data.py": DATA})
     path = os.pathsep.join(filter(None, (search_path, installed.environment.get("PYTHONPATH", ""))))
     variables = {"TUIAPP_RUNS_DIR": str(tmp_path / "runs"), **({"PYTHONPATH": path} if path else {})}
-    done = installed.run("-m", "tuiapp", "run", *BUILTIN, cwd=folder, **variables)
+    done = installed.run("-m", "tuiapp", "run", *BUILTIN, cwd=folder, variables=variables)
     assert done.returncode == 0, done.stderr
     completed(tmp_path / "runs")

@@ -46,7 +46,7 @@ def test_it_trains_elsewhere(kind: str, built: Built, tmp_path: Path) -> None:
             in installed.run("-c", f"import {name}", cwd=elsewhere).stderr
         )
     run = ("-m", "tuiapp", "run", "quickstart", "--set", "epochs=1", "--set", "devices=1", "--json")
-    done = installed.run(*run, cwd=elsewhere, TUIAPP_RUNS_DIR=str(tmp_path / "runs"))
+    done = installed.run(*run, cwd=elsewhere, variables={"TUIAPP_RUNS_DIR": str(tmp_path / "runs")})
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["status"], result["steps"]) == ("completed", 29)
