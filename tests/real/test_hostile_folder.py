@@ -129,6 +129,7 @@ def test_what_breaks_it_is_refused(file: str, words: str, installed: Install, tm
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("search_path", ["", "."])
 def test_a_model_a_loss_and_data(search_path: str, installed: Install, tmp_path: Path) -> None:
     # On PYTHONPATH such files would break Python itself.

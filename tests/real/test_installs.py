@@ -32,6 +32,7 @@ def test_the_wheel_holds_all_that_is_needed_beside_the_code(built: Built) -> Non
     assert {name.partition("/")[0] for name in names} == {"tuiapp", f"{built.sdist.name}.dist-info"}
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_trains_elsewhere(kind: str, built: Built, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
