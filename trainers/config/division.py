@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate
 from math import fsum, gcd
-from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from tuiapp.trainers.config.mesh import mesh_of
@@ -105,6 +104,9 @@ def relative_speeds(rounds: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
     All 1 unless one clearly differs: what slows a rank down for some rounds is another program.
     """
+    # A script that reports imports this module, too, and may have one called `statistics` beside it.
+    from statistics import fmean, median
+
     means = [fmean(1 / one for one in seconds) for seconds in rounds]
     of_ranks = [
         [1 / one / mean for one, mean in zip(seconds, means, strict=True)] for seconds in zip(*rounds, strict=True)

@@ -6,7 +6,6 @@ A file works from another host that shares the file system, and across a restart
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -24,7 +23,7 @@ MOST_STEPS = 1000
 def send(commands_dir: Path, command: Command, steps: int = 0) -> None:
     """Puts a command into a run's mailbox, "profile" with a number of steps. Raises OSError if it cannot be written."""
     # The name gives the order; the random part separates two senders.
-    name = f"{time.time_ns():020d}-{secrets.token_hex(2)}.{command}{f'={steps}' * bool(steps)}"
+    name = f"{time.time_ns():020d}-{os.urandom(2).hex()}.{command}{f'={steps}' * bool(steps)}"
     write_atomically(commands_dir / name, b"")
 
 

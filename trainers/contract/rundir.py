@@ -173,11 +173,8 @@ def find_run_dirs(runs_dir: Path) -> list[RunDir]:
 
 def new_run_id(backend: str, subject: str) -> str:
     """`<UTC time>-<backend>-<subject>-<4 hex digits>`; of a file name what may stand in it."""
-    # Imports all of hashlib, which those who only look at a run need not wait for.
-    import secrets
-
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    return f"{now}-{backend}-{slug(subject)}-{secrets.token_hex(2)}"
+    return f"{now}-{backend}-{slug(subject)}-{os.urandom(2).hex()}"
 
 
 def make_run_dir(runs_dir: Path, backend: str, subject: str) -> RunDir:

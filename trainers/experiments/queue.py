@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +34,8 @@ from tuiapp.trainers.launch.processes import apart, module, start_process
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
 KEEPER = "tuiapp.trainers.experiments.keeper"
+_FORMER = b"trainers.experiments.keeper"
+"""The keeper's module before 0.3: one that has lived through the upgrade can start nothing."""
 MAX_FORECAST_BYTES = 4 << 20
 BUSY_S = 5.0
 """How long to wait for the keeper, which holds a run's lock while it starts it."""
@@ -219,9 +222,21 @@ def start_keeper(runs_dir: Path) -> None:
             return
         make_private(files.directory)
         files.bell.touch()
-        if is_held(files.lock) or not has_work(runs_dir):
+        if (is_held(files.lock) and not _end_former_keeper(runs_dir)) or not has_work(runs_dir):
             return
         start_process(files.log, module(KEEPER, str(runs_dir.absolute())), environment=apart(), directory="/")
+
+
+def _end_former_keeper(runs_dir: Path) -> bool:
+    """Ends a keeper that was started before an upgrade took its modules away; returns whether there was one."""
+    directory, ended = os.fsencode(runs_dir.absolute()), False
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if _FORMER in words and directory in words:
+                os.kill(int(process.name), signal.SIGKILL)
+                ended = True
+    return ended
 
 
 def keep_alive(run: RunDir) -> None:

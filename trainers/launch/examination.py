@@ -7,7 +7,6 @@ over once the process has answered: what the user's code leaves behind, a thread
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 import sys
 import time
@@ -48,7 +47,7 @@ def examine(config: RunConfig, python: str = sys.executable) -> Dataset:
     own_code = config.dataset.startswith(PY)
     command = bootstrap.command(python if own_code else sys.executable, "tuiapp.trainers.sources.examine")
     # A file that defines the model as well may import any framework. JAX would reserve most of a GPU.
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", TOKEN: (token := f"examination-{secrets.token_hex(8)}")}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", TOKEN: (token := f"examination-{os.urandom(8).hex()}")}
     if keras_backend := BACKENDS[config.backend].keras_backend:
         environment["KERAS_BACKEND"] = keras_backend
     # In memory, not pipes: those have no end while a child holds them.

@@ -10,6 +10,7 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import check_images, find_dataset, is_examined
 from tuiapp.trainers.config.environment import hang_limit_s, telemetry_interval_s
+from tuiapp.trainers.config.hidden_modules import check_hidden
 from tuiapp.trainers.config.installed import Installed
 from tuiapp.trainers.config.interpreters import Interpreter, find_interpreter, find_program
 from tuiapp.trainers.config.machine import Machine
@@ -41,6 +42,8 @@ def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False) -> Pl
         config = msgspec.structs.replace(config, init_from=str(find_weights(config.init_from, verify=True)))
     _make_mirror_directory(config)
     if not backend.builtin:
+        if is_python(interpreter) and (problems := check_hidden(config, interpreter.python)):
+            raise ConfigError(problems)
         return make_plan(config, python=interpreter.python)
     if config.platform == "cuda" and (reason := backend.without_gpus(installed)):
         message = f"{config.backend} cannot use this machine's GPUs: {reason}; or use platform cpu."
@@ -72,6 +75,10 @@ def _make_mirror_directory(config: RunConfig) -> None:
 
 def installed_for(config: RunConfig, interpreter: Interpreter) -> Installed:
     """What the ranks' interpreter has; a program that a script names may be none, and is then not asked."""
-    named = os.path.basename(interpreter.python).startswith(("python", "pypy"))
-    asked = BACKENDS[config.backend].builtin or named
+    asked = BACKENDS[config.backend].builtin or is_python(interpreter)
     return interpreter.inspect() if asked and find_program(interpreter.python) else Installed(interpreter.python)
+
+
+def is_python(interpreter: Interpreter) -> bool:
+    """Whether it is one by its name: a script may name another program."""
+    return os.path.basename(interpreter.python).startswith(("python", "pypy"))

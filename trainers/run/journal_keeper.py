@@ -7,7 +7,6 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic
 
 import msgspec
@@ -237,9 +236,14 @@ class DigestWriter:
         if self._keeper is None or self._journal.waiting_bytes:
             return
         self._written_at = self._journal.offset
-        with suppress(OSError):
+        try:
             self._keeper.write(self._run, self._journal.offset)
             self._size = self._run.digest.stat().st_size
+        except OSError:
+            # The next one may find room.
+            return
+        except Exception:
+            self._give_up()
 
     def _add(self, event: Event, line: bytes) -> None:
         if self._keeper is None:

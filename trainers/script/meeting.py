@@ -10,7 +10,6 @@ here relies on locks, which on many shared file systems each machine keeps to it
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -141,7 +140,7 @@ def _join(run: RunDir, place: JobRank, first: str, deadline: float, note: _Note)
     host = first.partition(" ")[0]
     if known := _known.get(first):
         raise ApartError(known)
-    listener = f"tuiapp-{secrets.token_hex(16)}"
+    listener = f"tuiapp-{os.urandom(16).hex()}"
     log = run.path / f"agent-{socket.gethostname()}-{os.getpid()}.log"
     agent, looked = start_agent(run, place.node, place.rank, listener, log), monotonic()
     joined = False

@@ -63,6 +63,11 @@ def load(file: Path) -> ModuleType:
     # Modules beside it can be imported, as from a script; last, so that none hides an installed one.
     if (directory := str(file.parent)) not in sys.path:
         sys.path.append(directory)
+        # Where PYTHONPATH names our own tree, what lies in it beside `tuiapp` must not hide the user's.
+        tree = Path(__file__).parents[3]
+        if str(tree) in sys.path and (tree / "pyproject.toml").exists():
+            sys.path.remove(str(tree))
+            sys.path.append(str(tree))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -131,7 +131,7 @@ def test_a_lock_that_is_none(tmp_path: Path) -> None:
 
 def test_a_name_that_is_taken_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = iter(["3fa1", "3fa1", "3fa2"])
-    monkeypatch.setattr("secrets.token_hex", lambda _: next(digits))
+    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(digits)))
     monkeypatch.setattr("tuiapp.trainers.contract.rundir.time.strftime", lambda *_: "20261120T101500")
     made = [make_run_dir(tmp_path, "torch-ddp", "net").run_id for _ in range(2)]
     assert made == ["20261120T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-net-3fa2"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,19 @@ def test_each_runs_once_and_in_order_though_the_keeper_dies(waiting: Queue, tmp_
     assert [run_id for _, run_id in waiting.started()] == [run.run_id for run in runs]
     assert notes.read_text().split() == [run.run_id for run in runs]
     assert {summarise(run).status for run in runs} == {"completed"}
+
+
+def test_one_of_before_an_upgrade_is_ended(waiting: Queue, tmp_path: Path, notes: Path) -> None:
+    files = files_of(waiting.runs_dir)
+    files.directory.mkdir(parents=True)
+    lock = take(files.lock)
+    command = [sys.executable, "-c", "import time; time.sleep(100)", "trainers.experiments.keeper"]
+    former = subprocess.Popen([*command, str(waiting.runs_dir)], pass_fds=[lock])
+    os.close(lock)
+    run = add(script(tmp_path, BRIEF), waiting.runs_dir)
+    assert former.wait(10) == -signal.SIGKILL
+    wait_until(waiting.is_over)
+    assert summarise(run).status == "completed"
 
 
 def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, notes: Path) -> None:

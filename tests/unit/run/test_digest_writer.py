@@ -207,14 +207,15 @@ def test_a_journal_that_is_long_without_a_digest_gets_none(run: RunDir, monkeypa
     assert_complete(run)
 
 
+@pytest.mark.parametrize("method", ["add", "write"])
 def test_a_fault_in_it_costs_the_digest_alone(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    method: str, run: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     journal = JournalWriter(run.journal)
     digest = DigestWriter(run, journal)
     journal.append(history(1))
     digest.write()
-    monkeypatch.setattr(DigestKeeper, "add", lambda *_: 1 / 0)
+    monkeypatch.setattr(DigestKeeper, method, lambda *_: 1 / 0)
     journal.append(history(2))
     digest.write()
     journal.close()
