@@ -22,7 +22,7 @@ from textual.widgets import Input
 from tests.kit.at_rest import make_pilots_patient
 from tuiapp.trainers.config.machine import Machine
 
-ALL_NIGHTLY = re.compile(r"^pytestmark = .*pytest\.mark\.nightly", re.MULTILINE)
+ALL_LATER = re.compile(r"^pytestmark = .*pytest\.mark\.(nightly|by_hand)", re.MULTILINE)
 
 # The same examples every time, so that a failure is the change's. `--hypothesis-profile=search` draws others, and more.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None, print_blob=False)
@@ -31,11 +31,20 @@ hypothesis.settings.load_profile("same")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves out the files whose tests are all nightly, unless those are asked for: importing them takes seconds."""
+    """Leaves out the files of which no test is everyday, unless others are asked for: importing them takes seconds."""
     everyday = config.getoption("markexpr") == "not nightly"
-    if everyday and collection_path.suffix == ".py" and ALL_NIGHTLY.search(collection_path.read_text()):
+    if everyday and collection_path.suffix == ".py" and ALL_LATER.search(collection_path.read_text()):
         return True
     return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what takes too long for every night, unless `-m` names it."""
+    if "by_hand" in config.getoption("markexpr"):
+        return
+    later = [item for item in items if item.get_closest_marker("by_hand")]
+    config.hook.pytest_deselected(items=later)
+    items[:] = [item for item in items if not item.get_closest_marker("by_hand")]
 
 
 def pytest_collection_finish() -> None:

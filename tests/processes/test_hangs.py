@@ -259,6 +259,7 @@ def test_what_gets_on_again_is_told_too(runs_dir: Path, fake: Callable[..., None
         run.at_step(40)
 
 
+@pytest.mark.by_hand
 @pytest.mark.nightly
 def test_with_the_usual_limit_it_is_told_within_a_minute(
     runs_dir: Path, fault: Callable[[str], None], monkeypatch: pytest.MonkeyPatch

@@ -25,7 +25,7 @@ from tests.kit.terminal import Terminal
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
 
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.by_hand
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 PAIRS, WINDOW_S, UNREAD_S = 8, 10.0, 60.0

@@ -110,6 +110,7 @@ def test_a_process_that_is_killed(runs_dir: Path, backend: str) -> None:
         run.wait_gone()
 
 
+@pytest.mark.by_hand
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("devices", [2, 4])

@@ -12,7 +12,7 @@ from tuiapp.trainers.config.catalog import BACKENDS, backends_with
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Replicas, Sharding
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.by_hand, pytest.mark.timeout(600)]
 
 STEPS = {"mlp": 58, "net": 116, "convnet": 116, "resnet18": 16}
 

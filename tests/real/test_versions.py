@@ -19,7 +19,7 @@ from tuiapp.trainers.config.catalog import BACKENDS, PACKAGES
 from tuiapp.trainers.config.installed import inspect_packages
 from tuiapp.trainers.contract.rundir import RunDir
 
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.by_hand
 
 VARIABLE = "TUIAPP_TEST_PYTHONS"
 OF_TUIAPP = ("textual", "textual_plotext", "psutil", "tomlkit", "pooch")

@@ -24,6 +24,8 @@ from tests.kit.run_app import RunApp, settled
 from tests.kit.runs_app import ListLister, RunsApp, info
 from tuiapp.trainers.contract.rundir import default_runs_dir
 
+pytestmark = pytest.mark.nightly
+
 ANYWHERE = ["tab", "shift+tab", "down", "up", "left", "right", "pagedown", "pageup", "home", "end"]
 ANYWHERE += ["enter", "escape", "space", "slash", "question_mark"]
 RUN_KEYS = [*ANYWHERE, *"12345678Gmrytv[]lz0wbnNf", "f2"]
@@ -37,7 +39,7 @@ WAITS_S = (0.0, 0.2, 1.0)
 
 ONE = [(0, (60, 16)), (1, (120, 40))]
 MANY = [(seed, size) for seed in range(2, 10) for size in ((60, 16), (80, 24), (120, 40), (200, 60))]
-WALKS = [*ONE, *(pytest.param(*walk, marks=pytest.mark.nightly) for walk in MANY)]
+WALKS = [*ONE, *(pytest.param(*walk, marks=pytest.mark.by_hand) for walk in MANY)]
 
 
 async def walk(pilot: Pilot[Any], keys: list[str], seed: int) -> None:

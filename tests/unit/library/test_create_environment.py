@@ -206,6 +206,7 @@ def test_mxnet_for_real() -> None:
     assert (done.stdout, done.stderr) == ("3.0\n", "")
 
 
+@pytest.mark.by_hand
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("name", "module"), [("torch", "torch"), ("jax", "flax.linen, optax"), ("keras", "keras")])
