@@ -88,6 +88,7 @@ async def test_leaves_at_once_when_the_run_has_ended(tmp_path: Path, machine: Ma
     assert app.farewell == ""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("keys", "commands", "farewell"),
     [
@@ -162,6 +163,7 @@ async def test_a_notice_is_seen_once_under_a_dialog(tmp_path: Path, machine: Mac
         await until(pilot, lambda: seen() == [run])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("keys", [["escape"], ["left", "enter"]])
 async def test_leaving_can_be_called_off(tmp_path: Path, machine: Machine, live: RunDir, keys: list[str]) -> None:
     app = make_app(tmp_path, machine, live)
@@ -176,6 +178,7 @@ async def test_leaving_can_be_called_off(tmp_path: Path, machine: Machine, live:
     assert take(live.commands) == []
 
 
+@pytest.mark.nightly
 async def test_back_to_configure_and_to_the_run_again(tmp_path: Path, machine: Machine, live: RunDir) -> None:
     app = make_app(tmp_path, machine, live)
     async with app.run_test() as pilot:
@@ -190,6 +193,7 @@ async def test_back_to_configure_and_to_the_run_again(tmp_path: Path, machine: M
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
 
 
+@pytest.mark.nightly
 async def test_a_run_of_another_session_is_found(tmp_path: Path, machine: Machine) -> None:
     make_run(tmp_path, 9)
     run = make_run(tmp_path, 5)
@@ -203,6 +207,7 @@ async def test_a_run_of_another_session_is_found(tmp_path: Path, machine: Machin
     os.close(lock)
 
 
+@pytest.mark.nightly
 async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: RunDir) -> None:
     app = TuiApp(runs_dir=tmp_path, machine=machine, launcher=lambda *_: live)
     async with app.run_test() as pilot:
@@ -225,6 +230,7 @@ async def test_only_themes_in_which_everything_can_be_seen(tmp_path: Path, machi
     assert not [theme.name for theme in themes.values() if theme.name.startswith("ansi")]
 
 
+@pytest.mark.nightly
 async def test_q_is_a_letter_in_a_text_field(tmp_path: Path, machine: Machine) -> None:
     app = make_app(tmp_path, machine)
     async with app.run_test() as pilot:
@@ -238,6 +244,7 @@ async def test_q_is_a_letter_in_a_text_field(tmp_path: Path, machine: Machine) -
         await until(pilot, lambda: isinstance(app.screen, ManualScreen))
 
 
+@pytest.mark.nightly
 async def test_a_paste_of_a_whole_log_is_cut(tmp_path: Path, machine: Machine) -> None:
     app = make_app(tmp_path, machine)
     async with app.run_test() as pilot:
@@ -296,6 +303,7 @@ def test_importing_the_app_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.nightly
 async def test_to_the_runs_and_from_there_to_a_run_and_back(tmp_path: Path, machine: Machine, ended: RunDir) -> None:
     app = make_app(tmp_path, machine)
     async with app.run_test() as pilot:
@@ -321,6 +329,7 @@ async def test_to_the_runs_and_from_there_to_a_run_and_back(tmp_path: Path, mach
         assert app.screen.command.startswith(f"tuiapp run --like {ended.run_id} --runs-dir ")
 
 
+@pytest.mark.nightly
 async def test_a_run_that_was_given_lies_beneath_the_runs(tmp_path: Path, machine: Machine, ended: RunDir) -> None:
     app = make_app(tmp_path, machine, ended)
     async with app.run_test() as pilot:

@@ -57,6 +57,7 @@ async def test_a_run_without_the_metric_shows_its_own() -> None:
         assert chart(app).options.metric == LOSS
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("written", "why"),
     [
@@ -80,6 +81,7 @@ async def test_a_damaged_file_is_ignored_with_a_word_and_replaced(written: str, 
     assert read_view() == (ChartView(log=True), "")
 
 
+@pytest.mark.nightly
 async def test_a_file_that_cannot_be_written_is_named(home: Path) -> None:
     (home / ".local").write_text("no directory")
     app = RunApp(h.running())

@@ -190,6 +190,7 @@ async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
         assert "a" in app.plot
 
 
+@pytest.mark.nightly
 async def test_zoom_and_pan_with_the_keys_of_the_run_screen(tmp_path: Path) -> None:
     app = CompareApp(make_runs(tmp_path, 3))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -216,6 +217,7 @@ async def test_zoom_and_pan_with_the_keys_of_the_run_screen(tmp_path: Path) -> N
         await until(pilot, lambda: chart.options.window is not None)
 
 
+@pytest.mark.nightly
 async def test_zooming_does_not_go_on_for_ever(tmp_path: Path) -> None:
     app = CompareApp(make_runs(tmp_path, 2))
     async with app.run_test(size=(120, 40)) as pilot:

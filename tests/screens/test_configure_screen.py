@@ -41,6 +41,7 @@ async def test_command_is_copied(start: Start) -> None:
         assert pilot.app.clipboard == "tuiapp run --set seed=7"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
@@ -68,6 +69,7 @@ async def test_wrong_value_is_said_beside_a_field_and_not_launched(
         assert field(pilot, key).text == text
 
 
+@pytest.mark.nightly
 async def test_problem_goes_when_it_is_put_right(start: Start) -> None:
     async with start() as pilot:
         await type_into(pilot, "epochs", "x")
@@ -78,6 +80,7 @@ async def test_problem_goes_when_it_is_put_right(start: Start) -> None:
         assert screen(pilot).command == "tuiapp run --set epochs=4"
 
 
+@pytest.mark.nightly
 async def test_only_what_applies_is_shown(start: Start) -> None:
     async with start() as pilot:
         assert not field(pilot, "momentum").display
@@ -91,6 +94,7 @@ async def test_only_what_applies_is_shown(start: Start) -> None:
         assert screen(pilot).command == "tuiapp run"
 
 
+@pytest.mark.nightly
 async def test_facts_follow_the_form(start: Start) -> None:
     async with start(preset="quickstart") as pilot:
         assert "2 CPU ranks (gloo) · 24 examples" in words(pilot, "#facts")
@@ -102,6 +106,7 @@ async def test_facts_follow_the_form(start: Start) -> None:
         assert "per device, " in words(pilot, "#facts")
 
 
+@pytest.mark.nightly
 async def test_choice_is_made_with_keys(start: Start) -> None:
     async with start() as pilot:
         field(pilot, "model").focus_control()
@@ -122,6 +127,7 @@ async def test_choice_is_made_with_keys(start: Start) -> None:
         assert field(pilot, "model").query_one(ChoiceInput).has_focus
 
 
+@pytest.mark.nightly
 async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuiapp.trainers.config.catalog.Backend.missing", lambda self, installed: ["torch"])
     async with start() as pilot:
@@ -133,6 +139,7 @@ async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, m
         assert "cannot run here: torch not installed (Enter: what to do)" in str(entry.prompt)
 
 
+@pytest.mark.nightly
 async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> None:
     gpus = Machine(cpu_cores=8, memory_total_bytes=64 << 30, gpus=GPUS, driver="580")
     async with start(machine=gpus) as pilot:
@@ -152,6 +159,7 @@ async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> No
         assert not screen(pilot).query_one(GpuChecklist).display
 
 
+@pytest.mark.nightly
 async def test_form_is_usable_before_the_machine_is_known(start: Start, machine: Machine) -> None:
     async with start(machine=None) as pilot:
         await type_into(pilot, "epochs", "5")
@@ -176,6 +184,7 @@ async def test_launch_gets_what_the_form_holds(start: Start, launches: Launches)
         assert not screen(pilot).query_one("#failure-scroll").display
 
 
+@pytest.mark.nightly
 async def test_configuration_error_of_a_launch_is_shown_beside_its_field(start: Start, launches: Launches) -> None:
     launches.error = ConfigError([Problem("devices", "the last GPU was just taken."), Problem("", "and it rains")])
     async with start() as pilot:
@@ -196,6 +205,7 @@ async def test_run_is_launched_once(start: Start, launches: Launches) -> None:
         assert launches.configs == []
 
 
+@pytest.mark.nightly
 async def test_every_field_can_be_reached_with_keys_on_a_small_screen(start: Start) -> None:
     async with start(size=(80, 24)) as pilot:
         form = screen(pilot).query_one(ConfigForm)
@@ -211,6 +221,7 @@ async def test_every_field_can_be_reached_with_keys_on_a_small_screen(start: Sta
         assert screen(pilot).query_one("#command").region.bottom <= 24
 
 
+@pytest.mark.nightly
 async def test_a_menu_is_no_wider_than_the_screen(start: Start) -> None:
     async with start(size=(80, 24)) as pilot:
         await until(pilot, lambda: bool(screen(pilot).query(OptionField)))
@@ -221,6 +232,7 @@ async def test_a_menu_is_no_wider_than_the_screen(start: Start) -> None:
         assert pilot.app.screen.region.contains_region(menu.region)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [(160, 17), (160, 40), (200, 40)])
 async def test_the_form_has_two_columns_where_one_is_too_high(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
@@ -230,6 +242,7 @@ async def test_the_form_has_two_columns_where_one_is_too_high(start: Start, size
         assert abs(right.y - left.y) <= 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [(160, 44), (200, 60)])
 async def test_it_has_one_with_whole_hints_where_that_fits(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
@@ -239,6 +252,7 @@ async def test_it_has_one_with_whole_hints_where_that_fits(start: Start, size: t
         assert not screen(pilot).query_one(ConfigForm).max_scroll_y
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("opens", ["ctrl+s", "ctrl+g"])
 async def test_the_form_fits_a_size_that_the_terminal_took_while_it_was_covered(start: Start, opens: str) -> None:
     async with start() as pilot:
@@ -255,6 +269,7 @@ async def test_the_form_fits_a_size_that_the_terminal_took_while_it_was_covered(
         assert field(pilot, "optimizer").region.x > field(pilot, "devices").region.right
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
@@ -273,6 +288,7 @@ async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tu
                 await until(pilot, lambda: form.query_one("#help").size.height > 1)
 
 
+@pytest.mark.nightly
 async def test_the_help_of_a_field_fits_the_new_width(start: Start) -> None:
     async with start(size=(80, 24)) as pilot:
         await until(pilot, lambda: screen(pilot).is_mounted)

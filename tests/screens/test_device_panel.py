@@ -76,6 +76,7 @@ async def test_sixteen_gpus_in_trouble_beside_the_other_panels() -> None:
         assert words in text
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [1, 2, 8, 16])
 async def test_at_200x60_it_fills_the_room_above_the_sharding(count: int) -> None:
     app = RunApp(h.running(count, gpus=True))
@@ -126,6 +127,7 @@ async def test_without_gpus_it_tells_of_the_processes_and_the_host() -> None:
         assert words in text, text
 
 
+@pytest.mark.nightly
 async def test_what_has_failed_is_said_beneath_what_is_known() -> None:
     problem = TelemetrySource(source="sampler", problem="killed by SIGSEGV; started again in 4 s", **h.at(43.2))
     lines = await shown([*d.on_gpus(2), problem], NORMAL)
@@ -134,12 +136,14 @@ async def test_what_has_failed_is_said_beneath_what_is_known() -> None:
     assert waiting[0].startswith("▲ sampler: killed")
 
 
+@pytest.mark.nightly
 async def test_samples_that_have_not_come() -> None:
     assert "sampling…" in (await shown(h.beginning(2), NORMAL))[0]
     over = [*h.beginning(2), h.ended("completed", 4.0)]
     assert "the run has no samples" in (await shown(over, NORMAL))[0]
 
 
+@pytest.mark.nightly
 async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> None:
     over = [*d.on_gpus(8), h.ended("completed", 44.0, step=800, world_size=8)]
     assert [line for line in await shown(over, NORMAL) if line] == [
@@ -171,6 +175,7 @@ async def test_figures_that_change_leave_all_else_in_its_place() -> None:
         assert columns == [[line.find(unit) for unit in (" %", " W", " °C")] for line in after[:4]]
 
 
+@pytest.mark.nightly
 async def test_with_room_to_itself_it_draws_histories_and_lists_the_processes() -> None:
     lines = await shown(d.on_gpus(2), WIDE, "2")
     text = "\n".join(lines)
@@ -195,6 +200,7 @@ async def test_the_processes_of_this_machine_are_listed_only_while_they_are_on_s
         assert panel._read_at == looked
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("key", ["2", "4"])
 async def test_a_large_panel_grows_with_the_terminal(key: str) -> None:
     app = RunApp(h.completed())

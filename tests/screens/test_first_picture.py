@@ -58,6 +58,7 @@ async def test_keys_typed_before_the_form_is_there_reach_its_fields(tmp_path: Pa
         await until(pilot, lambda: "9" in field(pilot, "global_batch_size").text)
 
 
+@pytest.mark.nightly
 async def test_keys_that_arrive_together_go_where_those_before_them_lead(start: Start) -> None:
     async with start() as pilot:
         field(pilot, "epochs").focus_control()
@@ -68,6 +69,7 @@ async def test_keys_that_arrive_together_go_where_those_before_them_lead(start: 
         await until(pilot, lambda: field(pilot, "epochs").text == "8")
 
 
+@pytest.mark.nightly
 async def test_keys_after_one_that_opens_a_question_answer_it(start: Start, tmp_path: Path) -> None:
     async with start() as pilot:
         for key, character in (("ctrl+s", None), ("a", "a"), ("b", "b"), ("enter", None)):
@@ -77,6 +79,7 @@ async def test_keys_after_one_that_opens_a_question_answer_it(start: Start, tmp_
         assert not isinstance(pilot.app.screen, Choice)
 
 
+@pytest.mark.nightly
 async def test_beneath_a_run_there_is_nothing_until_it_is_seen(tmp_path: Path, machine: Machine) -> None:
     app = TuiApp(runs_dir=tmp_path, machine=machine, run=make_run(tmp_path))
     async with app.run_test() as pilot:
@@ -90,6 +93,7 @@ async def test_beneath_a_run_there_is_nothing_until_it_is_seen(tmp_path: Path, m
         assert app.screen_stack == [beneath, app.screen]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)])
 async def test_nothing_jumps_after_the_first_picture(
     size: tuple[int, int], tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
@@ -110,6 +114,7 @@ async def test_nothing_jumps_after_the_first_picture(
         assert len(drawn) == 1
 
 
+@pytest.mark.nightly
 async def test_beneath_a_run_the_form_can_be_filled_before_it_is_there(tmp_path: Path, machine: Machine) -> None:
     run = make_run(tmp_path)
     app = TuiApp(runs_dir=tmp_path, machine=machine, run=run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
 from tuiapp.trainers.config.machine import Gpu, GpuProcess, Machine
@@ -64,6 +65,7 @@ def test_who_uses_a_gpu_is_not_cut_where_there_is_little_room() -> None:
     ]
 
 
+@pytest.mark.nightly
 async def test_looking_again_keeps_what_was_chosen_and_where_one_is(start: Start) -> None:
     async with start(machine=machine_of(gpu(0), gpu(1))) as pilot:
         checklist = screen(pilot).query_one(GpuChecklist)
@@ -93,6 +95,7 @@ async def test_looking_again_keeps_what_was_chosen_and_where_one_is(start: Start
         assert str(alone.get_option_at_index(1).prompt).startswith("[ ]")
 
 
+@pytest.mark.nightly
 async def test_too_little_memory_is_warned_of_and_not_forbidden(start: Start, launches: Launches) -> None:
     full = machine_of(gpu(0), gpu(1, 139 * GIB - 1))
     async with start(machine=full) as pilot:
@@ -125,6 +128,7 @@ async def test_a_key_looks_at_the_devices_again(start: Start) -> None:
         assert "in all" in words(pilot, "#facts")
 
 
+@pytest.mark.nightly
 async def test_busy_gpus_and_hidden_ones_are_said_before_the_launch(start: Start) -> None:
     ada = GpuProcess(pid=7, user="ada", name="python", memory_bytes=79 * GIB)
     busy = gpu(0, 79 * GIB, ada, utilization_percent=99)
@@ -138,6 +142,7 @@ async def test_busy_gpus_and_hidden_ones_are_said_before_the_launch(start: Start
         await until(pilot, lambda: told in words(pilot, "#facts"))
 
 
+@pytest.mark.nightly
 async def test_mig_instances_are_listed_and_chosen(start: Start, launches: Launches) -> None:
     parts = [gpu(1, part=part, uuid=f"MIG-{part}", name="NVIDIA H200 MIG 1g.18gb") for part in (0, 2)]
     async with start(machine=machine_of(*parts)) as pilot:

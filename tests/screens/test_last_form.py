@@ -47,12 +47,14 @@ async def test_what_is_launched_is_kept_at_once(start: Start, launches: Launches
         assert read_last_form() == (LastForm(changes={"epochs": "3"}), "")
 
 
+@pytest.mark.nightly
 async def test_an_untouched_form_says_nothing_of_last_time(start: Start) -> None:
     for _ in range(2):
         async with start(preset="quickstart", remembers=True) as pilot:
             assert title(pilot) == "quickstart"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -35,6 +35,7 @@ def test_a_rate_for_another_batch_is_said_with_what_it_comes_to() -> None:
     assert "220 in all · learning rate 0.1 for 256 → 0.025 at 64 · 225,226 parameters" in training
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [(64, 24), (120, 40)])
 async def test_the_focused_button_opens_facts_that_are_left_out(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
@@ -50,6 +51,7 @@ async def test_the_focused_button_opens_facts_that_are_left_out(start: Start, si
         await until(pilot, lambda: facts.size.height == lines)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("nodes", "where"), [(1, "in all"), (2, "on each node")])
 async def test_the_hosts_memory_is_each_nodes(start: Start, nodes: int, where: str) -> None:
     config = RunConfig(platform="cpu", devices=2 * nodes, nodes=nodes, launcher="join" if nodes > 1 else "local")

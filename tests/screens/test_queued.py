@@ -50,6 +50,7 @@ async def test_it_says_what_will_run(tmp_path: Path, size: tuple[int, int]) -> N
         assert any("torch-ddp · net · digits · 8 GPUs on 2 nodes" in line for line in lines), lines
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("whole", [True, False])
 async def test_it_waits_again_once_it_was_requeued(tmp_path: Path, whole: bool) -> None:
     events = [nodes.queued(), *interrupted.stopped()]

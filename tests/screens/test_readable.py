@@ -62,6 +62,7 @@ def test_series_can_be_told_from_the_ground(dark: bool) -> None:
     assert min(ratios) >= 3, ratios
 
 
+@pytest.mark.nightly
 async def test_launch_is_grey_over_errors_and_says_why(start: Start) -> None:
     async with start() as pilot:
         button = screen(pilot).query_one("#launch")

@@ -103,6 +103,7 @@ async def test_a_metric_of_any_name_is_listed_drawn_and_read_out() -> None:
         assert str(one.border_title) == r"1 \[b]reward"
 
 
+@pytest.mark.nightly
 async def test_many_metrics_are_searched() -> None:
     values: dict[str, list[float | None]] = {f"layer {n}/norm": [1.0 * n] for n in range(50)}
     app = RunApp([*h.running(), Metrics(rank=0, first_step=130, values=values, **h.at(9))])
@@ -134,6 +135,7 @@ def shown(app: RunApp) -> list[str]:
     return [panel.options.metric for panel in app.run_screen.charts.panels if panel.region.area]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("size", "count"), [((200, 60), 4), ((160, 40), 4), (LARGE, 3), ((100, 30), 1), (SMALL, 1)])
 async def test_as_many_charts_as_there_is_room_for(size: tuple[int, int], count: int) -> None:
     app = RunApp(rewarded())
@@ -142,6 +144,7 @@ async def test_as_many_charts_as_there_is_room_for(size: tuple[int, int], count:
         await until(pilot, lambda: shown(app) == ["loss", TEST_ACCURACY, "kl", "reward"][:count])
 
 
+@pytest.mark.nightly
 async def test_one_chart_or_several() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=LARGE) as pilot:
@@ -156,6 +159,7 @@ async def test_one_chart_or_several() -> None:
         assert not chart(app).region.overlaps(chart(app, "chart-2").region)
 
 
+@pytest.mark.nightly
 async def test_a_metric_that_is_pinned_has_a_chart_in_the_next_run_too() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=LARGE) as pilot:
@@ -181,6 +185,7 @@ async def test_a_metric_that_is_pinned_has_a_chart_in_the_next_run_too() -> None
         await until(pilot, lambda: shown(again)[:3] == ["loss", TEST_ACCURACY, "kl"])
 
 
+@pytest.mark.nightly
 async def test_a_metric_chosen_for_another_chart_is_pinned_there() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=LARGE) as pilot:
@@ -207,6 +212,7 @@ async def test_time_axis() -> None:
         assert "by time" not in str(one.border_subtitle)
 
 
+@pytest.mark.nightly
 async def test_zoom_and_pan() -> None:
     app = RunApp(h.completed())
     async with app.run_test(size=LARGE) as pilot:
@@ -288,6 +294,7 @@ async def test_the_mouse_reads_zooms_and_chooses_a_rank() -> None:
         await until(pilot, lambda: app.run_screen._source.rank is None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("no_color", "ascii_only", "lines"), [(False, False, True), (True, False, False), (False, True, False)]
 )

@@ -134,6 +134,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 @pytest.mark.parametrize("state", REFUSED)
 async def test_a_key_that_cannot_be_used_says_why(state: str, size: tuple[int, int]) -> None:
@@ -190,6 +191,7 @@ async def test_while_it_stops_the_strip_says_what_comes(tmp_path: Path) -> None:
         assert strip == "■ saving a checkpoint, then stopping · s again: stop now without it"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("severity", ["warning", "error"])
 async def test_what_goes_wrong_with_a_checkpoint_is_in_the_strip(severity: str) -> None:
     text = "the checkpoint after step 130 was not saved: No space left on device; earlier checkpoints are intact"
@@ -201,6 +203,7 @@ async def test_what_goes_wrong_with_a_checkpoint_is_in_the_strip(severity: str) 
         assert app.run_screen.query_one(AlertStrip).has_class(f"-{severity}")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("before", ["stopped", "failed", "lost"])
 async def test_a_run_that_is_over_goes_on_in_the_same_screen(run_dir: Path, before: str) -> None:
     begun = Event()
@@ -241,6 +244,7 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(run_dir: Path, befo
         await until(pilot, lambda: "STOPPED" in str(app.run_screen.query_one(RunHeader).render()))
 
 
+@pytest.mark.nightly
 async def test_resuming_can_be_called_off(run_dir: Path) -> None:
     app = RunApp(interrupted.stopped(), path=run_dir, resumer=lambda run, config: pytest.fail("nobody wanted that"))
     async with app.run_test(size=LARGE) as pilot:
@@ -268,6 +272,7 @@ async def test_a_run_that_cannot_be_resumed_says_why_and_stays(run_dir: Path) ->
         assert app.run_screen.state.status == "stopped"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("saved", [True, False])
 async def test_a_run_lost_before_its_journal_held_a_checkpoint(run_dir: Path, saved: bool) -> None:
     """What lies on the disk decides."""
@@ -288,6 +293,7 @@ async def test_a_run_lost_before_its_journal_held_a_checkpoint(run_dir: Path, sa
             await until(pilot, lambda: "There is no checkpoint to resume from." in said(app))
 
 
+@pytest.mark.nightly
 async def test_fewer_ranks_than_before() -> None:
     app = RunApp(interrupted.stopped(3), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -301,6 +307,7 @@ async def test_fewer_ranks_than_before() -> None:
         await until(pilot, lambda: len(str(rows.render()).splitlines()) == 1)
 
 
+@pytest.mark.nightly
 async def test_a_script_is_stopped_by_sigterm_and_started_again(tmp_path: Path) -> None:
     resumed: list[RunDir] = []
 

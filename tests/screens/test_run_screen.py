@@ -67,6 +67,7 @@ async def test_a_lost_run_is_said_to_be_lost(tmp_path: Path, removed: bool, word
         assert words in str(app.run_screen.query_one(AlertStrip).render())
 
 
+@pytest.mark.nightly
 async def test_all_panels_where_there_is_room() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=LARGE) as pilot:
@@ -101,6 +102,7 @@ async def test_predictions_are_a_panel_of_their_own() -> None:
         assert len(visible(app)) == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 async def test_epochs_are_a_panel_of_their_own_the_newest_first(size: tuple[int, int]) -> None:
     app = RunApp(h.running(last_step=40))
@@ -174,6 +176,7 @@ async def test_the_open_tab_is_named_in_the_least_terminal() -> None:
         await until(pilot, lambda: visible(app) == ["devices"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [SMALL, LARGE, (200, 60)])
 async def test_panels_never_overlap(size: tuple[int, int]) -> None:
     app = RunApp(interrupted.failed())
@@ -275,6 +278,7 @@ async def test_curves_that_begin_right_after_an_empty_drawing_are_drawn() -> Non
         await until(pilot, lambda: is_current(chart) and chart.drawings > 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("key", "words"), [("3", "step time 50.0 ms"), ("4", "what each device holds")])
 @pytest.mark.parametrize("size", [(120, 40), (200, 60)])
 async def test_large_panels_use_their_room(size: tuple[int, int], key: str, words: str) -> None:

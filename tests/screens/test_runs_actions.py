@@ -182,6 +182,7 @@ async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[
         os.close(lock)
 
 
+@pytest.mark.nightly
 async def test_marked_completed_runs_are_trained_longer_at_once(tmp_path: Path) -> None:
     change_view({"sort": "started"})
     rates, done = (0.1, 0.01), []

@@ -157,6 +157,7 @@ async def test_the_best_has_a_star_by_what_the_user_chooses() -> None:
         assert "★ highest loss" in words(again, "#heading")
 
 
+@pytest.mark.nightly
 async def test_columns_are_picked_and_remembered() -> None:
     runs = [info(n, learning_rate=0.1**n) for n in (1, 3, 2)]
 
@@ -188,6 +189,7 @@ async def test_columns_are_picked_and_remembered() -> None:
         assert titles(again)[:2] == ["state", "learning_rate"]
 
 
+@pytest.mark.nightly
 async def test_groups_are_folded_opened_and_marked() -> None:
     runs = [info(n, "running" if n == 3 else "completed", seed=n) for n in (4, 3, 2)]
     runs += [info(1, model="mlp"), info(0, model="mlp", learning_rate=0.5)]
@@ -292,6 +294,7 @@ async def test_marked_runs_are_compared() -> None:
         assert app.asked[1] == CompareRuns((THREE[2], THREE[1]))
 
 
+@pytest.mark.nightly
 async def test_more_than_there_are_letters_are_not_compared() -> None:
     app = RunsApp(ListLister([info(n) for n in range(27)]))
     async with app.run_test(size=(120, 60)) as pilot:

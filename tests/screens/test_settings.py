@@ -63,6 +63,7 @@ async def test_what_is_wrong_with_the_file_is_said(start: Start) -> None:
         assert str(settings_path()) in said
 
 
+@pytest.mark.nightly
 async def test_a_theme_that_cannot_be_written_is_said(start: Start) -> None:
     settings_path().parent.mkdir(parents=True)
     settings_path().write_text("theme =")
@@ -170,6 +171,7 @@ def test_where_ascii_alone_is_drawn(setting: str, environment: dict[str, str], a
     assert wants_ascii(setting, environment) is ascii_only
 
 
+@pytest.mark.nightly
 async def test_the_bell_rings_once_when_a_run_that_went_on_has_ended(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +206,7 @@ async def test_no_notice_of_a_run_that_is_on_the_screen_beneath_a_question_too(
         assert [note.title for note in app._notifications] == ["A run has ended"]
 
 
+@pytest.mark.nightly
 async def test_a_theme_that_cannot_be_kept_is_said_in_words(start: Start) -> None:
     settings_path().parent.parent.mkdir(parents=True, exist_ok=True)
     settings_path().parent.write_text("in the directory's place")

@@ -133,6 +133,7 @@ async def test_a_hang_that_is_over_is_told_no_more() -> None:
         assert not app.run_screen.query_one(AlertStrip).display
 
 
+@pytest.mark.nightly
 async def test_an_alert_is_dismissed_until_there_is_another() -> None:
     app = RunApp(interrupted.with_nan(), now=9.0)
     async with app.run_test(size=LARGE) as pilot:

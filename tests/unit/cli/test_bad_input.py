@@ -301,6 +301,7 @@ def test_data_that_take_most_of_the_memory_are_warned_of(
     assert "tuiapp: the data take 29.3 MiB of 50.0 MiB free on this machine: it may not fit\n" in done.err
 
 
+@pytest.mark.nightly
 def test_users_code_that_fails_is_refused_with_its_traceback(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "data.py"
     file.write_text("def arrays():\n    raise ValueError('mine')\n")

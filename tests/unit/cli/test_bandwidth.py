@@ -174,6 +174,7 @@ def test_ranks_that_fail_are_told() -> None:
     assert json.loads(done.stdout)["problem"].startswith("the measurement failed: rank 0 ")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
 def test_its_end_is_that_of_all_ranks(number: signal.Signals) -> None:
     """With Ctrl-C at once; where nothing can be done any more they notice."""

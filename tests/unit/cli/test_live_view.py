@@ -137,6 +137,7 @@ def headless_run(directory: Path, fault: str) -> Iterator[Terminal]:
         yield terminal
 
 
+@pytest.mark.nightly
 def test_in_a_real_terminal(tmp_path: Path) -> None:
     # In the midst of its first epoch it waits until the bar was seen.
     with headless_run(tmp_path, "gate:0:15") as terminal, watching(find_run("latest", tmp_path / "runs")):
@@ -152,6 +153,7 @@ def test_in_a_real_terminal(tmp_path: Path) -> None:
         assert b"\x1b]9;tuiapp: mlp on digits completed" in terminal.raw
 
 
+@pytest.mark.nightly
 def test_what_is_said_at_ctrl_c_stays_above_the_view(tmp_path: Path) -> None:
     with headless_run(tmp_path, "gate:0:15") as terminal:
         run = find_run("latest", tmp_path / "runs")

@@ -89,6 +89,7 @@ def test_the_library(newer: RunDir, runs_dir: Path) -> None:
     assert contents(runs_dir) == before
 
 
+@pytest.mark.nightly
 async def test_the_run_screen(newer: RunDir, runs_dir: Path) -> None:
     before = contents(runs_dir)
     app = RunApp(h.running(), path=newer.path)

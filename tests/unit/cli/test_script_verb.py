@@ -80,6 +80,7 @@ def test_a_script_that_cannot_be_read(tuiapp: Command, runs_dir: Path, here: Pat
     check_refused(tuiapp("run", "train.py"), runs_dir, "train.py' cannot be read: Permission denied.")
 
 
+@pytest.mark.nightly
 def test_arguments_after_the_dashes(here: Path, runs_dir: Path) -> None:
     done = as_process(
         "run", "train.py", "--set", "devices=1", "--set", "platform=cpu", "--json",

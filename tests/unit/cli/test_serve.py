@@ -49,6 +49,7 @@ async def test_without_the_token_all_is_forbidden(served: tuple[URL, object]) ->
         assert refused.value.status == 403
 
 
+@pytest.mark.nightly
 async def test_with_it_the_dashboard_comes(served: tuple[URL, subprocess.Popen[str]]) -> None:
     address, process = served
     # Cookies of addresses that are numbers are kept only if asked for.
@@ -112,6 +113,7 @@ async def test_the_page_comes_by_a_forwarded_port_too(served: tuple[URL, object]
             await websocket.receive()
 
 
+@pytest.mark.nightly
 async def test_ctrl_c_ends_it_with_its_dashboards(served: tuple[URL, subprocess.Popen[str]]) -> None:
     address, process = served
     async with (

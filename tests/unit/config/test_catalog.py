@@ -52,6 +52,7 @@ def test_weights_are_those_of_the_flax_model(name: str, shape: tuple[int, ...], 
     assert MODELS[name].size(shape, classes).weights == {key: one.shape for key, one in by_name(made["params"]).items()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_flops_are_those_that_torch_counts(name: str, shape: tuple[int, ...]) -> None:
     model = torch_models.build(name, shape, 10)

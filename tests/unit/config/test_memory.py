@@ -52,6 +52,7 @@ def held(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("optimizer", [*OPTIMIZER_SLOTS, "sgd without momentum"])
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_gradients_and_optimizer_are_those_of_torch(model: str, optimizer: str) -> None:
@@ -174,6 +175,7 @@ def test_a_node_must_hold_its_own_devices() -> None:
     assert data_copies(msgspec.structs.replace(on_nodes, backend="jax-pmap")) == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("backend", "platform", "copies"),
     [

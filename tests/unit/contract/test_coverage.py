@@ -81,6 +81,7 @@ def test_what_is_covered(journal: Path, monkeypatch: pytest.MonkeyPatch, name: s
     assert covered(journal, events, *checkpoints) == wanted
 
 
+@pytest.mark.nightly
 def test_a_journal_torn_anywhere_covers_no_more_than_it_holds(journal: Path) -> None:
     whole = b"".join(map(encode, FIRST))
     commits = {step: whole.index(encode(saved(step))) + len(encode(saved(step))) for step in (29, 58)}

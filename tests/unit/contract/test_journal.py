@@ -103,6 +103,7 @@ def test_there_is_nothing_to_read_yet(journal: Path) -> None:
     assert peek_journal(journal).tail() == []
 
 
+@pytest.mark.nightly
 def test_cut_off_at_every_byte_of_its_last_three_records(journal: Path) -> None:
     events = specimens()
     write(journal, *events)

@@ -58,6 +58,7 @@ def test_each_runs_once_and_in_order_though_the_keeper_dies(waiting: Queue, tmp_
     assert {summarise(run).status for run in runs} == {"completed"}
 
 
+@pytest.mark.nightly
 def test_one_of_before_an_upgrade_is_ended(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     files = files_of(waiting.runs_dir)
     files.directory.mkdir(parents=True)
@@ -85,6 +86,7 @@ def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, no
     assert gone.run_id not in started
 
 
+@pytest.mark.nightly
 def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     run = add(script(tmp_path, UNTIL), waiting.runs_dir, retry=1)
     # The script may be faster than who has started it.
@@ -199,6 +201,7 @@ class Machine8:
         self.nvml.say("".join(parts))
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_never_on_a_gpu_that_somebody_uses(
     waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch

@@ -103,6 +103,7 @@ def test_a_process_tells_where_it_stands_as_often_as_it_is_asked(
         assert started.poll() is None
 
 
+@pytest.mark.nightly
 def test_asking_does_no_harm_to_threads_that_run_on(tmp_path: Path) -> None:
     with process(BUSY, tmp_path) as started:
         assert started.stdin is not None

@@ -88,6 +88,7 @@ def test_what_is_kept_is_bounded(run: RunDir, monkeypatch: pytest.MonkeyPatch) -
         assert 100 < sum(isinstance(event, kind) for event in digest.events) <= 3 * 2 * digest_keeper.HISTORY
 
 
+@pytest.mark.nightly
 def test_with_hundreds_of_ranks_curves_have_enough_points_for_a_chart(run: RunDir) -> None:
     ranks = range(512)
     events = [step_event(rank, first, [1.0] * 100, examples=1) for first in range(1, 2000, 100) for rank in ranks]
@@ -97,6 +98,7 @@ def test_with_hundreds_of_ranks_curves_have_enough_points_for_a_chart(run: RunDi
     assert run.digest.stat().st_size < 30e6
 
 
+@pytest.mark.nightly
 def test_with_hundreds_of_gpus_their_curves_are_bounded_and_kept_so(run: RunDir) -> None:
     """Each had as many points as of a single GPU: after a quarter of an hour they were half of a digest of 45 MB."""
     gpus = range(512)

@@ -140,6 +140,7 @@ def test_what_is_no_epoch_is_left_out(value: float) -> None:
     assert numbers(folded([said(1, {"epoch": value}), *more])) == [(1, 10, 10)]
 
 
+@pytest.mark.nightly
 def test_many_epochs_are_found_in_a_curve_of_any_length() -> None:
     state = folded(transformers(range(1, 40_001), 4, evaluated=False))
     assert [row.number for row in state.curves.last_epochs(500)] == [*range(9501, 10_001)]

@@ -126,6 +126,7 @@ def test_the_estimate_counts_what_jax_takes_beside_its_pool(nvml: FakeNvml) -> N
     assert not shortages(torch, inspect_machine(), estimate)
 
 
+@pytest.mark.nightly
 def test_a_run_says_it(nvml: FakeNvml, tmp_path: Path) -> None:
     nvml.say(several(1, memory_used=50 * GIB))
     with launched(JAX, tmp_path / "runs") as run:

@@ -32,6 +32,7 @@ def run(
         yield watched
 
 
+@pytest.mark.nightly
 def test_what_is_sampled_is_what_the_script_says(run: Watched, nvml: FakeNvml) -> None:
     run.at_step(20)
     mine = [gpu(f"GPU-000{rank}", f"Fake {rank}", f"process {run.pid(rank)} {(rank + 1) << 20}") for rank in range(2)]
@@ -55,6 +56,7 @@ def test_what_is_sampled_is_what_the_script_says(run: Watched, nvml: FakeNvml) -
     assert energies[0] == 0
 
 
+@pytest.mark.nightly
 def test_training_goes_on_while_the_driver_crashes(run: Watched, nvml: FakeNvml) -> None:
     run.wait(DeviceSample)
     nvml.say(several(1) + gpu("GPU-0001", "Fake 1", "fault nvmlDeviceGetPowerUsage crash"))
@@ -74,6 +76,7 @@ def test_training_goes_on_while_the_driver_crashes(run: Watched, nvml: FakeNvml)
     print(f"line 30: told after {told_s:.2f} s, left alone after {alone_s:.1f} s, {steps:,} steps since")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", ["fault nvmlInitWithFlags return 9\n"], indirect=True)
 def test_training_goes_on_without_a_driver(run: Watched, nvml: FakeNvml) -> None:
     failed = run.wait(TelemetrySource)
