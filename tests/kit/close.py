@@ -48,7 +48,9 @@ margins: list[Margin] = []
 """Of the comparisons of the test that runs."""
 
 
-def assert_close(found: Any, wanted: Any, within: float, *, relative: bool = False, name: str = "") -> None:
+def assert_close(
+    found: Any, wanted: Any, within: float, *, relative: bool = False, name: str = "", note: str = ""
+) -> None:
     """Fails where two numbers, or arrays of the same shape, are further apart than `within`; notes the margin.
 
     Args:
@@ -57,6 +59,7 @@ def assert_close(found: Any, wanted: Any, within: float, *, relative: bool = Fal
         within: The tolerance.
         relative: The tolerance is a part of each number that is wanted.
         name: What is compared, for the message.
+        note: What else to say.
     """
     one, other = (np.asarray(numbers, np.float64) for numbers in (found, wanted))
     assert one.shape == other.shape, f"{name} has the shape {one.shape}, not {other.shape}"
@@ -71,7 +74,7 @@ def assert_close(found: Any, wanted: Any, within: float, *, relative: bool = Fal
     margins.append(margin)
     place = f"{name}{[int(index) for index in np.unravel_index(worst, one.shape)]}" if one.ndim else name or "number"
     message = f"{place} is {one.flat[worst]:.9g}, not {other.flat[worst]:.9g}: they differ by {margin.difference:.2e}"
-    assert margin.part <= 1, f"{message}, of which rounding explains {margin.tolerance:.2e}"
+    assert margin.part <= 1, f"{message}, of which rounding explains {margin.tolerance:.2e}. {note}"
 
 
 def rounding(roundings: float, size: float = 1.0, dtype: str = "float32") -> float:
