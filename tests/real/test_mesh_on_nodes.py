@@ -60,7 +60,7 @@ def test_two_nodes_train_as_one_machine_with_as_many_devices(runs_dir: Path, bac
     with launched(msgspec.structs.replace(config, **NODES), runs_dir) as two, agent(two):
         _completed(two)
     assert len(wanted[3]) == 18
-    within = in_training(CONFIG)
+    within = in_training(CONFIG, parts=4)
     assert_close(_losses(two), wanted, within)
     for found, expected in zip(two.evaluations(), wanted_evaluations, strict=True):
         assert (found.step, found.examples) == (expected.step, expected.examples)
@@ -109,7 +109,7 @@ def test_it_stops_and_goes_on_bit_for_bit_and_on_one_machine(runs_dir: Path, bac
     wanted = np.array(_losses(straight))
     assert first == wanted[:, :stopped].tolist()
     assert again == wanted[:, stopped : stopped + 6].tolist()
-    assert_close(_losses(third), wanted[:, stopped + 6 :], in_training(CONFIG))
+    assert_close(_losses(third), wanted[:, stopped + 6 :], in_training(CONFIG, parts=4))
 
 
 @pytest.mark.parametrize("killed", [0, 2], ids=["first node", "second node"])
@@ -152,7 +152,7 @@ def test_nodes_whose_devices_fill_no_row_read_their_own_examples(
         _completed(two)
         assert read_plan(two.run.plan).streamed
     assert sorted((event.rank, event.node) for event in two.of(RankStarted)) == [(0, 0), (1, 0), (2, 0), (3, 1)]
-    assert_close(_losses(two), _losses(one), in_training(config))
+    assert_close(_losses(two), _losses(one), in_training(config, parts=4))
     assert _shards(two) == _shards(one)
 
 
