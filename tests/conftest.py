@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 # A shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start.
@@ -19,6 +20,7 @@ import hypothesis
 import pytest
 from textual.widgets import Input
 
+from tests.kit import close
 from tests.kit.at_rest import make_pilots_patient
 from tuiapp.trainers.config.machine import Machine
 
@@ -28,6 +30,13 @@ ALL_LATER = re.compile(r"^pytestmark = .*pytest\.mark\.(nightly|by_hand)", re.MU
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None, print_blob=False)
 hypothesis.settings.register_profile("search", database=None, deadline=None, max_examples=5000)
 hypothesis.settings.load_profile("same")
+
+
+MARGIN = "margin"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--margins", action="store_true", help="show differences as parts of what rounding explains")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -45,6 +54,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     later = [item for item in items if item.get_closest_marker("by_hand")]
     config.hook.pytest_deselected(items=later)
     items[:] = [item for item in items if not item.get_closest_marker("by_hand")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Has a test's report carry the largest margin of its comparisons; pytest-xdist brings it along."""
+    close.margins.clear()
+    try:
+        return (yield)
+    finally:
+        if close.margins:
+            item.user_properties.append((MARGIN, tuple(max(close.margins))))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("--margins"):
+        return
+    found = sorted(
+        (
+            (value, report.nodeid)
+            for reports in terminalreporter.stats.values()
+            for report in reports
+            if getattr(report, "when", "") == "call"
+            for name, value in report.user_properties
+            if name == MARGIN
+        ),
+        reverse=True,
+    )
+    terminalreporter.section("differences, as parts of their tolerances")
+    for (part, difference, tolerance), test in found:
+        terminalreporter.write_line(f"{part:6.3f}  {difference:.1e} of {tolerance:.1e}  {test}")
 
 
 def pytest_collection_finish() -> None:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 import pytest
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.harness import Gate, Watched, launched, resumed
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
@@ -267,9 +268,8 @@ def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
         assert run.of(RunStarted)[-1].world_size == 1
         found = {event.step: event for event in run.evaluations()}
         assert found.keys() == wanted.keys()
-        gaps = [abs((found[step].loss or 0) - (wanted[step].loss or 0)) for step in wanted]
-        print(f"\n2 devices, then 1: test losses differ by at most {max(gaps):.1e}")
-        assert max(gaps) < 1e-4
+        found_losses, wanted_losses = ([each[step].loss for step in wanted] for each in (found, wanted))
+        assert_close(found_losses, wanted_losses, in_training(config, steps=max(wanted)))
 
 
 @pytest.mark.nightly

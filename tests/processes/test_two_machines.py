@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 import pytest
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.cluster import Machines, machines
 from tests.kit.harness import Watched, launched, watching
 from tests.kit.waiting import wait_until
@@ -122,10 +123,9 @@ def test_three_machines_make_the_same_steps_of_jax_sharding_as_one_with_three_de
         assert run.end().status == "completed"
         assert {(event.rank, event.node) for event in run.of(RankStarted)} == {(0, 0), (1, 1), (2, 2)}
         for rank in range(3):
-            assert run.losses(rank) == pytest.approx(one.losses(rank), rel=1e-5)
-        assert [found.loss for found in run.evaluations()] == pytest.approx(
-            [wanted.loss for wanted in one.evaluations()], rel=1e-5
-        )
+            assert_close(run.losses(rank), one.losses(rank), in_training(config, parts=3))
+        found, wanted = ([each.loss for each in those.evaluations()] for those in (run, one))
+        assert_close(found, wanted, in_training(config))
         run.wait_gone()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.harness import MLP, Watched, launched, resumed
 from tests.kit.nodes import AGENT, address_of
 from tuiapp.trainers.contract import mailbox
@@ -56,7 +57,7 @@ def test_two_ranks_and_one_train_as_three_on_one_machine(runs_dir: Path) -> None
         run.end()
         # A node with one rank gives it more threads: sums are rounded differently.
         for rank in range(3):
-            assert run.losses(rank) == pytest.approx(there[rank], rel=1e-5)
+            assert_close(run.losses(rank), there[rank], in_training(alone, parts=3))
 
 
 def test_each_machine_joins_as_the_node_it_says(runs_dir: Path, fake: Callable[..., None]) -> None:
@@ -106,8 +107,8 @@ def test_every_backend_trains_and_resumes_on_uneven_nodes(runs_dir: Path, backen
         # Rounding alone, as above: with OMP_NUM_THREADS=1 PyTorch's are the same bit for bit. A wrong weight of a
         # node's part would show from the second step on. Not with Adam, which divides what is near zero by itself.
         for rank in range(3):
-            assert two.losses(rank) == pytest.approx(wanted[rank], rel=1e-5)
-        assert two.evaluations()[0].loss == pytest.approx(evaluated[0].loss, rel=1e-5)
+            assert_close(two.losses(rank), wanted[rank], in_training(config, parts=3))
+        assert_close(two.evaluations()[0].loss, evaluated[0].loss, in_training(config))
         two.wait_gone()
         further = msgspec.structs.replace(config, max_steps=16)
         with resumed(two.run, further) as again, joined(again):

@@ -9,6 +9,7 @@ import jax
 from tests.kit.recorder import DEVICES
 
 os.environ["KERAS_BACKEND"] = "jax"
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+# Of a flag that is given twice the last counts: the environment's.
+os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false {os.environ.get('XLA_FLAGS', '')}".strip()
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", DEVICES)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched
 from tests.kit.recorder import JAX_BACKENDS, Shelf, train
 from tests.kit.variants import mostly_nightly
@@ -31,8 +32,8 @@ def test_four_parts_give_the_curve_of_one(backend: str) -> None:
     whole, parts = train(config), train(msgspec.structs.replace(config, accumulate=4))
     # Each device's loss too: a part has as many examples of every device as the others.
     for one, other in zip(whole.losses(), parts.losses(), strict=True):
-        assert other == pytest.approx(one, abs=2e-6)
-    assert parts.evaluations[-1].loss == pytest.approx(whole.evaluations[-1].loss, abs=2e-6)
+        assert_close(other, one, in_training(config, parts=2))
+    assert_close(parts.evaluations[-1].loss, whole.evaluations[-1].loss, in_training(config))
 
 
 @pytest.mark.parametrize("backend", mostly_nightly(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
@@ -45,7 +46,7 @@ def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp
             curves.append([run.losses(rank) for rank in range(2)])
     whole, in_parts = curves
     for one, other in zip(whole, in_parts, strict=True):
-        assert other == pytest.approx(one, abs=2e-6)
+        assert_close(other, one, in_training(CONFIG, parts=2))
 
 
 @pytest.mark.parametrize("backend", mostly_nightly(JAX_BACKENDS, "jax-sharding"))

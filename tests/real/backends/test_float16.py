@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from tests.kit.close import assert_close
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import JAX_BACKENDS, Recorder, Shelf, train
 from tests.kit.variants import mostly_nightly
@@ -52,8 +53,9 @@ def test_it_trains_about_as_float32_does(backend: str, model: str) -> None:
     assert kept["skipped"] < 10
     assert whole.named == []
     losses = [np.mean(told.losses()[-5:]) for told in (half, whole)]
-    assert losses[0] == pytest.approx(losses[1], rel=0.15)
-    assert half.evaluations[-1].loss == pytest.approx(whole.evaluations[-1].loss, rel=0.15)
+    # Steps that are skipped change more than rounding does.
+    assert_close(losses[0], losses[1], 0.15, relative=True)
+    assert_close(half.evaluations[-1].loss, whole.evaluations[-1].loss, 0.15, relative=True)
     assert np.isfinite(half.losses()).all()
     assert {array.dtype for array in shelf.saved[29].model.values() if array.dtype.kind == "f"} == {
         np.dtype(np.float32)

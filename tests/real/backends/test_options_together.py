@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import ONE_PROCESS, Recorder, Shelf, train
 from tests.kit.variants import mostly_nightly
@@ -27,7 +28,6 @@ EVERYTHING = RunConfig(
 ALONE = ("torch-ddp", "torch-fsdp")
 """A rank each, of which one trains here."""
 BUILTIN = [name for name, backend in BACKENDS.items() if backend.builtin and name != "keras-torch"]
-WITHIN = {"float32": 1e-5, "float16": 5e-3}
 
 
 def trained(config: RunConfig, shelf: Shelf, save_at: int | None = None) -> Recorder:
@@ -74,4 +74,4 @@ def test_everything_at_once(backend: str, precision: str, tmp_path: Path) -> Non
         losses = np.reshape(whole.losses(), (12, -1)).mean(axis=1).tolist()
         curves.append([*losses, whole.evaluations[-1].loss])
     for curve in curves:
-        assert curve == pytest.approx(curves[0], abs=WITHIN[precision])
+        assert_close(curve, curves[0], in_training(config))

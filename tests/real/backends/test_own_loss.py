@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import Recorder, Shelf, train
@@ -96,6 +97,8 @@ def written(directory: Path, backend: str) -> str:
     return f"py:{directory}/own.py:net"
 
 
+WITHIN = in_training(msgspec.structs.replace(CONFIG, model="mlp"))
+"""The models have one layer of as many inputs."""
 STILL: dict[str, Any] = {"learning_rate": 1e-30, "checkpoint_every": 1}
 """A step that changes no weight."""
 
@@ -138,9 +141,9 @@ def by_hand(start: Saved) -> tuple[list[float], dict[str, float]]:
 
 def check(told: Recorder, shelf: Shelf) -> None:
     losses, evaluated = by_hand(shelf.saved[0])
-    assert np.mean(np.reshape(told.losses(), (len(losses), -1)), axis=1) == pytest.approx(losses, abs=1e-6)
+    assert_close(np.mean(np.reshape(told.losses(), (len(losses), -1)), axis=1), losses, WITHIN)
     found = vars(told.evaluations[-1])
-    assert {name: found[name] for name in evaluated} == pytest.approx(evaluated, rel=1e-5)
+    assert_close([found[name] for name in evaluated], list(evaluated.values()), WITHIN)
     assert any(alert.kind == "loss" and "minimizes the loss of py:" in alert.text for alert in told.alerts)
 
 
@@ -179,10 +182,10 @@ def test_two_ranks_have_it_and_are_best_by_a_metric(backend: str, tmp_path: Path
         end = run.end()
         assert end.status == "completed"
         curve = np.mean([run.losses(rank) for rank in range(2)], axis=0)
-        assert curve[: len(losses)] == pytest.approx(losses, abs=1e-6)
+        assert_close(curve[: len(losses)], losses, WITHIN)
         margins = [value or 0.0 for value in values(run.of(Metrics), "test/margin")]
         assert len(margins) == 3
-        assert margins[0] == pytest.approx(evaluated["margin"], rel=1e-5)
+        assert_close(margins[0], evaluated["margin"], WITHIN)
         assert margins[0] < min(margins[1:])
         assert [one.best for one in run.of(Checkpoint)] == [True, False, False]
         said = next(alert.text for alert in run.of(Alert) if alert.kind == "early-stop")
@@ -216,8 +219,8 @@ def test_on_a_text_a_value_is_of_a_window_or_of_each_byte(tmp_path: Path) -> Non
         told = train(msgspec.structs.replace(CONFIG, backend="torch-dp", **of_text))
         found.append(SimpleNamespace(losses=np.ravel(told.losses()), **vars(told.evaluations[-1])))
     each, window = found
-    assert each.losses == pytest.approx(window.losses, rel=1e-6)
-    assert each.loss == pytest.approx(window.loss, rel=1e-6)
+    assert_close(each.losses, window.losses, WITHIN)
+    assert_close(each.loss, window.loss, WITHIN)
     assert each.perplexity == pytest.approx(math.exp(each.cross_entropy))
     assert each.loss > each.cross_entropy
 

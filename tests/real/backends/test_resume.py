@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.recorder import ONE_PROCESS, Recorder, Shelf, train
 from tests.kit.variants import mostly_nightly
 from tuiapp.trainers.config.run_config import RunConfig
@@ -51,7 +52,7 @@ def test_on_other_devices_it_goes_on_nearly_the_same(backend: str) -> None:
     whole = train(config, save_at=20, shelf=shelf)
     rest = train(msgspec.structs.replace(config, devices=4), shelf=Shelf(shelf.saved[20]))
     means = [sum(losses) / 2 for losses in whole.losses()[20:]]
-    assert [sum(losses) / 4 for losses in rest.losses()] == pytest.approx(means, abs=1e-5)
+    assert_close([sum(losses) / 4 for losses in rest.losses()], means, in_training(config))
 
 
 @pytest.mark.parametrize("backend", mostly_nightly(ONE_PROCESS, "mxnet-gluon"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched
 from tests.kit.recorder import ONE_PROCESS, Shelf, check_predictions, train
 from tests.kit.reported import Evaluation, values
@@ -37,6 +38,8 @@ CONFIG = RunConfig(
 )  # fmt: skip
 CASES = [("mlp", 2, (28, 28, 1)), ("net", 1, (5, 5, 64))]
 """Model, devices, and what its first dense layer sees. jax-sharding's BatchNorm sees the whole global batch."""
+RATES = {"mlp": 0.1, "net": 0.01}
+"""Where two pixels of a pool are nearly alike, rounding decides which gets the gradient: little of it at a low rate."""
 
 
 class ByTorch(NamedTuple):
@@ -53,7 +56,7 @@ class ByTorch(NamedTuple):
 @pytest.fixture(scope="module", params=mostly_nightly(CASES, CASES[0]), ids=lambda case: case[0])
 def by_torch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ByTorch:
     model, devices, flattened = request.param
-    config = msgspec.structs.replace(CONFIG, model=model, devices=devices)
+    config = msgspec.structs.replace(CONFIG, model=model, devices=devices, learning_rate=RATES[model])
     with launched(config, tmp_path_factory.mktemp("runs")) as run:
         assert run.end(120).status == "completed"
         losses = [run.losses(rank) for rank in range(devices)]
@@ -88,22 +91,24 @@ def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
     told = train(config, shelf=Shelf(carried(config, by_torch.flattened)))
     losses = np.array(told.losses()).mean(axis=1)
     assert len(losses) == len(by_torch.losses) == STEPS
-    # Where two pixels of a pool are nearly alike, rounding decides which gets the gradient. MXNet's BatchNorm sums in
-    # float32 and is off by 2e-5 (oneDNN's; 1.2e-4 without), which flips single argmaxes of the pooling: by step 30 the
-    # losses are 1e-2 to 3.6e-2 apart. Noise of 2e-5 in torch's BatchNorm does as much; convolution, loss and optimizer
-    # are as torch's. MXNET_SAFE_ACCUMULATION does not change it, and a BatchNorm in two passes takes 10 to 20 times as
-    # long.
+    # MXNet's BatchNorm sums in float32 and is off by 2e-5 (oneDNN's; 1.2e-4 without), which flips single argmaxes of
+    # the pooling. Noise of 2e-5 in torch's BatchNorm does as much; convolution, loss and optimizer are as torch's.
+    # MXNET_SAFE_ACCUMULATION does not change it, and a BatchNorm in two passes takes 10 to 20 times as long.
     steps = 4 if backend == "mxnet-gluon" and config.model == "net" else STEPS
-    apart = np.abs(losses - by_torch.losses)
-    print(f"\n{backend}, {config.model}: at most {apart[:steps].max():.1e} from torch-ddp over {steps} steps")
-    assert apart[:steps].max() < 1e-3
-    assert apart.max() < 0.1
+    assert_close(losses[:steps], by_torch.losses[:steps], in_training(config))
     assert losses[-1] < 0.8 * losses[0]
     # Under pmap each device has its copy.
     norms = [float(np.ravel(step.gradient_norm)[0]) for step in told.steps]
-    assert norms[:steps] == pytest.approx(by_torch.norms[:steps], rel=1e-2)
-    # The running variance differs by 1 / (n - 1): see `torch_models`.
-    assert told.evaluations[-1].loss == pytest.approx(by_torch.evaluation.loss, rel=1e-2 if steps == STEPS else 0.1)
+    within = in_training(config)
+    assert_close(norms[:steps], by_torch.norms[:steps], within, relative=True)
+    if config.model == "net":
+        # The running variance differs by 1 / (n - 1): see `torch_models`. After the second convolution n is least.
+        within += 2.5 / (config.global_batch_size * 11 * 11 - 1)
+    if steps == STEPS:
+        assert_close(told.evaluations[-1].loss, by_torch.evaluation.loss, within)
+    else:
+        assert by_torch.evaluation.loss is not None
+        assert abs(told.evaluations[-1].loss - by_torch.evaluation.loss) < 0.1 * by_torch.evaluation.loss
 
 
 @pytest.mark.timeout(600)
@@ -111,6 +116,7 @@ def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
 def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) -> None:
     """From the weights that keras-torch starts from, which a checkpoint after a step that changes nothing holds."""
     config = msgspec.structs.replace(CONFIG, backend="keras-torch", model=model, devices=devices)
+    config = msgspec.structs.replace(config, learning_rate=RATES[model])
     still = msgspec.structs.replace(config, max_steps=1, learning_rate=1e-30, momentum=0.0, nesterov=False)
     with launched(msgspec.structs.replace(still, checkpoint_every=1), tmp_path) as run:
         assert run.end(120).status == "completed"
@@ -126,6 +132,4 @@ def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) ->
     # That step has moved the running statistics: they begin anew.
     model_arrays = {name: fresh[name] if "moving_" in name else weights[name] for name in fresh}
     told = train(config, shelf=Shelf(shelf.saved[0]._replace(model=model_arrays)))
-    largest = np.abs(np.array(told.losses()).mean(axis=1) - expected).max()
-    print(f"\nkeras-jax, {model}: at most {largest:.1e} from keras-torch over {STEPS} steps")
-    assert largest < 1e-3
+    assert_close(np.array(told.losses()).mean(axis=1), expected, in_training(config))

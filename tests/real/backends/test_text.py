@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched, resumed
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import Recorder, Shelf, train
@@ -142,20 +143,12 @@ def train_by_hand(precision: AbstractContextManager[object]) -> Curve:
     return losses, test
 
 
-WITHIN = 2e-5
-"""Of a loss of 5: float32's rounding, of sums taken in another order, over 20 steps."""
-
-
-IN_BFLOAT16 = 2e-2
-"""Its 8 bits are rounded differently by other kernels."""
-IN_FLOAT16 = 2e-3
-"""Its 11 bits, from float32's curve."""
-
-
-def check(told: Recorder, losses: list[float], test: float, within: float = WITHIN) -> None:
-    assert np.mean(np.reshape(told.losses(), (STEPS, -1)), axis=1) == pytest.approx(losses, abs=within)
+def check(told: Recorder, losses: list[float], test: float, precision: str = "float32") -> None:
+    """The loop's may be in float32, or in bfloat16."""
+    within = in_training(CONFIG, dtype=precision)
+    assert_close(np.mean(np.reshape(told.losses(), (STEPS, -1)), axis=1), losses, within)
     found = told.evaluations[-1]
-    assert found.loss == pytest.approx(test, abs=within)
+    assert_close(found.loss, test, within)
     assert found.perplexity == pytest.approx(math.exp(found.loss), rel=1e-6)
     check_shown(told.found[-1])
 
@@ -190,7 +183,6 @@ def test_several_ranks_have_it_and_go_on_bit_for_bit(
     case: tuple[str, int, int] | tuple[str, int, int, str], by_hand: Curve, tmp_path: Path
 ) -> None:
     backend, devices, accumulate, *precision = case
-    within = IN_FLOAT16 if precision else WITHIN
     config = msgspec.structs.replace(
         CONFIG, backend=backend, devices=devices, accumulate=accumulate, checkpoint_every=1
     )
@@ -204,8 +196,9 @@ def test_several_ranks_have_it_and_go_on_bit_for_bit(
     with launched(config, tmp_path) as run:
         assert run.end().status == "completed"
         straight = [run.losses(rank) for rank in range(devices)]
-        assert np.mean(straight, axis=0) == pytest.approx(losses, abs=within)
-        assert values(run.of(Metrics), TEST_LOSS)[-1] == pytest.approx(test, abs=within)
+        within = in_training(config)
+        assert_close(np.mean(straight, axis=0), losses, within)
+        assert_close(values(run.of(Metrics), TEST_LOSS)[-1], test, within)
         shown = run.of(Predictions)[-1]
         check_shown(shown)
     with launched(msgspec.structs.replace(config, max_steps=9), tmp_path) as run:
@@ -271,7 +264,7 @@ def test_in_bfloat16_it_is_that_of_the_loop_in_bfloat16(backend: str, by_hand_in
     config = msgspec.structs.replace(CONFIG, backend=backend, precision="bfloat16")
     shelf = Shelf(carried(config)) if "jax" in backend else None
     run = train_alone if backend in ("torch-ddp", "torch-fsdp") else train
-    check(run(config, shelf=shelf), *by_hand_in_bfloat16, IN_BFLOAT16)
+    check(run(config, shelf=shelf), *by_hand_in_bfloat16, "bfloat16")
 
 
 @pytest.mark.timeout(600)
@@ -281,7 +274,7 @@ def test_in_float16_it_is_about_that_of_the_loop_and_goes_on_bit_for_bit(backend
     shelf = Shelf(carried(config)) if "jax" in backend else Shelf()
     run = train_alone if backend in ("torch-ddp", "torch-fsdp") else train
     whole = run(config, save_at=9, shelf=shelf)
-    check(whole, *by_hand, IN_FLOAT16)
+    check(whole, *by_hand, "float16")
     assert [named[SKIPPED] for _, named in whole.named] == [0]
     assert run(config, shelf=Shelf(shelf.saved[9])).losses() == whole.losses()[9:]
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.kit.close import assert_close, rounding
 from tuiapp.trainers.frameworks.torch.losses import Losses
 from tuiapp.trainers.frameworks.torch.ranks import Images, sum_up
 from tuiapp.trainers.rank.evaluation import EVAL_BATCH, WORST, evaluation_of
@@ -45,7 +46,8 @@ def test_sums_over_batches_and_parts_are_those_of_the_whole(classes: int, parts:
     whole = logits(torch.from_numpy(images))
     losses, predicted = F.cross_entropy(whole, labels, reduction="none"), whole.argmax(1)
     assert found.examples == len(images)
-    assert found.loss == pytest.approx(float(losses.double().mean()), rel=1e-12)
+    wanted = float(losses.double().mean())
+    assert_close(found.loss, wanted, rounding(len(images), wanted, "float64"))
     assert found.accuracy == float((predicted == labels).double().mean())
     worst = losses.argsort(descending=True)[:WORST].tolist()
     assert [one.number for one in found.worst] == worst

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from torch import nn
 
+from tests.kit.close import assert_close, in_training, rounding
 from tests.kit.harness import Watched, launched, resumed
 from tests.kit.npz import make_arrays, write_npz
 from tests.kit.only_rank import train_alone
@@ -43,11 +44,11 @@ def _train(shelf: Shelf | None = None, *, save_at: int | None = None, **changes:
 def test_one_rank_has_the_curve_of_torch_ddp(precision: str) -> None:
     ours, theirs = (_train(backend=name, precision=precision) for name in ("torch-fsdp", "torch-ddp"))
     # In bfloat16 the gradients are too, until they are added up.
-    within = 1e-5 if precision == "float32" else 2e-2
-    np.testing.assert_allclose(ours.losses(), theirs.losses(), atol=within)
+    within = in_training(msgspec.structs.replace(CONFIG, precision=precision))
+    assert_close(ours.losses(), theirs.losses(), within)
     norms = [[float(step.gradient_norm) for step in told.steps] for told in (ours, theirs)]
-    assert norms[0] == pytest.approx(norms[1], rel=10 * within)
-    assert ours.evaluations[-1].loss == pytest.approx(theirs.evaluations[-1].loss, abs=within)
+    assert_close(norms[0], norms[1], within, relative=True)
+    assert_close(ours.evaluations[-1].loss, theirs.evaluations[-1].loss, within)
     check_predictions(ours.found[-1], ours.evaluations[-1].accuracy, datasets.load(find_dataset("digits")).y_test)
 
 
@@ -81,15 +82,17 @@ def test_two_ranks_go_on_bit_for_bit_and_as_one(model: str, tmp_path: Path) -> N
         last = load(list_checkpoints(run.run.checkpoints)[0][0])
     for name, array in {**whole.model, **whole.state}.items():
         # The evaluation after step 9 took the mean of the ranks' statistics once more: the same but for rounding.
-        within = 1e-6 if "running" in name else 0.0
-        np.testing.assert_allclose({**last.model, **last.state}[name], array, rtol=0, atol=within, err_msg=name)
+        if "running" in name:
+            assert_close({**last.model, **last.state}[name], array, rounding(3), name=name)
+        else:
+            np.testing.assert_array_equal({**last.model, **last.state}[name], array, err_msg=name)
     assert (last.model.keys(), last.state.keys()) == (whole.model.keys(), whole.state.keys())
     if model == "mlp":
         # Of the others Dropout and BatchNorm depend on which device has which examples.
         rest = _train(Shelf(saved), model=model, schedule="constant", max_steps=20)
         means = np.mean([losses[9:] for losses in straight], axis=0)
-        np.testing.assert_allclose(np.ravel(rest.losses()), means, atol=1e-5)
-        assert rest.evaluations[-1].loss == pytest.approx(evaluation.loss, abs=1e-5)
+        assert_close(np.ravel(rest.losses()), means, in_training(config))
+        assert_close(rest.evaluations[-1].loss, evaluation.loss, in_training(config))
 
 
 def check_parts(config: RunConfig, run: Watched) -> None:
@@ -139,7 +142,7 @@ def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) 
                     assert sum(one.held.values()) == pytest.approx(sum(one.whole.values()) / 4, rel=0.01)
                 names = [f"stage{stage}_block{block}" for stage in range(1, 5) for block in (1, 2)]
                 assert list(next(one.exchanged for one in held if one.rank == 0)) == [*names, BESIDE_BLOCKS]
-    np.testing.assert_allclose(curves[0], curves[1], atol=1e-4 if precision == "float32" else 2e-2)
+    assert_close(curves[0], curves[1], in_training(config))
 
 
 @pytest.mark.parametrize("model", ["net", "resnet18"])
@@ -147,8 +150,9 @@ def test_compiled_it_has_the_same_curve(model: str) -> None:
     changes: dict[str, Any] = {"model": model, "max_steps": 3, "optimizer": "sgd"}
     plain, compiled = _train(**changes), _train(compile=True, **changes)
     assert "compiling" in compiled.phases
-    np.testing.assert_allclose(compiled.losses(), plain.losses(), atol=1e-4)
-    assert compiled.evaluations[-1].loss == pytest.approx(plain.evaluations[-1].loss, abs=1e-3)
+    within = in_training(msgspec.structs.replace(CONFIG, **changes))
+    assert_close(compiled.losses(), plain.losses(), within)
+    assert_close(compiled.evaluations[-1].loss, plain.evaluations[-1].loss, within)
 
 
 def test_blocks_are_the_outermost_modules_made_of_others() -> None:

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from tests.kit import ROOT
+from tests.kit.close import assert_close, logits
 from tests.kit.model_tasks import IMAGE_MODELS
 from tests.kit.mxnet_environment import mxnet_python
 from tests.kit.weights import gluon_arrays
-from tests.real.frameworks.test_keras_optimizers import RATES, by_torch, numbers
-from tests.real.frameworks.test_parity import SHAPES, random_torch
+from tests.real.frameworks.test_keras_optimizers import RATES, UPDATED, by_torch, numbers
+from tests.real.frameworks.test_parity import SHAPES, check_statistics, random_torch
 from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
 from tuiapp.trainers.config.run_config import RunConfig
 
@@ -74,14 +75,13 @@ def images(shape: tuple[int, int, int]) -> Any:
 def test_the_same_logits(case: str, found: dict[str, dict[str, Any]]) -> None:
     name, shape, train = FORWARD[case]
     model = random_torch(name, shape).train(train)
+    before = {key: value.numpy().copy() for key, value in model.state_dict().items()}
     with torch.no_grad():
         expected = model(torch.from_numpy(images(shape))).numpy()
-    np.testing.assert_allclose(found[case]["logits"], expected, atol=1e-4, rtol=1e-4)
+    assert_close(found[case]["logits"], expected, logits(name, float(np.abs(expected).max())))
     if train and name == "net":
-        after = model.state_dict()
-        np.testing.assert_allclose(found[case]["bn1.running_mean"], after["bn1.running_mean"].numpy(), atol=1e-5)
-        # PyTorch's variance is unbiased: see `test_parity`.
-        np.testing.assert_allclose(found[case]["bn1.running_var"], after["bn1.running_var"].numpy(), rtol=1e-3)
+        mean, variance = (found[case][f"bn1.running_{part}"] for part in ("mean", "var"))
+        check_statistics(mean, variance, before, model.state_dict())
 
 
 @pytest.mark.parametrize("case", [*UPDATES, *SMALL])
@@ -91,5 +91,5 @@ def test_twelve_updates(case: str, found: dict[str, dict[str, Any]]) -> None:
     expected = by_torch(config, start, gradients)
     first, second = found[case]["parameters"]
     np.testing.assert_array_equal(first, second)
-    np.testing.assert_allclose(first, expected, rtol=1e-5, atol=1e-6)
+    assert_close(first, expected, UPDATED)
     assert not np.allclose(first, start)

@@ -8,6 +8,7 @@ import optax
 import pytest
 import torch
 
+from tests.kit.close import assert_close, rounding
 from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.jax.state import build_optimizer
@@ -51,7 +52,8 @@ def test_ten_updates(name: str, nesterov: bool, weight_decay: float, gradient_cl
         parameters = optax.apply_updates(parameters, updates)
     assert min(norms) < 1.5 < max(norms)
     for key, parameter in layer.named_parameters():
-        np.testing.assert_allclose(parameters[key], parameter.detach().numpy(), rtol=1e-5, atol=1e-6)
+        # Ten updates, of some ten products, sums and roots each, of weights up to 3.
+        assert_close(parameters[key], parameter.detach().numpy(), rounding(10 * 10, size=3))
         assert not np.allclose(parameters[key], start[key])
 
 
