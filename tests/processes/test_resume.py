@@ -313,3 +313,15 @@ def test_after_a_torn_tail_that_is_longer_than_any_event(runs_dir: Path) -> None
         # The reader that had come to the tail misses nothing.
         run.wait(RunEnded, lambda event: event.summary.epochs == 2)
         assert run.steps_of(0) == list(range(1, 2 * run.started.steps_per_epoch + 1))
+
+
+@pytest.mark.usefixtures("no_framework")
+def test_what_was_asked_of_the_attempt_before_is_not_asked_of_this_one(runs_dir: Path) -> None:
+    config = RunConfig(model="mlp", platform="cpu", devices=1, max_steps=5)
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+    mailbox.send(run.run.commands, "stop")
+    with resumed(run.run, msgspec.structs.replace(config, max_steps=10)) as again:
+        ended = again.wait(RunEnded, lambda event: event.summary.steps > 5 or event.status != "completed")
+        assert (ended.status, ended.summary.steps) == ("completed", 10)

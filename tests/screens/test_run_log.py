@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.kit import histories as h
 from tests.kit.run_app import LARGE, RunApp, settled
 from tests.kit.shown import shown_lines
 from tuiapp.trainers.contract.events import AnyEvent, LogLine
+from tuiapp.widgets import log_rows
 from tuiapp.widgets.log_rows import LogRows
 from tuiapp.widgets.log_view import LogView
 
@@ -74,3 +77,16 @@ async def test_lines_that_no_longer_fit_are_followed_as_soon_as_there_is_a_scrol
         rows.show_vertical_scrollbar = True
         assert rows.scroll_offset.y == rows.max_scroll_y > 0
         assert rows.follow
+
+
+async def test_where_one_reads_stays_while_the_oldest_lines_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = RunApp(events())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        rows = app.run_screen.query_one(LogRows)
+        rows.add(list(app.run_screen.state.log) * 3)
+        monkeypatch.setattr(log_rows, "MAX_ROWS", len(rows._rows))
+        rows.follow = False
+        rows.scroll_to(y=60, animate=False, immediate=True, force=True)
+        rows.add(list(app.run_screen.state.log)[:10])
+        assert rows.scroll_offset.y == 50

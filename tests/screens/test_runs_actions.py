@@ -360,3 +360,22 @@ async def test_a_run_is_exported_for_tensorboard(
         await pilot.press("enter")
         await until(pilot, lambda: any("rows" in note.message for note in app._notifications))
     assert (tmp_path / f"{recorded[0].directory.run_id}-tensorboard" / "rank1").is_dir()
+
+
+async def test_one_that_is_stopping_is_left_alone_while_another_is_stopped(tmp_path: Path) -> None:
+    live = [record(tmp_path, f"20261120T10130{n}-torch-ddp-net-3fb{n}", h.running(last_step=72)) for n in range(2)]
+    locks = [run.take_lock() for run in live]
+    app = RunsApp(ListLister([*map(summarise, live)]))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        await pilot.press("x", "s")
+        await answered(pilot, "stop")
+        await until(pilot, lambda: any(run.commands.exists() and any(run.commands.iterdir()) for run in live))
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        await pilot.press("down", "x", "s")
+        await answered(pilot, "stop")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        await until(pilot, lambda: all(run.commands.exists() and any(run.commands.iterdir()) for run in live))
+    assert [take(run.commands) for run in live] == [["stop"], ["stop"]]
+    for lock in locks:
+        os.close(lock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
@@ -9,9 +10,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.kit.small_checkpoints import CLASSES, CONFIG, newest_usable, save
-from tuiapp.trainers.contract.manifest import checkpoint_name
+from tuiapp.trainers.contract.manifest import checkpoint_name, list_checkpoints
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank.checkpoints import load
 
@@ -95,3 +97,18 @@ def test_a_full_disk_leaves_the_checkpoints_before_it(run: RunDir) -> None:
     assert [path.name for path in run.checkpoints.iterdir()] == [checkpoint_name(29)]
     newest_usable(run.checkpoints, CONFIG, CLASSES)
     assert [event.step for event in save(run, 58).checkpoints] == [58]
+
+
+def test_what_is_synced_is_whole(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync, sizes = os.fsync, dict[str, int]()
+
+    def note(fd: int) -> None:
+        sizes[Path(f"/proc/self/fd/{fd}").readlink().name] = os.fstat(fd).st_size
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    save(run, 29)
+    (checkpoint,), _ = list_checkpoints(run.checkpoints)
+    stored = {file.name: file.stat().st_size for file in checkpoint.path.iterdir()}
+    assert len(stored) > 1
+    assert {name: sizes[name] for name in stored} == stored

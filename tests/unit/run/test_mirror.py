@@ -66,6 +66,17 @@ def test_a_live_run_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert _steps(board) == [*range(1, 291)]
 
 
+def test_how_far_it_has_come_is_noted_once_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise OSError("full")
+
+    run = record(tmp_path / "runs", RUN_ID, h.completed())
+    monkeypatch.setattr("tuiapp.trainers.state.tensorboard.EventFiles.flush", fail)
+    with pytest.raises(OSError, match="full"):
+        mirror.mirror(run, tmp_path / "board", {})
+    assert run.mirror.read_bytes() == b""
+
+
 def test_what_cannot_be_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     assert mirror_fault("off") == ""

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -230,3 +231,18 @@ def test_a_value_that_is_no_number_takes_nothing_else_along(pipe: Pipe, capfd: p
     pipe.close()
     assert [event.values for event in pipe.of(Metrics)] == [{"b": [1.0]}]
     assert "could not convert" in capfd.readouterr().err
+
+
+def test_what_two_threads_write_does_not_mix(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    # As into a pipe that is nearly full: a few bytes at a time, and the other thread may go on in between.
+    monkeypatch.setattr(reporter_module.os, "write", lambda fd, data: (time.sleep(1e-4), write(fd, data[:5]))[1])
+    beats = threading.Thread(target=lambda: [pipe.report.beat() for _ in range(100)])
+    beats.start()
+    phases = ["training", "evaluating"] * 50
+    for phase in phases:
+        pipe.report.phase(phase)
+    beats.join()
+    pipe.close()
+    assert [one.phase for one in pipe.of(Phase)] == phases
+    assert len(pipe.of(wire.Heartbeat)) == 100
