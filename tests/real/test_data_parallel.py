@@ -31,8 +31,8 @@ def _curve(runs_dir: Path, devices: int, **changes: Any) -> tuple[list[float], E
         return [sum(losses) / devices for losses in zip(*curves, strict=True)], run.evaluations()[-1]
 
 
-@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.by_hand)])
+@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.by_hand)])
 def test_any_number_of_ranks_gives_the_same_curve(runs_dir: Path, backend: str, devices: int) -> None:
     one, result_of_one = _curve(runs_dir, 1, backend=backend)
     many, result_of_many = _curve(runs_dir, devices, backend=backend)
@@ -42,6 +42,7 @@ def test_any_number_of_ranks_gives_the_same_curve(runs_dir: Path, backend: str, 
     assert (result_of_one.examples, result_of_one.accuracy) == (result_of_many.examples, result_of_many.accuracy)
 
 
+@pytest.mark.by_hand
 def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
     one, result_of_one = _curve(runs_dir, 1, **NET)
     two, result_of_two = _curve(runs_dir, 2, **NET, sync_batch_norm=True)
@@ -56,6 +57,7 @@ def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
     assert abs((result_apart.loss or 0) - (result_of_one.loss or 0)) > within
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("devices", [3, 4])
 def test_synchronized_batch_norm_on_more_ranks(runs_dir: Path, devices: int) -> None:
     one, result_of_one = _curve(runs_dir, 1, **NET)
@@ -65,6 +67,7 @@ def test_synchronized_batch_norm_on_more_ranks(runs_dir: Path, devices: int) -> 
     assert_close(result_of_many.loss, result_of_one.loss, within)
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> None:
     """A scale that is not learned (convnet), bfloat16, and torch.compile, which goes around the collectives."""
@@ -73,6 +76,7 @@ def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> No
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 def test_a_compiled_run_has_the_same_curve(runs_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))

@@ -36,6 +36,7 @@ def test_real_ranks_come_to_the_same_end_and_a_resumed_run_to_that_of_one_that_w
         assert (run.run.export / MODEL_FILE).exists()
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", [name for name, one in BACKENDS.items() if one.builtin])
 def test_every_backend_exports_the_best(backend: str, runs_dir: Path) -> None:
     devices = 1 if backend == "torch-dp" else 2

@@ -20,6 +20,7 @@ EXAMPLES = 101
 """In the test set: a prime number."""
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "backend",

@@ -28,13 +28,13 @@ PAGE = ROOT / "tuiapp/manual/models.md"
     ("backend", "framework", "elsewhere"),
     [
         ("torch-ddp", "torch", "torch"),
-        pytest.param("jax-pmap", "flax", "jax", marks=pytest.mark.nightly),
+        pytest.param("jax-pmap", "flax", "jax", marks=pytest.mark.by_hand),
         # Trained with one of Keras' backends, loaded with the other.
-        pytest.param("keras-torch", "keras", "jax", marks=pytest.mark.nightly),
-        pytest.param("jax-sharding", "flax", "jax", marks=pytest.mark.nightly),
-        pytest.param("torch-dp", "torch", "torch", marks=pytest.mark.nightly),
-        pytest.param("keras-jax", "keras", "torch", marks=pytest.mark.nightly),
-        pytest.param("mxnet-gluon", "mxnet", "", marks=pytest.mark.nightly),
+        pytest.param("keras-torch", "keras", "jax", marks=pytest.mark.by_hand),
+        pytest.param("jax-sharding", "flax", "jax", marks=pytest.mark.by_hand),
+        pytest.param("torch-dp", "torch", "torch", marks=pytest.mark.by_hand),
+        pytest.param("keras-jax", "keras", "torch", marks=pytest.mark.by_hand),
+        pytest.param("mxnet-gluon", "mxnet", "", marks=pytest.mark.by_hand),
     ],
 )
 def test_the_model_is_loaded_as_the_handbook_says(

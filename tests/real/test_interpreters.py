@@ -39,6 +39,7 @@ def set_environment(framework: str, python: str) -> None:
     settings_path().write_text(f'[environments]\n{framework} = "{python}"\n')
 
 
+@pytest.mark.by_hand
 def test_torch_with_data_of_ones_own_and_resumed(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_DATA)
     config = RunConfig(
@@ -76,6 +77,7 @@ def test_images_are_decoded_where_pillow_is(torch_alone: str, tmp_path: Path, ru
         run.wait_gone()
 
 
+@pytest.mark.by_hand
 def test_jax_alone(tmp_path: Path, runs_dir: Path) -> None:
     set_environment("jax", isolated(tmp_path / "jax", "jax", "flax", "optax", "numpy", "msgspec"))
     with launched(RunConfig(backend="jax-pmap", model="mlp", platform="cpu", epochs=1), runs_dir) as run:

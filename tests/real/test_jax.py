@@ -24,7 +24,7 @@ MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
 
 EACH = pytest.mark.parametrize("backend", JAX_BACKENDS)
 ONE_AT_LEAST = pytest.mark.parametrize(
-    "backend", [JAX_BACKENDS[0], *(pytest.param(each, marks=pytest.mark.nightly) for each in JAX_BACKENDS[1:])]
+    "backend", [JAX_BACKENDS[0], *(pytest.param(each, marks=pytest.mark.by_hand) for each in JAX_BACKENDS[1:])]
 )
 """A process ends in the same way with all of them: the others' tests are slow ones."""
 
@@ -70,7 +70,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
         assert any("2 devices in one process" in entry.text for entry in state.log)
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @EACH
 def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
     with launched(_on(backend), runs_dir) as run:
@@ -84,7 +84,7 @@ def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
 
 
 @ONE_AT_LEAST
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_process_that_raises(runs_dir: Path, backend: str, fault: Callable[[str], None]) -> None:
     fault("raise:0:20")
     with launched(_on(backend), runs_dir) as run:
@@ -125,7 +125,7 @@ def test_twenty_runs_in_a_row_none_of_which_hangs(runs_dir: Path, backend: str, 
 
 
 @ONE_AT_LEAST
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_step_s_time_is_its_own(runs_dir: Path, backend: str) -> None:
     """Devices may compute several steps in one call: told after it, one would be long and the others take no time."""
     config = _on(backend, model="net", global_batch_size=180, epochs=3)

@@ -72,7 +72,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
         assert float(loaded.stdout) == pytest.approx(end.summary.test_accuracy, abs=0.01)
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 def test_a_resumed_run_goes_on_bit_for_bit(runs_dir: Path) -> None:
     # Dropout and BatchNorm differ from rank to rank, and a schedule from step to step.

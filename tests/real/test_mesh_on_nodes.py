@@ -23,7 +23,7 @@ from tuiapp.trainers.contract.events import Checkpoint, Held, Metrics, Predictio
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.rank.checkpoints import load
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.by_hand, pytest.mark.timeout(600)]
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", devices=4, global_batch_size=144, epochs=2, schedule="cosine", gradient_clip=1.0,

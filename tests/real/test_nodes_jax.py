@@ -15,6 +15,7 @@ from tests.kit.harness import Watched, launched, resumed
 from tests.kit.nodes import agent
 from tests.kit.recorder import JAX_BACKENDS
 from tests.kit.user_files import write_data
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config import memory
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.plan import read_plan
@@ -33,7 +34,7 @@ ONE_MACHINE = RunConfig(
 """9 steps an epoch. Gradients are added up in another order on two nodes; Adam or a higher rate makes more of it."""
 NODES = {"launcher": "join", "nodes": 2, "network": "lo"}
 END_S = 300.0
-EACH = pytest.mark.parametrize("backend", [*JAX_BACKENDS, "keras-torch", "torch-fsdp"])
+EACH = pytest.mark.parametrize("backend", mostly_by_hand([*JAX_BACKENDS, "keras-torch", "torch-fsdp"], "jax-sharding"))
 
 
 def on(backend: str, **changes: object) -> RunConfig:
@@ -93,7 +94,7 @@ def test_two_nodes_make_the_same_steps_as_one_machine_with_as_many_devices(runs_
                 assert_close(array, wanted_arrays[name], within, name=name)
 
 
-@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
+@pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
 def test_with_as_many_threads_a_rank_of_its_own_on_each_node_changes_no_bit(
     runs_dir: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
@@ -107,7 +108,7 @@ def test_with_as_many_threads_a_rank_of_its_own_on_each_node_changes_no_bit(
     assert losses(one).tolist() == losses(two).tolist()
 
 
-@pytest.mark.parametrize("backend", JAX_BACKENDS)
+@pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))
 def test_each_node_reads_its_own_images_batch_by_batch(
     runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
@@ -144,7 +145,7 @@ def test_a_run_moves_from_one_machine_to_two_nodes_and_back(runs_dir: Path, back
 
 
 @pytest.mark.parametrize("killed", [0, 2])
-@pytest.mark.parametrize("backend", JAX_BACKENDS)
+@pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))
 def test_a_killed_process_ends_the_run_on_both_nodes(runs_dir: Path, backend: str, killed: int) -> None:
     with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, agent(run):
         run.at_step(3)
@@ -155,7 +156,7 @@ def test_a_killed_process_ends_the_run_on_both_nodes(runs_dir: Path, backend: st
         run.wait_gone()
 
 
-@pytest.mark.parametrize("backend", JAX_BACKENDS)
+@pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))
 def test_a_stop_on_request_after_the_same_step_on_both_nodes(
     runs_dir: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:

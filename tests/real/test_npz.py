@@ -19,6 +19,7 @@ from tuiapp.trainers.state.summary import read_config, summarise
 pytestmark = pytest.mark.nightly
 
 
+@pytest.mark.by_hand
 def test_colour_images_of_floats_with_torch_ddp(
     runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,6 +42,7 @@ def test_colour_images_of_floats_with_torch_ddp(
         assert summarise(run.run).status == "completed"
 
 
+@pytest.mark.by_hand
 def test_grey_images_of_bytes_with_jax_sharding(runs_dir: Path, tmp_path: Path) -> None:
     name = write_npz(tmp_path / "grey.npz", make_arrays((12, 14), dtype="uint8", train=300, test=91))
     config = RunConfig(
@@ -88,6 +90,7 @@ def test_damaged_images_of_a_large_file_are_said_of_the_run_in_words(
         run.wait_gone()
 
 
+@pytest.mark.by_hand
 def test_a_rank_holds_bytes_as_bytes(runs_dir: Path, tmp_path: Path) -> None:
     x, y = np.zeros((100_000, 64, 64), np.uint8), np.arange(100_000) % 2
     np.savez_compressed(tmp_path / "large.npz", x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])

@@ -18,7 +18,7 @@ from tuiapp.trainers.contract.events import InitialWeights, Metrics
 from tuiapp.trainers.contract.manifest import MODEL_FILE, list_checkpoints
 from tuiapp.trainers.rank.checkpoints import load
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.by_hand, pytest.mark.timeout(900)]
 
 END_S = 300.0
 IMAGES = replace(EVERYTHING, devices=2, epochs=8, max_steps=0, accumulate=4, ema=0.9, early_stop=2)

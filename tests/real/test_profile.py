@@ -12,7 +12,7 @@ import pytest
 from tests.kit.harness import MLP, launched
 from tests.kit.nodes import agent
 from tests.kit.recorder import JAX_BACKENDS
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import COMMUNICATION, HOST, KERNELS, Profile
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.nightly
 BACKENDS = ["torch-ddp", "torch-fsdp", "torch-dp", "keras-torch", *JAX_BACKENDS]
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(BACKENDS, "torch-ddp", "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(BACKENDS, "torch-ddp", "jax-sharding"))
 def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, runs_dir: Path) -> None:
     devices = 1 if backend == "torch-dp" else 2
     config = msgspec.structs.replace(MLP, backend=backend, devices=devices, epochs=6, checkpoint_every=0)
@@ -49,6 +49,7 @@ def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, r
         assert run.steps_of(0) == list(range(1, end.summary.steps + 1))
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", ["torch-ddp", "jax-sharding"])
 def test_each_node_keeps_the_traces_of_its_own_ranks(backend: str, runs_dir: Path, tmp_path: Path) -> None:
     home = tmp_path / "other"

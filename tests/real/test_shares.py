@@ -210,6 +210,7 @@ def test_a_rank_that_computes_more_takes_fewer(runs_dir: Path, tmp_path: Path) -
     assert "mean speed" not in said
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["torch-fsdp", "keras-torch"])
 def test_measured_on_other_backends_changes_no_bit(runs_dir: Path, backend: str) -> None:
@@ -223,6 +224,7 @@ def test_measured_on_other_backends_changes_no_bit(runs_dir: Path, backend: str)
 TEXT = {"model": "gpt-small", "dataset": "shakespeare", "max_steps": 4, "context": 16}
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "changes",

@@ -42,6 +42,7 @@ def _study(runs_dir: Path, *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.by_hand
 def test_scaling_on_two_devices(runs_dir: Path) -> None:
     found = _study(runs_dir, "scale", "mlp", "--devices", "1,2", "--steps", "40", "--repeat", "2", "--name", "mine")
     one, two = found["rows"]
@@ -56,6 +57,7 @@ def test_scaling_on_two_devices(runs_dir: Path) -> None:
     assert all(end < begin for (_, end, _), (begin, _, _) in pairwise(turns)), "each ran alone"
 
 
+@pytest.mark.by_hand
 def test_a_shoot_out_of_two_backends(runs_dir: Path) -> None:
     pytest.importorskip("jax")
     words = ["mlp", "--backends", "torch-ddp,jax-sharding", "--repeat", "1", "--set", "max_steps=40"]

@@ -17,7 +17,7 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Metrics, Predictions, RankStarted
 from tuiapp.trainers.contract.metrics import SKIPPED, TEST_LOSS
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.by_hand, pytest.mark.timeout(600)]
 
 CONFIG = RunConfig(
     model="gpt-small", dataset="shakespeare", context=32, platform="cpu", devices=1, global_batch_size=8,

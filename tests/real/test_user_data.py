@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.kit.harness import launched, resumed
 from tests.kit.user_files import write_data, write_images, write_model
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config import memory
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import read_plan
@@ -168,6 +168,7 @@ def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path)
     assert failed.error.endswith("All ranks must get the same: seed your random numbers.")
 
 
+@pytest.mark.by_hand
 def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) -> None:
     net = write_model(tmp_path, "keras")
     data = write_data(tmp_path)
@@ -194,7 +195,7 @@ def test_a_batch_larger_than_the_data_is_refused(runs_dir: Path, tmp_path: Path)
         launch(config, runs_dir)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(["torch-ddp", "keras-jax"], "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "keras-jax"], "torch-ddp"))
 def test_a_run_on_a_folder_of_images(
     runs_dir: Path, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +220,7 @@ def test_a_run_on_a_folder_of_images(
     assert said == [f"decoded {tmp_path}/images: 180 images"]
 
 
-@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.by_hand)])
 def test_images_read_batch_by_batch_train_like_those_in_memory(
     runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.nightly
 
 BACKENDS = [
     ("torch-ddp", "torch", 2),
-    pytest.param("torch-dp", "torch", 1, marks=pytest.mark.nightly),
+    pytest.param("torch-dp", "torch", 1, marks=pytest.mark.by_hand),
     ("jax-sharding", "flax", 2),
-    pytest.param("jax-pmap", "flax", 2, marks=pytest.mark.nightly),
+    pytest.param("jax-pmap", "flax", 2, marks=pytest.mark.by_hand),
     ("keras-jax", "keras", 2),
-    pytest.param("keras-torch", "keras", 2, marks=pytest.mark.nightly),
-    pytest.param("mxnet-gluon", "mxnet", 2, marks=pytest.mark.nightly),
+    pytest.param("keras-torch", "keras", 2, marks=pytest.mark.by_hand),
+    pytest.param("mxnet-gluon", "mxnet", 2, marks=pytest.mark.by_hand),
 ]
 
 
@@ -47,8 +47,9 @@ def test_a_run(runs_dir: Path, tmp_path: Path, backend: str, framework: str, dev
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
-    ("backend", "framework", "devices"), [BACKENDS[0], pytest.param("keras-jax", "keras", 2, marks=pytest.mark.nightly)]
+    ("backend", "framework", "devices"), [BACKENDS[0], pytest.param("keras-jax", "keras", 2, marks=pytest.mark.by_hand)]
 )
 def test_a_resumed_run_says_that_the_file_has_changed(
     runs_dir: Path, tmp_path: Path, backend: str, framework: str, devices: int

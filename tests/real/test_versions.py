@@ -30,6 +30,7 @@ NAMED = [python for python in os.environ.get(VARIABLE, "").split(os.pathsep) if 
 NONE = pytest.param("", marks=pytest.mark.skip(reason=f"{VARIABLE} names no interpreters that have the frameworks"))
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(LIMIT_S + 60)
 @pytest.mark.parametrize("backend", [name for name, backend in BACKENDS.items() if backend.builtin])
 @pytest.mark.parametrize("python", NAMED or [NONE])

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched
 from tests.kit.recorder import JAX_BACKENDS, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.run_config import RunConfig
 
 pytestmark = pytest.mark.nightly
@@ -26,7 +26,7 @@ def _means(losses: list[list[float]]) -> list[float]:
     return [sum(of_step) / len(of_step) for of_step in losses]
 
 
-@pytest.mark.parametrize("backend", mostly_nightly([*JAX_BACKENDS, "torch-dp"], "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand([*JAX_BACKENDS, "torch-dp"], "jax-sharding"))
 def test_four_parts_give_the_curve_of_one(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, devices=1 if backend == "torch-dp" else 2)
     whole, parts = train(config), train(msgspec.structs.replace(config, accumulate=4))
@@ -36,7 +36,7 @@ def test_four_parts_give_the_curve_of_one(backend: str) -> None:
     assert_close(parts.evaluations[-1].loss, whole.evaluations[-1].loss, in_training(config))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
 def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp_path: Path) -> None:
     curves = []
     for parts in (1, 4):
@@ -49,7 +49,7 @@ def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp
         assert_close(other, one, in_training(CONFIG, parts=2))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(JAX_BACKENDS, "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))
 def test_a_run_goes_on_bit_for_bit(backend: str) -> None:
     """With BatchNorm's statistics going through the parts, and Dropout."""
     config = msgspec.structs.replace(

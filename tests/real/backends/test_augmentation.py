@@ -19,7 +19,7 @@ from tests.kit.npz import make_arrays, write_npz
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import JAX_BACKENDS, ONE_PROCESS, Recorder, Shelf, train, train_plan
 from tests.kit.user_files import write_data
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tests.real.backends.test_same_weights import carried
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.plan import Plan, make_plan
@@ -189,8 +189,8 @@ def curve(told: Recorder) -> list[float]:
     return [*np.array(told.losses()).reshape(len(told.steps), -1).mean(axis=1).tolist(), told.evaluations[-1].loss]
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(BUILTIN, "torch-ddp", "jax-sharding"))
-@pytest.mark.parametrize("augment", mostly_nightly(["flip", "crop-flip"], "crop-flip"))
+@pytest.mark.parametrize("backend", mostly_by_hand(BUILTIN, "torch-ddp", "jax-sharding"))
+@pytest.mark.parametrize("augment", mostly_by_hand(["flip", "crop-flip"], "crop-flip"))
 def test_a_run_trains_as_on_data_augmented_before(augment: str, backend: str, tmp_path: Path) -> None:
     plan = planned(tmp_path, augment, max_steps=5, normalize="0.4 / 0.2, 0.3, 0.1")
     arrays = make_arrays(dtype="uint8", train=EXAMPLES)
@@ -201,7 +201,7 @@ def test_a_run_trains_as_on_data_augmented_before(augment: str, backend: str, tm
     assert_close(told, wanted, in_training(plan.config))
 
 
-@pytest.mark.parametrize("augment", mostly_nightly(["crop-flip", "mixup"], "mixup"))
+@pytest.mark.parametrize("augment", mostly_by_hand(["crop-flip", "mixup"], "mixup"))
 def test_any_number_of_devices_makes_the_same_curve(augment: str, tmp_path: Path) -> None:
     config = planned(tmp_path, augment, "jax-sharding").config
     one, *others = (curve(train(replace(config, devices=devices))) for devices in (1, 2, 4))
@@ -209,7 +209,7 @@ def test_any_number_of_devices_makes_the_same_curve(augment: str, tmp_path: Path
         assert_close(other, one, in_training(config))
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.by_hand)])
 def test_any_number_of_ranks_makes_the_same_curve(ranks: int, tmp_path: Path) -> None:
     config = planned(tmp_path, "mixup", devices=1, label_smoothing=0.1).config
     alone = curve(train_alone(config))
@@ -219,8 +219,8 @@ def test_any_number_of_ranks_makes_the_same_curve(ranks: int, tmp_path: Path) ->
     assert_close(losses, alone[:-1], in_training(config))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly([*ONE_PROCESS, "torch-dp"], "jax-sharding", "mxnet-gluon"))
-@pytest.mark.parametrize("augment", mostly_nightly(["crop-flip", "mixup"], "mixup"))
+@pytest.mark.parametrize("backend", mostly_by_hand([*ONE_PROCESS, "torch-dp"], "jax-sharding", "mxnet-gluon"))
+@pytest.mark.parametrize("augment", mostly_by_hand(["crop-flip", "mixup"], "mixup"))
 def test_from_the_same_weights_backends_make_the_same_curve(augment: str, backend: str, tmp_path: Path) -> None:
     config = RunConfig(
         model="mlp", platform="cpu", devices=1, augment=augment, label_smoothing=0.1,
@@ -232,6 +232,7 @@ def test_from_the_same_weights_backends_make_the_same_curve(augment: str, backen
     assert_close(curve(told), wanted, in_training(config))
 
 
+@pytest.mark.by_hand
 def test_keras_on_both_its_backends_makes_the_same_curve(tmp_path: Path) -> None:
     """From the weights that keras-torch starts from, which a checkpoint after a step that changes nothing holds."""
     config = planned(tmp_path, "mixup", "keras-torch", label_smoothing=0.1).config
@@ -246,8 +247,8 @@ def test_keras_on_both_its_backends_makes_the_same_curve(tmp_path: Path) -> None
     assert_close(curve(told), wanted, in_training(config))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly([*JAX_BACKENDS, "torch-dp"], "jax-sharding", "torch-dp"))
-@pytest.mark.parametrize("augment", mostly_nightly(["crop-flip", "mixup"], "crop-flip", "mixup"))
+@pytest.mark.parametrize("backend", mostly_by_hand([*JAX_BACKENDS, "torch-dp"], "jax-sharding", "torch-dp"))
+@pytest.mark.parametrize("augment", mostly_by_hand(["crop-flip", "mixup"], "crop-flip", "mixup"))
 def test_images_that_are_read_are_augmented_as_those_held(augment: str, backend: str, tmp_path: Path) -> None:
     value = write_data(tmp_path, "mapped")
     config = replace(
@@ -261,9 +262,9 @@ def test_images_that_are_read_are_augmented_as_those_held(augment: str, backend:
 
 
 @pytest.mark.parametrize(
-    "backend", mostly_nightly([*JAX_BACKENDS, "torch-dp", "torch-ddp"], "jax-sharding", "torch-ddp")
+    "backend", mostly_by_hand([*JAX_BACKENDS, "torch-dp", "torch-ddp"], "jax-sharding", "torch-ddp")
 )
-@pytest.mark.parametrize("augment", mostly_nightly(["crop-flip", "mixup"], "crop-flip", "mixup"))
+@pytest.mark.parametrize("augment", mostly_by_hand(["crop-flip", "mixup"], "crop-flip", "mixup"))
 def test_a_run_goes_on_in_an_epoch_bit_for_bit(augment: str, backend: str, tmp_path: Path) -> None:
     config = planned(tmp_path, augment, backend, devices=1 if "torch" in backend else 2, label_smoothing=0.1).config
     shelf, begin = Shelf(), train if backend in ONE_PROCESS else train_alone
@@ -273,6 +274,7 @@ def test_a_run_goes_on_in_an_epoch_bit_for_bit(augment: str, backend: str, tmp_p
     assert len(rest.losses()) == 5
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
 def test_two_ranks_go_on_in_an_epoch_bit_for_bit(backend: str, tmp_path: Path) -> None:
     config = planned(tmp_path, "mixup", backend, label_smoothing=0.1, checkpoint_every=1).config

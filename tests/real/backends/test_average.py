@@ -15,7 +15,7 @@ from tests.kit.close import assert_close, in_training, rounding
 from tests.kit.harness import launched, resumed
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import JAX_BACKENDS, Recorder, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.relevance import check_inapplicable
 from tuiapp.trainers.config.run_config import RunConfig, build_config
@@ -45,7 +45,7 @@ def _train(config: RunConfig, shelf: Shelf, save_at: int | None = None) -> Recor
     return train(config, save_at=save_at, shelf=shelf)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly([*ALONE, *JAX_BACKENDS], "torch-fsdp", "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand([*ALONE, *JAX_BACKENDS], "torch-fsdp", "jax-sharding"))
 def test_it_is_that_of_a_bare_loop(backend: str) -> None:
     config = msgspec.structs.replace(EACH_STEP, backend=backend)
     bare, ours = Shelf(), Shelf()
@@ -81,7 +81,7 @@ def test_it_is_what_is_evaluated() -> None:
     assert told.evaluations[-1].loss != pytest.approx(losses[1], abs=1e-3)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly([*ALONE, *JAX_BACKENDS], "torch-fsdp", "jax-pmap"))
+@pytest.mark.parametrize("backend", mostly_by_hand([*ALONE, *JAX_BACKENDS], "torch-fsdp", "jax-pmap"))
 def test_a_resumed_run_goes_on_bit_for_bit(backend: str) -> None:
     config = RunConfig(
         backend=backend, model="convnet", platform="cpu", devices=2, max_steps=20, checkpoint_every=1, ema=0.99
@@ -112,6 +112,7 @@ def test_of_a_checkpoint_without_one_it_begins_there(backend: str) -> None:
         assert_close(ours.saved[2].model[name], wanted, AVERAGED, name=name)
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import Recorder, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.torch.average import Average
 from tuiapp.trainers.rank.checkpoints import TRAINED, Saved
@@ -71,7 +71,7 @@ def trained(config: RunConfig, shelf: Shelf, save_at: int | None = None) -> Reco
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.9])
-@pytest.mark.parametrize("backend", mostly_nightly(EACH, "torch-ddp", "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(EACH, "torch-ddp", "jax-sharding"))
 def test_it_is_saved_and_goes_on_bit_for_bit(backend: str, ema: float, tmp_path: Path) -> None:
     source, file = tmp_path / "net.py", tmp_path / "x.safetensors"
     framework = backend.partition("-")[0]

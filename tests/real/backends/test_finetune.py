@@ -17,7 +17,7 @@ from tests.kit.harness import launched, resumed
 from tests.kit.npz import make_arrays, write_npz
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import ONE_PROCESS, Recorder, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
@@ -80,7 +80,7 @@ def is_statistic(name: str) -> bool:
     return any(word in name for word in words)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(HERE, "torch-ddp", "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(HERE, "torch-ddp", "jax-sharding"))
 def test_what_matches_is_taken_over_what_is_frozen_stays_and_a_resume_goes_on_bit_for_bit(
     backend: str, tmp_path: Path
 ) -> None:
@@ -125,7 +125,7 @@ def test_what_matches_is_taken_over_what_is_frozen_stays_and_a_resume_goes_on_bi
     assert rest.initial is None
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(HERE, "torch-dp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(HERE, "torch-dp"))
 def test_what_cannot_be_begun_with_is_refused_with_the_names_of_both(backend: str, tmp_path: Path) -> None:
     file, dataset = tmp_path / "other.safetensors", data(tmp_path, 3)
     file.write_bytes(b"".join(encode({"encoder.weight": np.zeros((3, 4), np.float32)})))
@@ -142,7 +142,7 @@ def test_what_cannot_be_begun_with_is_refused_with_the_names_of_both(backend: st
         trained(configured(backend, dataset=dataset, freeze="*"))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding"))
 def test_two_devices_have_the_curve_of_one(backend: str, tmp_path: Path) -> None:
     """Without BatchNorm and Dropout, which differ by device."""
     small: dict[str, Any] = {"model": "mlp", "optimizer": "sgd", "dataset": data(tmp_path, 3)}
@@ -163,6 +163,7 @@ def _models(directory: Path) -> Iterator[dict[str, Any]]:
         yield load(checkpoint).model
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
 def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: str, tmp_path: Path) -> None:
@@ -204,6 +205,7 @@ def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: st
     assert len(curves[1]) == small["epochs"]
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("freeze", ["conv*,bn*,stage*", "stage1*,stage3*", "stage4*,fc*"])
 def test_fsdp_leaves_whole_blocks_and_parts_of_what_is_in_none_as_torch_ddp_does(freeze: str, tmp_path: Path) -> None:
     config = configured("torch-ddp", model="resnet18", dataset=data(tmp_path, 3), freeze=freeze, max_steps=3)

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.close import assert_close
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import JAX_BACKENDS, Recorder, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.run_config import RunConfig, cross_check
 from tuiapp.trainers.contract.metrics import SCALE, SKIPPED
 from tuiapp.trainers.rank.checkpoints import LOSS_SCALE, Saved
@@ -38,8 +38,8 @@ def _scale(saved: Saved) -> dict[str, Any]:
     return {name: array.item() for name, array in saved.part(LOSS_SCALE).items()}
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(EACH, "torch-ddp", "jax-sharding"))
-@pytest.mark.parametrize("model", mostly_nightly(["mlp", "convnet"], "mlp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(EACH, "torch-ddp", "jax-sharding"))
+@pytest.mark.parametrize("model", mostly_by_hand(["mlp", "convnet"], "mlp"))
 def test_it_trains_about_as_float32_does(backend: str, model: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model=model, max_steps=29)
     shelf = Shelf()
@@ -62,8 +62,8 @@ def test_it_trains_about_as_float32_does(backend: str, model: str) -> None:
     }
 
 
-@pytest.mark.parametrize("optimizer", mostly_nightly(["adam", "sgd", "adadelta"], "adam"))
-@pytest.mark.parametrize("backend", mostly_nightly(EACH, "torch-fsdp", "jax-pmap"))
+@pytest.mark.parametrize("optimizer", mostly_by_hand(["adam", "sgd", "adadelta"], "adam"))
+@pytest.mark.parametrize("backend", mostly_by_hand(EACH, "torch-fsdp", "jax-pmap"))
 def test_a_step_that_overflows_halves_the_scale_and_changes_no_weight(backend: str, optimizer: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, max_steps=3, optimizer=optimizer)
     shelf = Shelf()
@@ -79,7 +79,7 @@ def test_a_step_that_overflows_halves_the_scale_and_changes_no_weight(backend: s
     assert np.isfinite(told.losses()).all()
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(EACH, "torch-dp", "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(EACH, "torch-dp", "jax-sharding"))
 def test_a_resumed_run_goes_on_bit_for_bit(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model="convnet", max_steps=16)
     shelf = Shelf()

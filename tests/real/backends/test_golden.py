@@ -93,7 +93,7 @@ BUILTIN = [name for name, backend in BACKENDS.items() if backend.builtin]
 
 
 @pytest.mark.parametrize(
-    "model", [*QUICK[1:], *(pytest.param(name, marks=pytest.mark.nightly) for name in ["mlp", *SLOW])]
+    "model", [*QUICK[1:], *(pytest.param(name, marks=pytest.mark.by_hand) for name in ["mlp", *SLOW])]
 )
 @pytest.mark.parametrize(
     "backend",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.close import assert_close, in_training
 from tests.kit.recorder import JAX_BACKENDS, Recorder, check_predictions, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.plan import make_plan
@@ -27,7 +27,7 @@ MLP = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"
 )
 
-pytestmark = [pytest.mark.nightly, pytest.mark.parametrize("backend", mostly_nightly(JAX_BACKENDS, "jax-sharding"))]
+pytestmark = [pytest.mark.nightly, pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))]
 
 
 def _train(backend: str, devices: int, base: RunConfig = MLP, *, stop_at: int = 0, **changes: object) -> Recorder:

@@ -35,6 +35,7 @@ class Exports(Shelf):
         super().export_file(name, load)
 
 
+@pytest.mark.by_hand
 def test_what_is_saved_and_what_is_exported() -> None:
     shelf = Exports()
     told = train(CONVNET, shelf=shelf)
@@ -52,6 +53,7 @@ def test_what_is_saved_and_what_is_exported() -> None:
     assert (logits.argmax(1) == arrays.y_test).mean() == pytest.approx(told.evaluations[-1].accuracy)
 
 
+@pytest.mark.by_hand
 def test_what_was_trained_on_floats_takes_floats_as_they_are(tmp_path: Path) -> None:
     shelf = Exports()
     stored = make_arrays((28, 28), train=300, test=91)
@@ -62,6 +64,7 @@ def test_what_was_trained_on_floats_takes_floats_as_they_are(tmp_path: Path) -> 
     assert "rescaling" not in [layer.name for layer in shelf.model.layers]
 
 
+@pytest.mark.by_hand
 def test_a_language_model_is_exported_as_it_was_evaluated_last() -> None:
     shelf = Exports()
     config = msgspec.structs.replace(CONVNET, model="gpt-small", dataset="shakespeare", context=16, max_steps=5)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.kit.close import assert_close, rounding
 from tests.kit.recorder import ONE_PROCESS, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.backends import keras_jax
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.jax import state as flax_state
@@ -61,7 +61,7 @@ def test_losses_are_those_of_torch(smoothing: float) -> None:
         assert_close(found, exact, rounding(20, size=8))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly([*ONE_PROCESS, "torch-dp"], "jax-sharding", "torch-dp"))
+@pytest.mark.parametrize("backend", mostly_by_hand([*ONE_PROCESS, "torch-dp"], "jax-sharding", "torch-dp"))
 def test_evaluations_have_the_plain_loss(backend: str) -> None:
     plain, smoothed = (
         train(replace(CONFIG, backend=backend, label_smoothing=smoothing), shelf=Shelf()) for smoothing in (0.0, 0.4)
@@ -70,7 +70,7 @@ def test_evaluations_have_the_plain_loss(backend: str) -> None:
     assert smoothed.losses()[0] != pytest.approx(plain.losses()[0], abs=1e-4)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(["torch-dp", "jax-sharding", "jax-pmap", "keras-jax"], "torch-dp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(["torch-dp", "jax-sharding", "jax-pmap", "keras-jax"], "torch-dp"))
 def test_a_text_is_trained_on_with_smoothed_labels(backend: str) -> None:
     text = replace(CONFIG, backend=backend, model="gpt-small", dataset="shakespeare", context=8, global_batch_size=8)
     found = {smoothing: train(replace(text, label_smoothing=smoothing)).losses()[0] for smoothing in (0.0, 0.5)}

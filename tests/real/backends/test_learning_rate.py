@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.kit.harness import launched
 from tests.kit.recorder import ONE_PROCESS, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.metrics import LEARNING_RATE
@@ -24,7 +24,7 @@ GIVEN = replace(SCALED, learning_rate=0.025, learning_rate_for=16)
 ELSEWHERE = [name for name, backend in BACKENDS.items() if backend.builtin and name not in ONE_PROCESS]
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(ONE_PROCESS, "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(ONE_PROCESS, "jax-sharding"))
 def test_one_process_makes_the_steps_of_the_scaled_rate(backend: str) -> None:
     wanted, told = (train(replace(config, backend=backend)) for config in (SCALED, GIVEN))
     assert max(step.learning_rate for step in told.steps) == pytest.approx(0.1)
@@ -32,7 +32,7 @@ def test_one_process_makes_the_steps_of_the_scaled_rate(backend: str) -> None:
     assert told.losses() == wanted.losses()
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(ELSEWHERE, "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(ELSEWHERE, "torch-ddp"))
 def test_ranks_make_the_steps_of_the_scaled_rate(backend: str, tmp_path: Path) -> None:
     devices = 1 if backend == "torch-dp" else 2
     curves = []

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from tests.kit.close import assert_close, in_training
 from tests.kit.recorder import Recorder
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tests.kit.weights import from_torch
 from tuiapp.trainers.backends.jax_sharding import make_step
 from tuiapp.trainers.config.datasets import find_dataset
@@ -32,9 +32,9 @@ STEPS = 20
 
 
 @pytest.mark.parametrize(
-    ("model", "flattened"), [("mlp", (28, 28, 1)), pytest.param("net", (5, 5, 64), marks=pytest.mark.nightly)]
+    ("model", "flattened"), [("mlp", (28, 28, 1)), pytest.param("net", (5, 5, 64), marks=pytest.mark.by_hand)]
 )
-@pytest.mark.parametrize("optimizer", mostly_nightly(["sgd", "adam"], "adam"))
+@pytest.mark.parametrize("optimizer", mostly_by_hand(["sgd", "adam"], "adam"))
 def test_twenty_steps(model: str, flattened: tuple[int, int, int], optimizer: str) -> None:
     config = RunConfig(model=model, optimizer=optimizer, learning_rate=0.002, weight_decay=1e-3, schedule="linear")
     torch.manual_seed(0)

@@ -14,7 +14,7 @@ import pytest
 from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched, resumed
 from tests.kit.recorder import Recorder, Shelf, check_predictions, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import MODELS, backends_with
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.memory import estimate_memory
@@ -36,7 +36,7 @@ CONFIG = RunConfig(
     checkpoint_every=0,
 )  # fmt: skip
 MESHES = {"batch=4": 4, "batch=2,model=2": 4, "model=4": 4, "model=2": 2, "model=1": 1}
-BACKENDS = mostly_nightly(backends_with("mesh"), "jax-sharding")
+BACKENDS = mostly_by_hand(backends_with("mesh"), "jax-sharding")
 
 
 def _config(backend: str, mesh: str, **changes: object) -> RunConfig:
@@ -101,6 +101,7 @@ def test_a_device_holds_its_part_of_weights_and_optimizer_state(backend: str) ->
     assert _trained(_config(backend, "batch=4"))[0].held == []
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_averaged_weights_and_the_loss_scale_lie_on_it_too(backend: str, precision: str) -> None:
@@ -152,6 +153,7 @@ def test_one_example_more_on_devices_that_share_it() -> None:
     assert told.steps[0].examples * 4 == 15
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("model", "backend"),
     [
@@ -173,6 +175,7 @@ def test_other_models(model: str, backend: str) -> None:
         assert sum(held.held.values()) == pytest.approx(sum(held.whole.values()) / 2, rel=0.01)
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_resnet18_has_the_curve_of_one_device_in_halves_and_goes_on_bit_for_bit(backend: str) -> None:
@@ -192,6 +195,7 @@ def test_resnet18_has_the_curve_of_one_device_in_halves_and_goes_on_bit_for_bit(
     assert again.evaluations == told.evaluations
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_adam_differs_by_a_bias_that_has_no_gradient(backend: str) -> None:
     """BatchNorm subtracts the bias of the convolution before it, so its gradient is rounding alone.
@@ -206,6 +210,7 @@ def test_adam_differs_by_a_bias_that_has_no_gradient(backend: str) -> None:
     assert_close(told.evaluations[-1].loss, one.evaluations[-1].loss, within)
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_a_launched_run_goes_on_on_another_mesh_and_is_exported(backend: str, tmp_path: Path) -> None:
     config = _config(backend, "batch=2,model=2", checkpoint_every=1, max_steps=12)

@@ -14,7 +14,7 @@ from tests.kit.close import assert_close, in_training, logits, rounding
 from tests.kit.harness import launched, resumed
 from tests.kit.npz import NpzArrays, make_arrays, write_npz
 from tests.kit.recorder import JAX_BACKENDS, ONE_PROCESS, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.normalization import Normalization
 from tuiapp.trainers.config.plan import make_plan, read_plan
@@ -60,7 +60,7 @@ def both(tmp_path: Path, backend: str, devices: int = 2) -> tuple[RunConfig, Run
     return replace(config, dataset=raw, normalize="data"), replace(config, dataset=ready)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(ONE_PROCESS, "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(ONE_PROCESS, "jax-sharding"))
 def test_one_process_trains_as_on_normalized_data(backend: str, tmp_path: Path) -> None:
     told, wanted = (train(config) for config in both(tmp_path, backend))
     for one, other in zip(told.losses(), wanted.losses(), strict=True):
@@ -70,7 +70,7 @@ def test_one_process_trains_as_on_normalized_data(backend: str, tmp_path: Path) 
     assert raw.losses()[0] != pytest.approx(told.losses()[0], abs=1e-3)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(ELSEWHERE, "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(ELSEWHERE, "torch-ddp"))
 def test_ranks_train_as_on_normalized_data(backend: str, tmp_path: Path) -> None:
     curves = []
     for config in both(tmp_path, backend, 1 if backend == "torch-dp" else 2):
@@ -107,7 +107,7 @@ def test_a_resumed_run_normalizes_by_what_its_checkpoint_says(tmp_path: Path) ->
         resume(run.run, replace(config, max_steps=30, normalize=""))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(JAX_BACKENDS, "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))
 def test_one_process_goes_on_bit_for_bit(backend: str, tmp_path: Path) -> None:
     config, shelf = both(tmp_path, backend)[0], Shelf()
     whole = train(config, save_at=4, shelf=shelf)

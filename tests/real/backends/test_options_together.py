@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.kit.close import assert_close, in_training
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import ONE_PROCESS, Recorder, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.rank.tensor_files import encode
@@ -49,8 +49,8 @@ def variants(config: RunConfig) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("backend", mostly_nightly(BUILTIN, "jax-pmap"))
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.by_hand)])
+@pytest.mark.parametrize("backend", mostly_by_hand(BUILTIN, "jax-pmap"))
 def test_everything_at_once(backend: str, precision: str, tmp_path: Path) -> None:
     if precision not in BACKENDS[backend].precisions:
         pytest.skip(f"{backend} has no {precision}")

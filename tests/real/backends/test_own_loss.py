@@ -19,7 +19,7 @@ from tests.kit.harness import launched
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import Recorder, Shelf, train
 from tests.kit.reported import values
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.options import ConfigError
@@ -161,7 +161,7 @@ def test_one_rank_of_torch_has_the_curve_of_the_loop(backend: str, tmp_path: Pat
     check(run(config, shelf=shelf, save_at=0), shelf)
 
 
-@pytest.mark.parametrize("devices", mostly_nightly([1, 2], 2))
+@pytest.mark.parametrize("devices", mostly_by_hand([1, 2], 2))
 @pytest.mark.parametrize("backend", ["jax-sharding", "jax-pmap", "keras-jax"])
 def test_jax_has_the_curve_of_the_loop(backend: str, devices: int, tmp_path: Path) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model=written(tmp_path, backend), devices=devices)
@@ -169,7 +169,7 @@ def test_jax_has_the_curve_of_the_loop(backend: str, devices: int, tmp_path: Pat
     check(train(config, shelf=shelf, save_at=0), shelf)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
 def test_two_ranks_have_it_and_are_best_by_a_metric(backend: str, tmp_path: Path) -> None:
     """The margin grows: the least is the first, and two evaluations later the run ends."""
     config = msgspec.structs.replace(CONFIG, backend=backend, model=written(tmp_path, backend))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.kit import recorder
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tests.real.backends.test_accumulate import CONFIG
 from tuiapp.trainers.config.memory import estimate_memory
 from tuiapp.trainers.config.run_config import RunConfig
@@ -34,6 +34,7 @@ def step_memory(config: RunConfig, **changes: object) -> StepMemory:
     return told
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", recorder.JAX_BACKENDS)
 def test_a_compiled_step_tells_what_it_takes_of_each_device(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model="net", gradient_clip=0.0)
@@ -54,7 +55,7 @@ def test_a_compiled_step_tells_what_it_takes_of_each_device(backend: str) -> Non
     assert split.temporary == pytest.approx(one.temporary, rel=0.1)
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(recorder.JAX_BACKENDS, "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(recorder.JAX_BACKENDS, "jax-sharding"))
 def test_of_frozen_weights_a_step_has_no_optimizer_state(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, optimizer="adam", global_batch_size=32)
     config = msgspec.structs.replace(

@@ -19,7 +19,7 @@ from tests.bench import race
 from tests.bench.bare import on_torch
 from tests.bench.bare.common import Race
 from tests.kit.recorder import Recorder
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.cli import build_parser
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.plan import make_plan
@@ -121,7 +121,7 @@ bare.main()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("backend", mostly_nightly(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding"))
 def test_on_jax_both_compute_in_the_same_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, precision: str
 ) -> None:
@@ -163,7 +163,7 @@ def test_a_bare_loop_of_torch_runs_in_bfloat16(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "backend",
-    mostly_nightly(
+    mostly_by_hand(
         ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch"], "torch-fsdp"
     ),
 )

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from tests.kit.harness import launched
 from tests.kit.recorder import Recorder, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.backends import jax_pmap, jax_sharding, keras_jax
 from tuiapp.trainers.config.catalog import backends_with
 from tuiapp.trainers.config.plan import make_plan
@@ -127,7 +127,7 @@ MODELS = {
 """Backend → a file with a model that does it, the model, and the array."""
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(MODELS, "torch-ddp"))
+@pytest.mark.parametrize("backend", mostly_by_hand(MODELS, "torch-ddp"))
 def test_a_bit_of_one_rank(backend: str, tmp_path: Path) -> None:
     text, model, array = MODELS[backend]
     file = tmp_path / "net.py"
@@ -171,6 +171,7 @@ def in_keras(step: Callable[..., Any]) -> Callable[..., Any]:
     return and_flip
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", ["jax-sharding", "jax-pmap", "keras-jax"])
 def test_a_bit_of_one_device(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if backend == "jax-pmap":

@@ -7,7 +7,7 @@ import pytest
 
 from tests.kit.close import assert_close, in_training
 from tests.kit.recorder import ONE_PROCESS, Recorder, Shelf, train
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.run_config import RunConfig
 
 pytestmark = pytest.mark.nightly
@@ -23,13 +23,13 @@ def _losses(told: Recorder) -> dict[int, list[float]]:
     return dict(zip((step.step for step in told.steps), told.losses(), strict=True))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(ONE_PROCESS, "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(ONE_PROCESS, "jax-sharding"))
 @pytest.mark.parametrize(
     ("optimizer", "save_at"),
     [
         ("adam", 29),
-        pytest.param("sgd", 7, marks=pytest.mark.nightly),
-        pytest.param("adadelta", 33, marks=pytest.mark.nightly),
+        pytest.param("sgd", 7, marks=pytest.mark.by_hand),
+        pytest.param("adadelta", 33, marks=pytest.mark.by_hand),
     ],
 )
 def test_the_curve_goes_on_as_if_nothing_had_happened(backend: str, optimizer: str, save_at: int) -> None:
@@ -45,7 +45,7 @@ def test_the_curve_goes_on_as_if_nothing_had_happened(backend: str, optimizer: s
     assert rest.evaluations == [one for one in whole.evaluations if one.step > save_at]
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(ONE_PROCESS, "jax-sharding"))
+@pytest.mark.parametrize("backend", mostly_by_hand(ONE_PROCESS, "jax-sharding"))
 def test_on_other_devices_it_goes_on_nearly_the_same(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model="mlp", optimizer="sgd")
     shelf = Shelf()
@@ -55,7 +55,7 @@ def test_on_other_devices_it_goes_on_nearly_the_same(backend: str) -> None:
     assert_close([sum(losses) / 4 for losses in rest.losses()], means, in_training(config))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(ONE_PROCESS, "mxnet-gluon"))
+@pytest.mark.parametrize("backend", mostly_by_hand(ONE_PROCESS, "mxnet-gluon"))
 def test_a_checkpoint_that_does_not_fit_is_refused(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model="mlp", max_steps=3)
     shelf = Shelf()

@@ -14,7 +14,7 @@ from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched
 from tests.kit.recorder import ONE_PROCESS, Shelf, check_predictions, train
 from tests.kit.reported import Evaluation, values
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tests.kit.weights import from_torch, gluon_arrays, into_keras, keras_arrays
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.plan import make_plan
@@ -53,7 +53,7 @@ class ByTorch(NamedTuple):
     evaluation: Evaluation
 
 
-@pytest.fixture(scope="module", params=mostly_nightly(CASES, CASES[0]), ids=lambda case: case[0])
+@pytest.fixture(scope="module", params=mostly_by_hand(CASES, CASES[0]), ids=lambda case: case[0])
 def by_torch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ByTorch:
     model, devices, flattened = request.param
     config = msgspec.structs.replace(CONFIG, model=model, devices=devices, learning_rate=RATES[model])
@@ -85,7 +85,7 @@ def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
     return shelf.saved[0]._replace(model=named_leaves(from_torch(module, like, flattened)))
 
 
-@pytest.mark.parametrize("backend", mostly_nightly(ONE_PROCESS, "jax-sharding", "mxnet-gluon"))
+@pytest.mark.parametrize("backend", mostly_by_hand(ONE_PROCESS, "jax-sharding", "mxnet-gluon"))
 def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
     config = msgspec.structs.replace(by_torch.config, backend=backend)
     told = train(config, shelf=Shelf(carried(config, by_torch.flattened)))
@@ -111,6 +111,7 @@ def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
         assert abs(told.evaluations[-1].loss - by_torch.evaluation.loss) < 0.1 * by_torch.evaluation.loss
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "devices"), [(model, devices) for model, devices, _ in CASES])
 def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) -> None:

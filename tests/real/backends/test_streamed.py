@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.kit.recorder import Shelf, train_plan
 from tests.kit.user_files import write_data
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.sources import user_data
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.nightly
     [
         ("torch-dp", 1),
         ("jax-sharding", 3),
-        *(pytest.param(name, 3, marks=pytest.mark.nightly) for name in ("jax-pmap", "keras-jax", "mxnet-gluon")),
+        *(pytest.param(name, 3, marks=pytest.mark.by_hand) for name in ("jax-pmap", "keras-jax", "mxnet-gluon")),
     ],
 )
-@pytest.mark.parametrize("name", mostly_nightly(["arrays", "mapped"], "mapped"))
+@pytest.mark.parametrize("name", mostly_by_hand(["arrays", "mapped"], "mapped"))
 def test_streamed_is_resident(tmp_path: Path, backend: str, devices: int, name: str) -> None:
     value = write_data(tmp_path, name)
     config = RunConfig(

@@ -23,7 +23,7 @@ from tests.kit.harness import launched, resumed
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import Recorder, Shelf, train
 from tests.kit.reported import values
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tests.kit.weights import from_torch, into_keras, keras_arrays
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
@@ -169,7 +169,7 @@ def test_one_rank_has_the_curve_of_the_loop(backend: str, by_hand: Curve) -> Non
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "case",
-    mostly_nightly(
+    mostly_by_hand(
         [
             *[("torch-ddp", 2, 1), ("torch-ddp", 2, 2), ("torch-ddp", 4, 2)],
             *[("torch-fsdp", 2, 1), ("torch-fsdp", 4, 1)],
@@ -234,15 +234,16 @@ def carried(config: RunConfig) -> Saved:
     return Saved(0, *snapshot(state.replace(params=params)))
 
 
-@pytest.mark.parametrize("devices", mostly_nightly([1, 2, 4], 2))
+@pytest.mark.parametrize("devices", mostly_by_hand([1, 2, 4], 2))
 @pytest.mark.parametrize(
-    "backend", mostly_nightly(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding", "keras-jax")
+    "backend", mostly_by_hand(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding", "keras-jax")
 )
 def test_jax_has_it_from_the_same_weights_on_any_devices(backend: str, devices: int, by_hand: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, devices=devices)
     check(train(config, shelf=Shelf(carried(config))), *by_hand)
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(("backend", "devices"), [("jax-sharding", 2), ("jax-pmap", 2), ("keras-jax", 2)])
 def test_jax_has_it_in_parts_and_goes_on_bit_for_bit(backend: str, devices: int, by_hand: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, devices=devices, accumulate=2)
@@ -252,6 +253,7 @@ def test_jax_has_it_in_parts_and_goes_on_bit_for_bit(backend: str, devices: int,
     assert train(config, shelf=Shelf(shelf.saved[9])).losses() == whole.losses()[9:]
 
 
+@pytest.mark.by_hand
 @pytest.mark.skipif(not shutil.which("gcc"), reason="torch.compile needs a C compiler")
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp"])
 def test_compiled_it_is_the_same(backend: str, by_hand: Curve) -> None:
@@ -259,6 +261,7 @@ def test_compiled_it_is_the_same(backend: str, by_hand: Curve) -> None:
     check((train if backend == "torch-dp" else train_alone)(config), *by_hand)
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax"])
 def test_in_bfloat16_it_is_that_of_the_loop_in_bfloat16(backend: str, by_hand_in_bfloat16: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, precision="bfloat16")
@@ -267,6 +270,7 @@ def test_in_bfloat16_it_is_that_of_the_loop_in_bfloat16(backend: str, by_hand_in
     check(run(config, shelf=shelf), *by_hand_in_bfloat16, "bfloat16")
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax"])
 def test_in_float16_it_is_about_that_of_the_loop_and_goes_on_bit_for_bit(backend: str, by_hand: Curve) -> None:

@@ -185,6 +185,7 @@ def test_bfloat16_trains() -> None:
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("model", IMAGE_MODELS)
 def test_compiling_changes_no_number(model: str) -> None:
     """Dropout's draws included; and the first step is not the second one on that batch."""
@@ -205,6 +206,7 @@ def test_compiling_changes_no_number(model: str) -> None:
     assert_close(compiled.evaluations[-1].loss, plain.evaluations[-1].loss, within)
 
 
+@pytest.mark.by_hand
 def test_without_a_compiler_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch.compiler.reset()

@@ -15,7 +15,7 @@ from tests.kit.harness import Watched, launched, resumed
 from tests.kit.npz import make_arrays, write_npz
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import Recorder, Shelf, check_predictions
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.backends.torch_fsdp import BESIDE_BLOCKS, blocks
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.memory import estimate_memory
@@ -61,7 +61,7 @@ def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
     assert rest.evaluations == whole.evaluations
 
 
-@pytest.mark.parametrize("model", mostly_nightly(["mlp", "convnet"], "mlp"))
+@pytest.mark.parametrize("model", mostly_by_hand(["mlp", "convnet"], "mlp"))
 def test_two_ranks_go_on_bit_for_bit_and_as_one(model: str, tmp_path: Path) -> None:
     config = msgspec.structs.replace(
         CONFIG, devices=2, model=model, schedule="constant", max_steps=20, checkpoint_every=1
@@ -123,6 +123,7 @@ def test_the_ranks_of_an_uneven_test_set_wait_for_each_other(tmp_path: Path) -> 
         assert run.evaluations()[-1].examples == 2 * EVAL_BATCH + 1
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) -> None:
     """Of a model with blocks, and more ranks than some weights have rows."""
@@ -145,6 +146,7 @@ def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) 
     assert_close(curves[0], curves[1], in_training(config))
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("model", ["net", "resnet18"])
 def test_compiled_it_has_the_same_curve(model: str) -> None:
     changes: dict[str, Any] = {"model": model, "max_steps": 3, "optimizer": "sgd"}

@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit import ROOT
 from tests.kit.model_tasks import IMAGE_MODELS
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tests.kit.weights import keras_arrays
 from tuiapp.trainers.config.catalog import MODELS, Shape
 from tuiapp.trainers.config.frozen import own_name
@@ -26,7 +26,7 @@ TEXT = ("gpt-small", (40,), 256)
 CASES = [(name, *how) for name in IMAGE_MODELS for how in [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)]]
 
 
-@pytest.mark.parametrize("case", mostly_nightly([*CASES, TEXT], TEXT), ids=lambda case: case[0])
+@pytest.mark.parametrize("case", mostly_by_hand([*CASES, TEXT], TEXT), ids=lambda case: case[0])
 def test_weights_are_those_of_the_catalog(case: tuple[str, Shape, int]) -> None:
     """`test_parity` counts two shapes more on its way."""
     name, shape, classes = case
@@ -52,7 +52,7 @@ def test_a_seed_gives_each_weight_of_a_transformer_numbers_of_its_own() -> None:
         assert array.std() == pytest.approx(0.02 / (8**0.5 if into_stream else 1), rel=0.05), name
 
 
-@pytest.mark.parametrize("name", mostly_nightly(MODELS, *(name for name in MODELS if name != "resnet18")))
+@pytest.mark.parametrize("name", mostly_by_hand(MODELS, *(name for name in MODELS if name != "resnet18")))
 def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) -> None:
     shape, each = ((28, 28, 1), ()) if name in IMAGE_MODELS else ((16,), (16,))
     model = keras_models.build(name, shape, 10, "bfloat16")
@@ -94,6 +94,7 @@ def test_what_a_users_keras_json_says_changes_no_model() -> None:
         keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.by_hand
 def test_on_pytorch_the_models_are_the_same() -> None:
     done = subprocess.run(
         [

@@ -17,7 +17,7 @@ import torch
 from tests.kit.close import assert_close, rounding
 from tests.kit.close import logits as logits_within
 from tests.kit.model_tasks import IMAGE_MODELS
-from tests.kit.variants import mostly_nightly
+from tests.kit.variants import mostly_by_hand
 from tests.kit.weights import from_torch, into_keras, keras_arrays
 from tuiapp.trainers.config.catalog import MODELS
 from tuiapp.trainers.frameworks.jax import models as flax_models
@@ -82,8 +82,8 @@ Forward = Callable[[str, Shape, torch.nn.Module, Any, bool], Result]
 
 
 @FRAMEWORKS
-@pytest.mark.parametrize("shape", mostly_nightly(SHAPES, SHAPES[1]), ids=["28x28x1", "19x25x3"])
-@pytest.mark.parametrize("name", mostly_nightly(IMAGE_MODELS, "net"))
+@pytest.mark.parametrize("shape", mostly_by_hand(SHAPES, SHAPES[1]), ids=["28x28x1", "19x25x3"])
+@pytest.mark.parametrize("name", mostly_by_hand(IMAGE_MODELS, "net"))
 def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
     model = random_torch(name, shape).eval()
     x = np.random.default_rng(0).random((4, *shape), np.float32)
@@ -94,7 +94,7 @@ def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
 
 
 @FRAMEWORKS
-@pytest.mark.parametrize("name", mostly_nightly([name for name in IMAGE_MODELS if name != "convnet"], "mlp", "net"))
+@pytest.mark.parametrize("name", mostly_by_hand([name for name in IMAGE_MODELS if name != "convnet"], "mlp", "net"))
 def test_training(name: str, forward: Forward) -> None:
     """With the batch's own statistics; without dropout, whose draws differ."""
     model = random_torch(name, SHAPES[0])
