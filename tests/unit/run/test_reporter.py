@@ -235,14 +235,23 @@ def test_a_value_that_is_no_number_takes_nothing_else_along(pipe: Pipe, capfd: p
 
 def test_what_two_threads_write_does_not_mix(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
-    # As into a pipe that is nearly full: a few bytes at a time, and the other thread may go on in between.
-    monkeypatch.setattr(reporter_module.os, "write", lambda fd, data: (time.sleep(1e-4), write(fd, data[:5]))[1])
-    beats = threading.Thread(target=lambda: [pipe.report.beat() for _ in range(100)])
+
+    def write_some(fd: int, data: memoryview) -> int:
+        # As into a pipe that is nearly full: a few bytes at a time, and the other thread may go on in between.
+        time.sleep(1e-4)
+        return write(fd, data[:5])
+
+    def beat() -> None:
+        for _ in range(100):
+            pipe.report.beat()
+
+    monkeypatch.setattr(os, "write", write_some)
+    beats = threading.Thread(target=beat)
     beats.start()
-    phases = ["training", "evaluating"] * 50
-    for phase in phases:
-        pipe.report.phase(phase)
+    for _ in range(50):
+        pipe.report.phase("training")
+        pipe.report.phase("evaluating")
     beats.join()
     pipe.close()
-    assert [one.phase for one in pipe.of(Phase)] == phases
+    assert [one.phase for one in pipe.of(Phase)] == ["training", "evaluating"] * 50
     assert len(pipe.of(wire.Heartbeat)) == 100
