@@ -58,34 +58,6 @@ def test_kill_9_of_a_rank_is_named_at_once_and_takes_the_others_along(
 
 
 @pytest.mark.nightly
-def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:
-    with launched(MLP, runs_dir) as run:
-        run.at_step(1)
-        os.kill(run.pid(0), signal.SIGSTOP)
-        os.kill(run.pid(1), signal.SIGKILL)
-        assert run.end().failed_rank == 1
-        run.wait_gone()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        pytest.param("segv", "rank 1 was killed by SIGSEGV", marks=pytest.mark.nightly),
-        pytest.param("exit", "rank 1 exited with code 3", marks=pytest.mark.nightly),
-        pytest.param("exit0", "rank 1 exited with code 0", marks=pytest.mark.nightly),
-    ],
-)
-def test_other_deaths_are_named_in_words(runs_dir: Path, fault: Callable[[str], None], kind: str, words: str) -> None:
-    fault(f"{kind}:1:1")
-    with launched(MLP, runs_dir) as run:
-        end = run.end()
-        assert end.status == "failed"
-        assert words in end.reason
-        run.wait_gone()
-
-
-@pytest.mark.nightly
 def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
