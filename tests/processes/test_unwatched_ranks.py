@@ -183,10 +183,10 @@ def test_a_journal_cut_by_hand(runs_dir: Path, fake: Callable[..., None]) -> Non
         assert missing_steps(all_events(run.run)) == list(range(reached + 1, min(kept) + 1))
 
 
+FURTHER = ("torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon")
 ALL = [
-    (backend, steps)
-    for backend in ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon")
-    for steps in (0, 40)
+    ("torch-ddp", 0),
+    *(pytest.param(backend, steps, marks=pytest.mark.by_hand) for backend in FURTHER for steps in (0, 40)),
 ]
 """Backends, and the steps of runs that end within an epoch."""
 
