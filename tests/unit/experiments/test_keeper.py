@@ -97,12 +97,13 @@ def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path:
     # A reboot: everything that belongs to the directory ends at once.
     waiting.end()
     assert summarise(run).status == "lost"
-    notes.with_name("notes.go").touch()
     start_keeper(waiting.runs_dir)
-    wait_until(waiting.is_over)
-    assert notes.read_text().split() == [run.run_id] * 2
-    assert summarise(run).status == "completed"
+    wait_until(lambda: notes.read_text().split() == [run.run_id] * 2 and not run.waits.exists())
+    # No further try is left to be kept for.
     assert not run.kept.exists()
+    notes.with_name("notes.go").touch()
+    wait_until(waiting.is_over)
+    assert summarise(run).status == "completed"
 
 
 SLOW_ONCE = """
