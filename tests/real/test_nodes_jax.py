@@ -26,7 +26,7 @@ from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.rank.checkpoints import load
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.by_hand, pytest.mark.timeout(600)]
 
 ONE_MACHINE = RunConfig(
     model="net", platform="cpu", devices=4, global_batch_size=144, epochs=1, optimizer="sgd", learning_rate=0.002
