@@ -1,1 +1,1 @@
-"""Tests, bottom up: contract, state, screens, processes, pty."""
+"""Tests: unit, screens, processes, real and pty; what they share is in kit, what is measured in bench."""
