@@ -39,6 +39,8 @@ TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 """What a machine is recognised by: its boot, and the namespace of its processes."""
 KEYS = 100
+ANSWERED_S = 2.5
+"""Whoever waits for the directory makes ten calls and more, of 0.3 s each; a loaded machine takes a second."""
 RUNS = 200
 
 
@@ -59,7 +61,7 @@ def press(terminal: Terminal, keys: Iterable[Key], *, stay: bool = True) -> None
         terminal.wait(key.answer)
         took = time.monotonic() - began
         print(f"{key.name}: {1e3 * took:.0f} ms")
-        late += [f"{key.name}: {took:.1f} s"] * (took > 1.0)
+        late += [f"{key.name}: {took:.1f} s"] * (took > ANSWERED_S)
         if key.then:
             terminal.wait(key.then)
         if stay and key.name not in ("c", "g", "p"):
@@ -129,7 +131,7 @@ def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..
                 (terminal.wait if number % 2 else terminal.wait_gone)("3 ranks")
                 took.append(time.monotonic() - began)
         print(f"key to screen: median {1e3 * statistics.median(took):.0f} ms, longest {1e3 * max(took):.0f} ms")
-        assert max(took) < 1.0
+        assert max(took) < ANSWERED_S
 
 
 def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDisk, fake: Callable[..., None]) -> None:

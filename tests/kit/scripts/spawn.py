@@ -21,7 +21,9 @@ def work(rank: int, world_size: int, settings: Settings, fail: bool) -> None:
     dist.all_reduce(total)
     if fail and rank == 1:
         raise ValueError("a spawned process failed")
-    print(f"rank {rank} of {world_size} sum {total.item():.0f}", flush=True)
+    # One write: unbuffered, `print` writes the line's end by itself, after what the other rank wrote meanwhile.
+    sys.stdout.write(f"rank {rank} of {world_size} sum {total.item():.0f}\n")
+    sys.stdout.flush()
     dist.destroy_process_group()
 
 
