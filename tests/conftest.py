@@ -110,6 +110,7 @@ def home(tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setenv("HOME", str(directory))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(directory / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(directory / "data"))
+    monkeypatch.setenv("TUIAPP_GPU_LEASES", str(directory / "leases"))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled / "jax"))
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "TUIAPP_RUNS_DIR", "TUIAPP_DATA_DIR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)

@@ -39,7 +39,7 @@ def measured(factor: str, arguments: list[str]) -> tuple[dict[str, Worst], str]:
     """Test → its margin under a factor, and what pytest said last."""
     name, _, value = factor.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}
-    command = [sys.executable, "-m", "pytest", "-q", "--margins", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "not by_hand", "--margins", *arguments]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     found = {
         test: Worst(float(margin), float(difference), float(tolerance), factor or "as it is")

@@ -83,7 +83,7 @@ def matrix(
 ) -> list[ParameterSet]:
     """Each scene at 120×40 in the dark theme, and where more than its words differs at other sizes, too.
 
-    The first scene is at all sizes and in the light theme as well. It is compared every day, of the others every second
+    The first scene is at all sizes and in the light theme as well. It is compared every day, of the others every fourth
     at one size in turn; the rest of the pictures is compared nightly.
 
     Args:
@@ -96,7 +96,7 @@ def matrix(
     for place, name in enumerate(scenes):
         pictures = [(MEDIUM, "dark")]
         pictures += [(SMALL, "dark")] if not place or name in small else []
-        everyday = pictures[place // 2 % len(pictures)] if place % 2 == 0 else None
+        everyday = pictures[place // 4 % len(pictures)] if place % 4 == 0 else None
         pictures += [(MEDIUM, "light")] if not place or name in light else []
         pictures += [(LARGE, "dark")] if not place or name in large else []
         for size, theme in pictures:

@@ -23,6 +23,8 @@ from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.summary import summarise
 
+pytestmark = pytest.mark.nightly
+
 APART_S = 4.0
 """Time between two attempts, in which nothing trains."""
 
@@ -98,7 +100,6 @@ def test_of_a_run_that_is_stopped_and_resumed_and_lost(runs_dir: Path, fake: Cal
     assert info.summary.steps >= second.steps + 50
 
 
-@pytest.mark.nightly
 def test_steps_that_were_made_again_count_once(runs_dir: Path, fake: Callable[..., None]) -> None:
     """The supervisor is killed long after the only checkpoint."""
     fake(step=0.005)
@@ -124,7 +125,6 @@ def test_steps_that_were_made_again_count_once(runs_dir: Path, fake: Callable[..
     assert seen(run.run, whole=True).curves.timeline.end == pytest.approx(end.summary.seconds, abs=1.0)
 
 
-@pytest.mark.nightly
 def test_of_a_script_that_fails_before_its_first_step_and_then_begins_anew(tmp_path: Path, runs_dir: Path) -> None:
     """What the first attempt came to stays until the last one makes a step, which replaces all of it."""
     script, attempt = tmp_path / "train.py", tmp_path / "attempt"

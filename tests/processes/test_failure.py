@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -19,16 +20,20 @@ from tuiapp.trainers.state.summary import summarise
 
 
 @pytest.mark.nightly
-def test_a_rank_that_raises_ends_the_run_with_its_traceback(runs_dir: Path, fault: Callable[[str], None]) -> None:
-    fault("raise:1:20")
-    with launched(MLP, runs_dir) as run:
+@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
+@pytest.mark.parametrize("kind", ["raise", "raise-blocked"])
+def test_a_rank_that_raises_ends_the_run_with_its_traceback(
+    runs_dir: Path, fault: Callable[[str], None], kind: str, backend: str
+) -> None:
+    fault(f"{kind}:1:20")
+    with launched(msgspec.structs.replace(MLP, backend=backend), runs_dir) as run:
         end = run.end()
         assert (end.status, end.failed_rank) == ("failed", 1)
         assert "the test's own failure" in end.reason
         first = next(event for event in run.of(RankFailed) if event.rank == 1)
         assert first.error == "ValueError: the test's own failure"
         assert "sitecustomize.py" in first.traceback
-        assert "trainers/backends/torch_ddp.py" in first.traceback
+        assert f"trainers/backends/{backend.replace('-', '_')}.py" in first.traceback
         assert first.exit_code == 1
         # All steps before the failure are on record.
         assert run.steps_of(1) == list(range(1, 20))

@@ -9,12 +9,17 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kit import ROOT
 from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
+from tests.kit.harness import Watched
+from tuiapp.trainers.contract.gpu_leases import leases
+from tuiapp.trainers.contract.rundir import RunDir
 
 pytestmark = needs_compiler
 
@@ -23,6 +28,7 @@ import os
 print("given", os.environ["CUDA_VISIBLE_DEVICES"])
 assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 """
+IDLE: dict[str, Any] = {"memory_used": 0, "utilization": 0}
 BUSY = {"memory_used": 79 * GIB, "utilization": 99, "no_processes": None}
 PARTS = [f"mig MIG-{name} 1g.10gb {10 * GIB} {used}" for name, used in (("b0", 9 * GIB), ("b1", 0))]
 
@@ -111,7 +117,7 @@ def test_more_than_the_user_left_visible_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_idle_gpus_come_first(tmp_path: Path, devices: int, given: list[str]) -> None:
-    nvml = FakeNvml(tmp_path, several(2, **BUSY) + gpu("GPU-0002") + gpu("GPU-0003"))
+    nvml = FakeNvml(tmp_path, several(2, **BUSY) + gpu("GPU-0002", **IDLE) + gpu("GPU-0003", **IDLE))
     found = run(tmp_path, nvml, f"devices={devices}")
     assert (found.code, found.gpus) == (0, [given] * len(given))
     assert "in use" not in found.said
@@ -143,7 +149,7 @@ def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
     ],
 )
 def test_a_mig_instance_is_a_device(tmp_path: Path, settings: list[str], visible: str | None, given: str) -> None:
-    nvml = FakeNvml(tmp_path, gpu("GPU-0000") + gpu("GPU-0001", "Fake 1", *PARTS, mig_mode=1, utilization=None))
+    nvml = FakeNvml(tmp_path, gpu("GPU-0000", **IDLE) + gpu("GPU-0001", "Fake 1", *PARTS, mig_mode=1, utilization=None))
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     found = run(tmp_path, nvml, *settings, **environment)
     assert (found.code, found.gpus) == (0, [[given]]), found.said
@@ -180,3 +186,30 @@ def test_gpus_that_a_control_group_withholds_do_not_count(tmp_path: Path) -> Non
     withheld = gpu("GPU-0000", "Fake 0", "fault nvmlDeviceGetHandleByIndex_v2 return 4")
     found = run(tmp_path, FakeNvml(tmp_path, withheld + gpu("GPU-0001")), CUDA_VISIBLE_DEVICES="0")
     assert (found.code, found.gpus) == (0, [["GPU-0001"]]), found.said
+
+
+@pytest.mark.nightly
+def test_six_runs_over_four_gpus(tmp_path: Path) -> None:
+    """In a loop of the shell, where none has got as far as its GPU when the next one is launched."""
+    nvml = FakeNvml(tmp_path, several(4, **IDLE))
+    script, gate = tmp_path / "train.py", tmp_path / "gate"
+    script.write_text(
+        f"{SCRIPT}import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.05)\n"
+    )
+    launch = f"{sys.executable} -P -m tuiapp run {script} --set devices=1 --detach --runs-dir {tmp_path}/runs"
+    devices = [sys.executable, "-P", "-m", "tuiapp", "devices", "--json", "--runs-dir", f"{tmp_path}/runs"]
+    environment = {**nvml.run_environment(), "TUIAPP_TELEMETRY_HOST_PIDS": "1"}
+    try:
+        loop = f"for run in 1 2 3 4; do {launch} & done; wait; for run in 5 6; do {launch}; done"
+        subprocess.run(loop, shell=True, env=environment, check=True, timeout=120)
+        runs = sorted((tmp_path / "runs").iterdir())
+        given = [tomllib.loads((run / "run.toml").read_text())["device_ids"][0] for run in runs]
+        assert sorted(given[:4]) == [f"GPU-{number:04}" for number in range(4)]
+        assert given[4] != given[5]
+        listed = json.loads(subprocess.run(devices, env=environment, capture_output=True, check=True).stdout)
+        assert sorted(lease["run"] for lease in listed["leases"]) == sorted(run.name for run in runs)
+    finally:
+        gate.touch()
+        for run in (tmp_path / "runs").iterdir():
+            Watched(RunDir(run)).wait_gone()
+    assert not leases()

@@ -25,6 +25,8 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Checkpoint, Facts, LogLine, Metrics, Phase, RankFailed, RankStarted
 from tuiapp.trainers.contract.rundir import RunDir
 
+pytestmark = pytest.mark.nightly
+
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
 ALL_REDUCE = """
@@ -92,7 +94,6 @@ def on_two_nodes(config: RunConfig, runs_dir: Path, home: Path | None) -> Iterat
         yield run
 
 
-@pytest.mark.nightly
 def test_all_nodes_stop_at_the_step_that_they_agree_on(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -120,7 +121,6 @@ def test_all_nodes_stop_at_the_step_that_they_agree_on(tmp_path: Path, runs_dir:
         assert len({max(curve(run, rank, "loss")) for rank in (0, 1)}) == 1
 
 
-@pytest.mark.nightly
 def test_further_runs_of_a_script_are_those_of_all_nodes(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -146,7 +146,6 @@ def test_further_runs_of_a_script_are_those_of_all_nodes(tmp_path: Path, runs_di
         further.wait_gone()
 
 
-@pytest.mark.nightly
 def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -171,7 +170,6 @@ def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, 
         assert not [line for line in run.of(LogLine) if "found no number" in line.text or "no scalar" in line.text]
 
 
-@pytest.mark.nightly
 def test_processes_that_a_script_starts_on_every_node(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -193,7 +191,6 @@ def test_processes_that_a_script_starts_on_every_node(tmp_path: Path, runs_dir: 
         assert {(event.rank, event.node) for event in run.of(Metrics)} == {(0, 0), (1, 0), (2, 1), (3, 1)}
 
 
-@pytest.mark.nightly
 def test_an_exception_there_is_told_with_its_traceback(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -214,7 +211,6 @@ def test_an_exception_there_is_told_with_its_traceback(tmp_path: Path, runs_dir:
         wait_until(lambda: not run.processes())
 
 
-@pytest.mark.nightly
 def test_what_a_node_lacks_is_named(tmp_path: Path, runs_dir: Path) -> None:
     work = runs_dir / "work"
     work.mkdir(parents=True)

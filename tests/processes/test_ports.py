@@ -15,6 +15,8 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import launch
 
+pytestmark = pytest.mark.nightly
+
 SHORT = msgspec.structs.replace(MLP, max_steps=10)
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
@@ -56,7 +58,6 @@ def test_two_runs_started_at_once(runs_dir: Path, fake: Callable[..., None]) -> 
         _two_at_once(runs_dir, SHORT)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_two_runs_started_at_once_twenty_times_with_real_torch(runs_dir: Path) -> None:
     for _ in range(20):
@@ -64,7 +65,6 @@ def test_two_runs_started_at_once_twenty_times_with_real_torch(runs_dir: Path) -
     print("\n40 torch-ddp runs, two at a time: no port collision")
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     "backend",
     [

@@ -106,6 +106,7 @@ def stop_while_held(run: Watched, gate: Gate) -> RunEnded:
     return run.end()
 
 
+@pytest.mark.nightly
 def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
     runs_dir: Path, straight: RunDir, gate: Hold
 ) -> None:

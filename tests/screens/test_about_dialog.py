@@ -44,6 +44,7 @@ async def open_dialog(pilot: Pilot[None]) -> AboutDialog:
     return pilot.app.screen
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [LARGE, SMALL])
 async def test_from_the_list(run: RunDir, size: tuple[int, int]) -> None:
     change_about(run, Change(tags=("lr", "old")))

@@ -119,7 +119,8 @@ async def test_the_question_on_leaving_says_that_the_run_has_ended(tmp_path: Pat
         dialog = await asked(pilot)
         await pilot.press("right", "right")
         os.close(lock)
-        await until(pilot, lambda: dialog.query_one("#dialog").border_title == "The run has ended")
+        # It is composed anew: meanwhile it has no box.
+        await until(pilot, lambda: "The run has ended" in [box.border_title for box in dialog.query("#dialog")])
         assert [button.id for button in dialog.query(Button)] == ["quit", "cancel"]
         await pilot.press("enter")
         await until(pilot, lambda: app._exit)

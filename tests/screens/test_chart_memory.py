@@ -19,6 +19,7 @@ def chart(app: RunApp) -> ChartPanel:
     return app.run_screen.query_one("#loss", ChartPanel)
 
 
+@pytest.mark.nightly
 async def test_what_was_chosen_is_there_the_next_time(tmp_path: Path) -> None:
     first = RunApp(h.running())
     async with first.run_test(size=LARGE) as pilot:

@@ -18,6 +18,8 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.path_suggester import complete
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -78,7 +80,6 @@ async def test_what_is_wrong_with_a_file_is_said_beside_the_field(start: Start, 
         await pilot.app.workers.wait_for_complete()
 
 
-@pytest.mark.nightly
 async def test_escape_goes_back_to_the_menu(start: Start, name: str) -> None:
     async with start(size=(120, 40)) as pilot:
         await open_input(pilot)
@@ -91,7 +92,6 @@ async def test_escape_goes_back_to_the_menu(start: Start, name: str) -> None:
         assert (await open_input(pilot)).value == name
 
 
-@pytest.mark.nightly
 async def test_a_path_is_completed(start: Start, name: str) -> None:
     async with start(size=(120, 40)) as pilot:
         box = await open_input(pilot)
@@ -101,7 +101,6 @@ async def test_a_path_is_completed(start: Start, name: str) -> None:
         assert box.value == name
 
 
-@pytest.mark.nightly
 async def test_presets_with_and_without_a_file_of_ones_own(start: Start, name: str, tmp_path: Path) -> None:
     save_preset("faces", RunConfig(dataset=name))
     save_preset("gone", RunConfig(dataset=f"npz:{tmp_path}/gone.npz"))
@@ -125,7 +124,6 @@ async def test_presets_with_and_without_a_file_of_ones_own(start: Start, name: s
         assert len(pilot.app.screen_stack) > 1
 
 
-@pytest.mark.nightly
 async def test_images_too_small_for_the_model(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_npz(tmp_path / "small.npz", make_arrays((5, 5)))
@@ -140,7 +138,6 @@ async def test_images_too_small_for_the_model(start: Start, tmp_path: Path, monk
         assert "parameters" in words(pilot, "#facts")
 
 
-@pytest.mark.nightly
 def test_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data" / "more").mkdir(parents=True)
     for file in ("b.npz", "a.txt", ".hidden.npz", "new\nline.npz"):
@@ -164,7 +161,6 @@ def test_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert complete(typed, ".npz") == found, typed
 
 
-@pytest.mark.nightly
 async def test_a_file_that_unpacks_to_more_than_the_memory_is_refused_beside_the_field(
     start: Start, launches: Launches, machine: Machine, tmp_path: Path
 ) -> None:
@@ -178,7 +174,6 @@ async def test_a_file_that_unpacks_to_more_than_the_memory_is_refused_beside_the
         assert launches.configs == []
 
 
-@pytest.mark.nightly
 async def test_a_model_of_ones_own(start: Start, launches: Launches, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("raise RuntimeError('executed')\ndef mine(shape, classes): ...\n")
     async with start(size=(120, 40)) as pilot:
@@ -198,7 +193,6 @@ async def test_a_model_of_ones_own(start: Start, launches: Launches, tmp_path: P
         assert [config.model for config in launches.configs] == [f"py:{tmp_path}/net.py:mine"]
 
 
-@pytest.mark.nightly
 def test_names_of_a_file_are_completed(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("def first(): ...\nclass Second: ...\n")
     assert complete(f"{tmp_path}/ne", ".py", named=True) == f"{tmp_path}/net.py"
@@ -207,7 +201,6 @@ def test_names_of_a_file_are_completed(tmp_path: Path) -> None:
     assert complete(f"{tmp_path}/none.py:S", ".py", named=True) is None
 
 
-@pytest.mark.nightly
 async def test_a_folder_of_images_has_a_size(start: Start, tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "images" / name).mkdir(parents=True)

@@ -30,6 +30,7 @@ async def look_for(pilot: Pilot[None], text: str) -> None:
     await pilot.pause()
 
 
+@pytest.mark.nightly
 async def test_rare_fields_fold_while_they_have_their_defaults(start: Start) -> None:
     async with start() as pilot:
         fold = screen(pilot).query_one(FoldLine)
@@ -47,6 +48,7 @@ async def test_rare_fields_fold_while_they_have_their_defaults(start: Start) -> 
         assert OPTIONS["keep_checkpoints"].label not in str(fold.content)
 
 
+@pytest.mark.nightly
 async def test_what_a_preset_sets_is_never_folded(start: Start) -> None:
     save_preset("mine", RunConfig(nan_policy="stop", best="loss"))
     async with start(preset="mine") as pilot:

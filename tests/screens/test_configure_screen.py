@@ -34,6 +34,7 @@ async def test_command_names_runs_dir_and_is_quoted(start: Start, tmp_path: Path
         assert screen(pilot).command == f"tuiapp run --runs-dir '{tmp_path}/my runs'"
 
 
+@pytest.mark.nightly
 async def test_command_is_copied(start: Start) -> None:
     async with start() as pilot:
         await type_into(pilot, "seed", "7")
@@ -195,6 +196,7 @@ async def test_configuration_error_of_a_launch_is_shown_beside_its_field(start: 
         assert "And it rains" in words(pilot, "#failure")
 
 
+@pytest.mark.nightly
 async def test_run_is_launched_once(start: Start, launches: Launches) -> None:
     async with start() as pilot:
         screen(pilot).launching = True

@@ -57,6 +57,7 @@ async def test_a_script_is_typed_completed_and_launched(start: Start, launches: 
         ]
 
 
+@pytest.mark.nightly
 async def test_what_is_wrong_is_said_beside_its_field(start: Start, here: Path) -> None:
     async with start(size=(120, 40)) as pilot:
         await type_into(pilot, "backend", "script")

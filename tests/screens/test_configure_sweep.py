@@ -16,6 +16,8 @@ from tuiapp.trainers.experiments.study import Study, StudyDir
 from tuiapp.trainers.experiments.sweep import begin_grid
 from tuiapp.widgets.config_form import ConfigForm
 
+pytestmark = pytest.mark.nightly
+
 
 def held(study: Study, runs_dir: Path, machine: Machine | None) -> tuple[StudyDir, list[RunDir]]:
     """Queue a sweep that nobody starts."""
@@ -62,7 +64,6 @@ async def test_a_sweep_that_cannot_be(start: Start, key: str, text: str, problem
         assert screen(pilot).query_one("#launch").has_class("-blocked")
 
 
-@pytest.mark.nightly
 async def test_a_comma_turns_a_menu_into_a_list(start: Start) -> None:
     async with start(preset="mlp") as pilot:
         await until(pilot, lambda: screen(pilot).is_mounted)
@@ -74,7 +75,6 @@ async def test_a_comma_turns_a_menu_into_a_list(start: Start) -> None:
         assert field(pilot, "optimizer").text == "adam"
 
 
-@pytest.mark.nightly
 async def test_a_scripts_own_values(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")
@@ -88,7 +88,6 @@ async def test_a_scripts_own_values(start: Start, tmp_path: Path) -> None:
         assert command.startswith(f"tuiapp sweep {script} --set values=k=3 --grid lr=0.1,0.03")
 
 
-@pytest.mark.nightly
 async def test_a_number_of_trials_makes_it_a_search(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +125,6 @@ async def test_a_number_of_trials_makes_it_a_search(
         assert study.axes == {"learning_rate": "log:1e-5..1e-1"}
 
 
-@pytest.mark.nightly
 async def test_without_optuna_the_form_says_what_to_install(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuiapp.trainers.experiments.study.find_spec", lambda _: None)
     async with start(preset="mlp") as pilot:
@@ -138,7 +136,6 @@ async def test_without_optuna_the_form_says_what_to_install(start: Start, monkey
         assert screen(pilot).query_one("#launch").has_class("-blocked")
 
 
-@pytest.mark.nightly
 async def test_a_search_of_a_script_needs_what_its_trials_are_best_by(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

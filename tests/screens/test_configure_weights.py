@@ -21,6 +21,7 @@ def test_a_run_that_resumes_no_longer_needs_them(machine: Machine, resumes: bool
     assert draft.config == config
 
 
+@pytest.mark.nightly
 async def test_a_run_is_named_and_the_command_and_the_launch_have_its_directory(
     start: Start, launches: Launches
 ) -> None:

@@ -41,6 +41,7 @@ async def shown(events: Sequence[AnyEvent], size: tuple[int, int], *keys: str) -
         return lines_of(app)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
 async def test_every_gpu_is_to_be_seen_beside_the_other_panels(count: int) -> None:
     for size in (NORMAL, WIDE):

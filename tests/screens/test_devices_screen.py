@@ -55,6 +55,7 @@ async def test_samples_are_shown_as_they_come(tmp_path: Path) -> None:
         await until(pilot, lambda: feed.closed)
 
 
+@pytest.mark.nightly
 async def test_a_sampler_that_ends_says_why_and_is_started_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

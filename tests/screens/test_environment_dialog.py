@@ -18,6 +18,8 @@ from tuiapp.trainers.config.installed import OWN, Installed
 from tuiapp.trainers.config.interpreters import environments_dir, find_interpreter
 from tuiapp.trainers.config.settings import settings_path
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.config_form import ConfigForm
 
+pytestmark = pytest.mark.nightly
+
 Build = Callable[[Path], Screen[Any] | None]
 
 RUNS = [info(2), info(1)]
@@ -89,7 +91,7 @@ def beneath(lower: Widget, upper: Widget) -> bool:
     return a.bottom <= b.y and a.x < b.right and b.x < a.right
 
 
-@pytest.mark.parametrize("size", [(160, 48), pytest.param((80, 24), marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("size", [(160, 48), (80, 24)])
 @pytest.mark.parametrize("name", SCREENS)
 async def test_tab_goes_through_all_from_top_to_bottom(name: str, size: tuple[int, int], tmp_path: Path) -> None:
     shown = SCREENS[name](tmp_path)
@@ -110,7 +112,6 @@ async def test_tab_goes_through_all_from_top_to_bottom(name: str, size: tuple[in
         assert back[start:] + back[:start] == seen[::-1]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", SCREENS)
 async def test_one_sees_where_one_is(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without colour too, wherever there is more than one place to be."""

@@ -29,6 +29,7 @@ SCREENS: dict[str, Callable[[], Screen[Any] | None]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SCREENS)
 async def test_its_keys_fit_80_columns(name: str) -> None:
     app = Stage(SCREENS[name]())

@@ -20,6 +20,7 @@ from tuiapp.screens.runs import RunsScreen
 SIZES = [(40, 12), (80, 24), (120, 40)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_keys_of_where_one_is(size: tuple[int, int]) -> None:
     screen = run_screen(h.running())

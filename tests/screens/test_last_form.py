@@ -18,6 +18,7 @@ def title(pilot: object) -> str:
     return str(screen(pilot).query_one("ConfigForm").border_title)  # type: ignore[arg-type]
 
 
+@pytest.mark.nightly
 async def test_the_form_opens_as_it_was_left_and_a_key_brings_the_preset_back(start: Start) -> None:
     save_preset("mine", RunConfig(epochs=9))
     async with start(preset="mine", remembers=True) as pilot:

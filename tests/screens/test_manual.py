@@ -11,6 +11,8 @@ from tests.kit.stage import Stage, folded, run_screen
 from tuiapp.library import manual
 from tuiapp.screens.manual import ManualScreen
 
+pytestmark = pytest.mark.nightly
+
 
 def listed(app: Stage) -> list[str]:
     return [str(option.prompt) for option in app.screen.query_one(OptionList).options]

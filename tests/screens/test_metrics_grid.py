@@ -65,6 +65,7 @@ def picture(one: GridChart) -> str:
     return "\n".join(one.panel.plot.render_line(y).text for y in range(one.panel.plot.size.height))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("size", "count"), [((40, 12), 1), (SMALL, 4), (LARGE, 6), ((200, 60), 8)])
 async def test_as_many_charts_as_fit_all_drawn(size: tuple[int, int], count: int) -> None:
     app = RunApp(own.running(2), now=62.0)
@@ -81,6 +82,7 @@ async def test_as_many_charts_as_fit_all_drawn(size: tuple[int, int], count: int
             assert not one.region.overlaps(other.region)
 
 
+@pytest.mark.nightly
 async def test_arrows_and_pages_reach_every_metric_and_escape_leads_back() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=SMALL) as pilot:

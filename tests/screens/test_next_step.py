@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.widgets import Static
 
 from tests.kit import histories as h
@@ -20,6 +21,7 @@ from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 
 
+@pytest.mark.nightly
 async def test_from_a_completed_run_to_what_comes_next(tmp_path: Path, machine: Machine) -> None:
     other = record(tmp_path, "20261119T101500-torch-ddp-mlp-aaaa", h.completed())
     run = record(tmp_path, h.RUN_ID, h.completed())

@@ -69,6 +69,7 @@ async def test_among_all_panels_the_devices_of_a_node_unfold() -> None:
         assert not any("a 0  █" in line for line in lines(app))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("keys", [("2",), ("f3",)])
 async def test_large_the_panel_shows_all_of_the_chosen_node(keys: tuple[str, ...]) -> None:
     app = RunApp(nodes.running(4, 8))

@@ -94,6 +94,7 @@ async def test_a_run_is_cancelled_in_the_queue(queue: tuple[Path, list[RunDir]])
     assert [one.run for one in find_waiting(runs_dir)] == runs[1:]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("answer", ["queue", "launch", "cancel"])
 async def test_the_form_asks_before_it_takes_what_a_live_run_has(
     start: Start, launches: Launches, tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch

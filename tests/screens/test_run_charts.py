@@ -59,6 +59,7 @@ async def choose(pilot: Pilot[None], app: RunApp, key: str, *keys: str) -> None:
     await until(pilot, lambda: app.screen is app.run_screen)
 
 
+@pytest.mark.nightly
 async def test_m_lists_all_metrics_that_were_reported() -> None:
     app = RunApp(h.running(2, gpus=True))
     async with app.run_test(size=LARGE) as pilot:

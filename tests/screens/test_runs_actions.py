@@ -362,6 +362,7 @@ async def test_a_run_is_exported_for_tensorboard(
     assert (tmp_path / f"{recorded[0].directory.run_id}-tensorboard" / "rank1").is_dir()
 
 
+@pytest.mark.nightly
 async def test_one_that_is_stopping_is_left_alone_while_another_is_stopped(tmp_path: Path) -> None:
     live = [record(tmp_path, f"20261120T10130{n}-torch-ddp-net-3fb{n}", h.running(last_step=72)) for n in range(2)]
     locks = [run.take_lock() for run in live]

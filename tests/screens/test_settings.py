@@ -41,6 +41,7 @@ async def choose_theme(pilot: Pilot[None], *keys: str) -> None:
     await until(pilot, lambda: not isinstance(pilot.app.screen, ThemeList))
 
 
+@pytest.mark.nightly
 async def test_the_theme_is_taken_and_one_chosen_is_remembered(start: Start) -> None:
     async with start(settings=Settings(theme="gruvbox")) as pilot:
         assert pilot.app.theme == "gruvbox"

@@ -81,6 +81,7 @@ def make_runs(root: Path, count: int) -> list[RunDir]:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_charts_are_where_there_is_room(tmp_path: Path, size: tuple[int, int]) -> None:
     app = WorkspaceApp(make_runs(tmp_path, 3))

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import tuiapp
 import tuiapp.trainers
 
@@ -26,20 +24,26 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield (node.module or "").split(".")[0]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_no_pickle(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert not MODULES & set(_imported(tree))
+def _wrong(tree: ast.AST) -> Iterator[str]:
+    yield from sorted(MODULES & set(_imported(tree)))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
         given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
-        assert called not in CALLS, called
-        if called in ("np.load", "numpy.load", "np.lib.npyio.NpzFile", "np.lib.format.read_array"):
-            assert given.get("allow_pickle", "False") == "False"
-        if called in ("torch.load", "keras.models.load_model", "keras.saving.load_model"):
-            assert given.get("weights_only") == "True" or given.get("safe_mode") == "True"
-        assert given.get("allow_pickle") != "True"
-        assert "read_pickle" not in called
-        assert not called.startswith("yaml.")
+        arrays = called in ("np.load", "numpy.load", "np.lib.npyio.NpzFile", "np.lib.format.read_array")
+        weights = called in ("torch.load", "keras.models.load_model", "keras.saving.load_model")
+        if (
+            called in CALLS
+            or (arrays and given.get("allow_pickle", "False") != "False")
+            or (weights and given.get("weights_only") != "True" and given.get("safe_mode") != "True")
+            or given.get("allow_pickle") == "True"
+            or "read_pickle" in called
+            or called.startswith("yaml.")
+        ):
+            yield ast.unparse(node)
+
+
+def test_no_pickle() -> None:
+    assert len(SOURCES) > 400
+    assert not {str(path): wrong for path in SOURCES if (wrong := [*_wrong(ast.parse(path.read_text()))])}

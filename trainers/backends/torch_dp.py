@@ -20,6 +20,7 @@ Source: https://docs.pytorch.org/tutorials/beginner/blitz/data_parallel_tutorial
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.torch.average import Average
 from tuiapp.trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
 from tuiapp.trainers.frameworks.torch.initial import begin
@@ -63,6 +65,23 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     Trainer(plan, pick_devices(plan.config, report), report, checkpoints).train()
 
 
+class Autocast(nn.Module):
+    """A model whose forward pass chooses its type in the thread that makes it.
+
+    DataParallel's threads take over that autocast is on, but not its type, which is each thread's own: float16, unless
+    it is set there.
+    """
+
+    def __init__(self, model: nn.Module, config: RunConfig, device: torch.device) -> None:
+        super().__init__()
+        self.model, self.config, self.device = model, config, device
+
+    def forward(self, x: Tensor) -> Tensor:
+        with autocast(self.config, self.device):
+            y: Tensor = self.model(x)
+        return y
+
+
 class Trainer:
     def __init__(self, plan: Plan, devices: list[torch.device], report: Reporter, checkpoints: Checkpoints) -> None:
         config = plan.config
@@ -85,13 +104,13 @@ class Trainer:
             restore(checkpoints.resumed, 0, self.model, self.optimizer, self.device, 1, self.average, self.loss_scale)
             self.restore_random(checkpoints.resumed.state.get(RANDOM))
         numbers = list(range(len(devices)))
-        self.parallel = nn.DataParallel(self.model, numbers)
+        self.parallel = nn.DataParallel(Autocast(self.model, config, self.device), numbers)
         # The copies for several GPUs are beyond torch.compile (https://github.com/pytorch/pytorch/issues/94636):
         # such a configuration is refused.
         self.forward = self.parallel
         if config.compile:
-            self.forward = nn.DataParallel(compile_model(self.model, cuda_graphs=uses_cuda_graphs(config)), numbers)
-        self.autocast = autocast(config, self.device)
+            compiled = compile_model(self.model, cuda_graphs=uses_cuda_graphs(config))
+            self.forward = nn.DataParallel(Autocast(compiled, config, self.device), numbers)
 
     def train(self) -> None:
         if self.config.compile:
@@ -108,7 +127,10 @@ class Trainer:
                         self.report_sharding(x, y, work.rows[0])
                 case Evaluate():
                     with self.average.used():
-                        work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
+                        work.done(
+                            self.evaluate(),
+                            partial(predictor, self.model, self.device, autocast(self.config, self.device)),
+                        )
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -127,13 +149,13 @@ class Trainer:
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each example of a batch, the mean over its labels, on the first device."""
-        with self.autocast:
+        with autocast(self.config, self.device):
             return self.scores.trained(self.forward(x), y).view(len(x), -1).mean(1)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, each example exactly once."""
         self.model.eval()
-        sums = sum_up(self.parallel, self.x_test, self.y_test, self.plan.data.classes, self.autocast, self.scores)
+        sums = sum_up(self.parallel, self.x_test, self.y_test, self.plan.data.classes, nullcontext(), self.scores)
         self.model.train()
         return sums.numpy(force=True)
 

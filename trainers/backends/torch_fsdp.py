@@ -75,10 +75,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     """Trains one rank's part, from the first step, or the one after a checkpoint, to the last."""
     device = pick_device(plan.config, report)
     connect(plan.config, rank, device, report)
-    try:
-        Part(plan, rank, device, report, checkpoints).train()
-    finally:
-        dist.destroy_process_group()
+    Part(plan, rank, device, report, checkpoints).train()
+    # Not after an exception: NCCL would wait for the kernels of ranks that wait for this one.
+    dist.destroy_process_group()
 
 
 class Part:

@@ -1,54 +1,78 @@
-"""Which of a machine's GPUs are idle, and which a run gets."""
+"""Which of a machine's GPUs are idle, and which a run gets: one rule for form, launch, queue and `tuiapp devices`.
+
+A GPU is *in use* if a live run of anybody's has it, or if more of its memory is in use, or it is busier, than the
+user's limits allow. Of the others one is *shared* if somebody's processes hold memory there, and else *idle*: those
+that draw a desktop do not count. What the driver does not report speaks for a GPU.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.config.settings import current_settings
 
 
-class IdleLimits(NamedTuple):
-    """Which GPU counts as idle."""
+class Use(IntEnum):
+    """What others leave of a GPU; the less, the higher."""
+
+    IDLE = 0
+    SHARED = 1
+    IN_USE = 2
+
+    @property
+    def words(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+class Limits(NamedTuple):
+    """Above which a GPU is in use."""
 
     memory_percent: int
-    """Most of its memory that may be in use: the driver's own, a desktop's."""
+    """Most of its memory that may be in use."""
     load_percent: int
     """Utilization that it stays below."""
 
 
-def idle_limits() -> IdleLimits:
-    """Returns the user's, the same for every choice of GPUs: the form's, a launch's, the queue's."""
+def limits() -> Limits:
+    """Returns the user's."""
     settings = current_settings()
-    return IdleLimits(settings.idle_memory, settings.idle_load)
+    return Limits(settings.idle_memory, settings.idle_load)
 
 
-def is_idle(gpu: Gpu) -> bool:
-    """Whether nobody seems to use a GPU; figures that the driver does not report speak for it."""
-    limits = idle_limits()
+def use_of(gpu: Gpu) -> Use:
+    """Returns what others leave of a GPU, by the user's limits."""
+    most = limits()
     total, used = gpu.memory_total_bytes, gpu.memory_used_bytes
-    if total is not None and used is not None and used > limits.memory_percent / 100 * total:
-        return False
-    # For up to a second the driver reports the utilization by processes that have ended.
-    return gpu.processes == () or (gpu.utilization_percent or 0) < limits.load_percent
+    full = total is not None and used is not None and used > most.memory_percent / 100 * total
+    if gpu.leases or full or (gpu.utilization_percent or 0) >= max(1, most.load_percent):
+        return Use.IN_USE
+    return Use.SHARED if any(not one.draws for one in gpu.processes or ()) else Use.IDLE
+
+
+def rank(gpu: Gpu) -> tuple[Use, int, int, int]:
+    """Sorts GPUs, the one that a run gets first to the front; of equal ones the first of the machine's order."""
+    used = round(100 * (gpu.memory_used_bytes or 0) / (gpu.memory_total_bytes or 1))
+    return use_of(gpu), len(gpu.leases), used, gpu.utilization_percent or 0
 
 
 def pick(gpus: Sequence[Gpu], count: int) -> list[Gpu]:
     """Returns the `count` GPUs that a run gets, in the machine's order; fewer if there are not as many.
 
-    Idle ones come first, then those with the least memory in use. Of several MIG instances a run can use only one:
-    CUDA shows a process no more.
+    Of several MIG instances a run can use only one: CUDA shows a process no more.
     """
     if count > 1:
         gpus = [gpu for gpu in gpus if gpu.part is None]
-    ranked = sorted(gpus, key=lambda gpu: (0, 0) if is_idle(gpu) else (1, gpu.memory_used_bytes or 0))
-    return [gpu for gpu in gpus if gpu in ranked[:count]]
+    chosen = sorted(gpus, key=rank)[:count]
+    return [gpu for gpu in gpus if gpu in chosen]
 
 
 def most(gpus: Sequence[Gpu]) -> int:
-    """Returns how many GPUs a run gets that does not say: all idle ones, or all if none is idle."""
-    usable = [gpu for gpu in gpus if is_idle(gpu)] or gpus
+    """Returns how many GPUs a run gets that does not say: all idle ones, or else all shared ones, or else all."""
+    best = min(map(use_of, gpus), default=Use.IDLE)
+    usable = [gpu for gpu in gpus if use_of(gpu) == best]
     return len([gpu for gpu in usable if gpu.part is None]) or len(usable[:1])
 
 

@@ -26,6 +26,19 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user: str = ""
     name: str = ""
     memory_bytes: int | None = None
+    draws: bool = False
+    """It is listed for graphics alone, as a desktop is."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """A live run of somebody's that has a GPU."""
+
+    gpu: str
+    """UUID."""
+    run: str
+    user: str
+    since: float
+    """Unix time."""
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +51,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     utilization_percent: int | None = None
+    """The highest of a second."""
     processes: tuple[GpuProcess, ...] | None = None
     """Those that hold its memory; None if the driver does not report them."""
+    leases: tuple[Lease, ...] = ()
 
     @property
     def number(self) -> str:
@@ -248,7 +263,9 @@ def interface_of(address: str) -> str:
 def unused(machine: Machine) -> Machine:
     """The machine as it would be if nobody used its GPUs: a run that waits may have any."""
     gpus = [
-        msgspec.structs.replace(gpu, memory_used_bytes=0 if gpu.memory_total_bytes else None, processes=())
+        msgspec.structs.replace(
+            gpu, memory_used_bytes=0 if gpu.memory_total_bytes else None, processes=(), utilization_percent=0, leases=()
+        )
         for gpu in machine.gpus
     ]
     return msgspec.structs.replace(machine, gpus=tuple(gpus))

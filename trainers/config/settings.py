@@ -41,9 +41,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queue_cpu_slots: Annotated[int, Option(minimum=0, maximum=1024)] = 0
     """How many runs without GPUs the queue lets run at a time; 0: one for four cores."""
     idle_memory: Annotated[int, Option(minimum=0, maximum=100)] = 10
-    """Percent of a GPU's memory that may be in use while it counts as idle: for a launch and for the queue."""
+    """Percent of a GPU's memory above which it counts as in use: for a launch and for the queue."""
     idle_load: Annotated[int, Option(minimum=0, maximum=100)] = 10
-    """Percent of utilization below which a GPU counts as idle."""
+    """Percent of utilization from which on a GPU counts as in use."""
     environments: Mapping[str, str] = msgspec.field(default_factory=dict)
     """A backend, or a framework for all of its backends → the interpreter of the ranks."""
     keys: Mapping[str, str] = msgspec.field(default_factory=dict)

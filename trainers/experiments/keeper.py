@@ -18,13 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from tuiapp.trainers.config.gpu_choice import is_idle
+from tuiapp.trainers.config.gpu_choice import Use, use_of
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.config.visible_gpus import VISIBLE
+from tuiapp.trainers.contract.gpu_leases import leases
 from tuiapp.trainers.contract.lock import is_held, take
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting
@@ -189,7 +190,9 @@ class Keeper:
         waits_for_gpus = any(one.waiting.platform == "cuda" and not one.waiting.held for one in self._queue)
         gpus: tuple[Gpu, ...] = self._gpus.look(GPUS_S) if waits_for_gpus else ()
         ours = {uuid for held in self._live.values() for uuid in held.gpus}
-        busy = {gpu.uuid for gpu in gpus if gpu.uuid not in ours and not is_idle(gpu)}
+        busy = {gpu.uuid for gpu in gpus if use_of(gpu) == Use.IN_USE}
+        # What the driver said is seconds old.
+        busy = (busy | {lease.gpu for lease in leases()}) - ours
         starting = [self._starting(start) for _, start in self._starters.values()]
         return Facts(time.time(), gpus, busy, [*self._live.values(), *starting], cpu_slots(current_settings()))
 

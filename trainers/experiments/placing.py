@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from tuiapp.trainers.config.gpu_choice import rank
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
 from tuiapp.trainers.contract.waiting import Entry, Waiting
@@ -94,7 +95,7 @@ def decide(queue: Sequence[Entry], facts: Facts) -> tuple[list[Start], dict[str,
             starts.append(Start(entry, ()))
         else:
             usable = eligible(waiting, facts.gpus)
-            free = [gpu.uuid for gpu in usable if gpu.uuid not in taken]
+            free = [gpu.uuid for gpu in sorted(usable, key=rank) if gpu.uuid not in taken]
             needed = _needed(waiting)
             if len(free) < needed or not usable:
                 reasons[run_id] = _lacking(waiting, usable, len(free))

@@ -19,7 +19,7 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import Plan, write_plan
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.config.slurm import SlurmError
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import gpu_leases, mailbox
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Waiting, read_waiting, write_waiting
 from tuiapp.trainers.experiments.queue import end, has_started
@@ -32,7 +32,10 @@ from tuiapp.trainers.state.summary import last_attempt, read_config
 
 
 def begin(run: RunDir, gpus: Sequence[str]) -> str:
-    """Starts a run that waits; returns why it could not be started, "" if it was or waits no more."""
+    """Starts a run that waits; returns why it could not be started, "" if it was, or waits no more, or again.
+
+    It waits again if somebody else has taken its GPUs meanwhile.
+    """
     try:
         lock = run.take_lock()
     except (BlockingIOError, FileNotFoundError):
@@ -42,7 +45,18 @@ def begin(run: RunDir, gpus: Sequence[str]) -> str:
         waiting = read_waiting(run.waits)
         if waiting is None:
             return ""
-        problem = "" if has_started(run) else _start(run, waiting, gpus, lock)
+        if has_started(run):
+            problem = ""
+        else:
+            with gpu_leases.choosing():
+                if {lease.gpu for lease in gpu_leases.leases()} & set(gpus):
+                    return ""
+                leases = gpu_leases.take(gpus, run.run_id)
+            try:
+                problem = _start(run, waiting, gpus, lock, leases)
+            finally:
+                for lease in leases:
+                    os.close(lease)
         if not problem or waiting.retry:
             note_started(run, waiting)
         return problem
@@ -63,7 +77,7 @@ def note_started(run: RunDir, waiting: Waiting) -> None:
     run.waits.unlink(missing_ok=True)
 
 
-def _start(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int) -> str:
+def _start(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int, leases: Sequence[int]) -> str:
     try:
         machine, config = _with_gpus(inspect_machine(), gpus), asked(run, waiting)
         if last_attempt(run) and has_begun(run):
@@ -74,7 +88,7 @@ def _start(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int) -> str
         if plan.config.launcher == "slurm":
             start_job(run, plan.config, lock)
         else:
-            start(run, lock)
+            start(run, lock, leases)
     except (ConfigError, LaunchError, SlurmError) as error:
         reason = str(error) or repr(error)
     except OSError as error:

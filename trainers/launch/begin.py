@@ -6,16 +6,18 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuiapp.trainers.config.files import printable
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.mirror import OFF, mirror_fault, place_mirror
 from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.placement import place
 from tuiapp.trainers.config.plan import Plan, read_plan
 from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.trainers.config.slurm import SlurmError
+from tuiapp.trainers.contract import gpu_leases
 from tuiapp.trainers.contract.about import MAX_NAME_CHARACTERS, About, read_about
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.rundir import RunDir
@@ -40,24 +42,43 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, ab
     """
     machine = machine or inspect_machine()
     plan = prepare(config, machine)
-    run = make_directory(plan, runs_dir, machine, about or About())
-    return _start(run, plan.config)
+    while True:
+        with gpu_leases.choosing():
+            now = gpu_leases.with_leases(machine)
+            if settled := plan.config.launcher != "local" or place(config, now).device_ids == plan.config.device_ids:
+                run = make_directory(plan, runs_dir, machine, about or About())
+                leases = gpu_leases.take(plan.config.device_ids, run.run_id)
+        if settled:
+            break
+        # Somebody took one of its GPUs meanwhile.
+        machine, plan = now, prepare(config, now)
+    try:
+        return _start(run, plan.config, leases)
+    finally:
+        # The supervisor has them now.
+        for lease in leases:
+            os.close(lease)
 
 
-def start(run: RunDir, lock: int) -> None:
+def start(run: RunDir, lock: int, leases: Sequence[int] = ()) -> None:
     """Starts a run whose directory is there, from its first step, under its lock. Raises LaunchError."""
     try:
-        start_supervisor(run, journal_end(run.journal), (lock,), str(lock), "")
+        start_supervisor(run, journal_end(run.journal), (lock, *leases), str(lock), "")
     except OSError as error:
         raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
 
 
-def _start(run: RunDir, config: RunConfig | None = None, environment: Mapping[str, str] | None = None) -> RunDir:
+def _start(
+    run: RunDir,
+    config: RunConfig | None = None,
+    leases: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+) -> RunDir:
     try:
         if config is not None and config.launcher == "slurm":
             start_job(run, config)
         else:
-            start_supervisor(run, environment=environment)
+            start_supervisor(run, passed=leases, environment=environment)
     except SlurmError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Slurm takes no job: {error}.") from error

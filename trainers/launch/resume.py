@@ -19,7 +19,7 @@ from tuiapp.trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.config.slurm import SlurmError
 from tuiapp.trainers.config.user_code import UserCodeError, read_text
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import gpu_leases, mailbox
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.manifest import CheckpointError, list_checkpoints
@@ -150,7 +150,13 @@ def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: 
             if plan.config.launcher == "slurm" and not slurm.inside_allocation():
                 start_job(run, plan.config, lock)
                 return last_attempt(run) + 1, offset
-            return start_supervisor(run, offset, (lock,), str(lock), *resumed).attempt, offset
+            with gpu_leases.choosing():
+                leases = gpu_leases.take(plan.config.device_ids, run.run_id) if plan.config.launcher == "local" else []
+            try:
+                return start_supervisor(run, offset, (lock, *leases), str(lock), *resumed).attempt, offset
+            finally:
+                for lease in leases:
+                    os.close(lease)
         except BaseException:
             _rewrite(run.config, before)
             raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tuiapp.trainers.config import machine
 from tuiapp.trainers.config.machine import GpuProcess
 from tuiapp.trainers.contract.events import DeviceSample, MigInstance
@@ -119,7 +121,9 @@ class NvmlGpu:
                 )
                 for number, one in self._mig(now, set()).items()
             ]
-        processes = self._list([_first(self._drawing, now), _first(self._computing, now)])
+        drawing, computing = _first(self._drawing, now), _first(self._computing, now)
+        desktop = {one.pid for one in drawing or ()} - {one.pid for one in computing or ()}
+        processes = self._list([drawing, computing], desktop=desktop)
         return [
             machine.Gpu(
                 index=self.index,
@@ -131,6 +135,11 @@ class NvmlGpu:
                 processes=None if processes is None else tuple(processes),
             )
         ]
+
+    def load(self, now: float) -> int | None:
+        """Utilization in percent."""
+        utilization = self._utilization.ask(now)
+        return _number(utilization.gpu, 100) if utilization else None
 
     def sample(self, now: float) -> DeviceSample:
         utilization, memory = self._utilization.ask(now), self._memory.ask(now)
@@ -180,13 +189,16 @@ class NvmlGpu:
         found["processes"] = self._list([_first(self._drawing, now), _first(self._computing, now)], known_pids)
         return found
 
-    def _list(self, answers: list[Any], known_pids: Container[int] = ()) -> list[GpuProcess] | None:
-        """The processes that hold memory, except the pids in `known_pids`; one may both compute and draw."""
+    def _list(
+        self, answers: list[Any], known_pids: Container[int] = (), desktop: Container[int] = ()
+    ) -> list[GpuProcess] | None:
+        """The processes that hold memory, except the pids in `known_pids`; those in `desktop` draw alone."""
         known = [answer for answer in answers if answer is not None]
         if not known:
             return None
         found = {one.pid: one.usedGpuMemory for answer in known for one in answer if one.pid not in known_pids}
-        return [self._owners.describe(pid, memory) for pid, memory in found.items()]
+        described = {pid: self._owners.describe(pid, memory) for pid, memory in found.items()}
+        return [msgspec.structs.replace(one, draws=True) if pid in desktop else one for pid, one in described.items()]
 
     def _mig(self, now: float, known_pids: set[int]) -> dict[int, MigInstance]:
         """The GPU's parts by their numbers; adds the pids that they report to `known_pids`."""

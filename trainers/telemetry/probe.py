@@ -11,13 +11,14 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import pynvml
 
 from tuiapp.trainers.config.machine import Gpu, GpuReport
 from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
+from tuiapp.trainers.contract.gpu_leases import leases
 from tuiapp.trainers.telemetry.nvidia import NvmlSource
 from tuiapp.trainers.telemetry.nvidia_gpu import NvmlGpu
 from tuiapp.trainers.telemetry.owners import Owners
@@ -27,6 +28,9 @@ SHOWN = 40
 """Most characters of the user's CUDA_VISIBLE_DEVICES in a message: it may be a list of UUIDs."""
 
 
+LOOK_S, LOOKS = 0.2, 5
+"""Between readings of the utilization, and how many: a single one may hit the pause between two steps."""
+
 REOPEN_S = 60.0
 """How long handles are used again: GPUs may come and go, and be divided."""
 
@@ -35,6 +39,7 @@ def read_gpus(opened: Sequence[NvmlGpu | DeadGpu] = ()) -> GpuReport:
     """Queries NVML for the GPUs that CUDA_VISIBLE_DEVICES leaves, in this process; `opened` were found before."""
     source = open_source()
     usable: dict[str, Gpu] = {}
+    whole: dict[str, NvmlGpu] = {}
     parts: dict[str, list[str]] = {}
     problem, driver = f"NVML: {source.no_gpus}", None
     try:
@@ -49,11 +54,17 @@ def read_gpus(opened: Sequence[NvmlGpu | DeadGpu] = ()) -> GpuReport:
             if not found:
                 problem = f"GPU {gpu.index} is in MIG mode, and has no instance"
             usable |= {one.uuid: one for one in found}
+            if isinstance(gpu, NvmlGpu) and gpu.uuid in usable:
+                whole[gpu.uuid] = gpu
             parts[gpu.uuid] = [one.uuid for one in found if one.part is not None]
     except SourceError as error:
         problem = f"NVML: {error}"
     with contextlib.suppress(pynvml.NVMLError):
         driver = pynvml.nvmlSystemGetDriverVersion()
+    loads = _loads(whole)
+    # For up to a second the driver reports the utilization by processes that have ended.
+    loads |= _loads({one: gpu for one, gpu in whole.items() if loads.get(one) and not usable[one].processes})
+    usable |= {one: msgspec.structs.replace(usable[one], utilization_percent=load) for one, load in loads.items()}
     wanted, limit = os.environ.get(VISIBLE), ""
     gpus = tuple(usable.values())
     if wanted is not None:
@@ -66,7 +77,21 @@ def read_gpus(opened: Sequence[NvmlGpu | DeadGpu] = ()) -> GpuReport:
             problem = f"{given} hides {'the GPU' if len(usable) == 1 else f'all {len(usable)} GPUs'} of this machine"
         elif len(gpus) < len(usable):
             limit = f"{given} leaves {len(gpus)} of {len(usable)} GPUs"
+    held = leases()
+    gpus = tuple(msgspec.structs.replace(gpu, leases=tuple(one for one in held if one.gpu == gpu.uuid)) for gpu in gpus)
     return GpuReport(gpus=gpus, driver=driver, problem="" if gpus else problem, limit=limit)
+
+
+def _loads(gpus: Mapping[str, NvmlGpu]) -> dict[str, int]:
+    """The highest utilization of each GPU within a second, in percent; without those that do not report it."""
+    found: dict[str, int] = {}
+    for _ in range(LOOKS if gpus else 0):
+        time.sleep(LOOK_S)
+        for name, gpu in gpus.items():
+            with contextlib.suppress(SourceError):
+                if (load := gpu.load(time.monotonic())) is not None:
+                    found[name] = max(load, found.get(name, 0))
+    return found
 
 
 def open_source() -> NvmlSource:

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from types import FrameType
 
@@ -23,6 +23,7 @@ from tuiapp.terminal.live_lines import LiveLines
 from tuiapp.trainers.config.environment import telemetry_interval_s
 from tuiapp.trainers.config.visible_gpus import VISIBLE
 from tuiapp.trainers.contract.events import DeviceSample, HostSample, TelemetrySource
+from tuiapp.trainers.contract.gpu_leases import leases
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.text import format_clock, join_words, plural, sanitize
@@ -30,10 +31,11 @@ from tuiapp.verbs.bandwidth import measure_bandwidth
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import runs_dir
-from tuiapp.view.devices.drawing import Line, Span, line, stacked
+from tuiapp.view.devices.drawing import Line, Span, line, pad, stacked
 from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix
 from tuiapp.view.devices.host import host_rows
-from tuiapp.view.devices.view import gpu_views, one_row_each
+from tuiapp.view.devices.view import GpuView, gpu_views, one_row_each
+from tuiapp.view.launch_warnings import describe_lease
 
 SAMPLES_OF_A_LOOK = 2  # some rates take two
 QUICK_S = 0.3  # between them
@@ -121,6 +123,7 @@ def _print_json(state: RunState, *, indent: int | None) -> None:
         "time": state.last_time,
         "host": _facts(state.host) if state.host else None,
         "gpus": [_facts(gpu.sample) for gpu in gpus],
+        "leases": [msgspec.structs.asdict(lease) for lease in leases()],
         "cuda_visible_devices": os.environ.get(VISIBLE),
         "problems": state.telemetry_problems,
     }
@@ -190,7 +193,18 @@ def device_lines(state: RunState, width: int, *, clock: bool = False, brief: boo
         [
             [line(Span(heading, "bold")), *limit, *problems],
             one_row_each(views, width) if brief and views else gpu_matrix(views, width),
+            _leases(views, width),
             foreign_processes(views, width),
             host_rows(state.host, width) if state.host else [],
         ]
     )
+
+
+def _leases(views: Sequence[GpuView], width: int) -> list[Line]:
+    """Lists the runs that have GPUs of this machine, a line each."""
+    indices = {uuid: view.gpu.sample.index for view in views for uuid in view.gpu.uuids}
+    return [
+        pad([Span(f"  GPU {indices[lease.gpu]} · {describe_lease(lease)}")], width)
+        for lease in leases()
+        if lease.gpu in indices
+    ]

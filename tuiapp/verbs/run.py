@@ -17,6 +17,7 @@ from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.terminal.facts import wants_ascii
+from tuiapp.trainers.config.gpu_choice import use_of
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.memory import can_estimate, estimate_memory
 from tuiapp.trainers.config.placement import place, placement_problems
@@ -125,7 +126,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
 def _warn(config: RunConfig, machine: Machine) -> None:
     placed = place(config, machine)
     memory = memory_warning(placed, machine, estimate_memory(placed)) if can_estimate(placed) else ""
-    busy = [f"GPU {gpu.number} is in use: {describe_use(gpu)}" for gpu in busy_gpus(placed, machine)]
+    busy = [f"GPU {gpu.number} is {use_of(gpu).words}: {describe_use(gpu)}" for gpu in busy_gpus(placed, machine)]
     for warning in filter(None, (*busy, memory)):
         tell(warning)
 

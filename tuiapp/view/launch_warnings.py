@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tuiapp.trainers.config.gpu_choice import is_idle
-from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.gpu_choice import Use, use_of
+from tuiapp.trainers.config.machine import Gpu, Lease, Machine
 from tuiapp.trainers.config.memory import MemoryEstimate, data_copies, parts_that_fit, shortages
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
+from tuiapp.trainers.state.text import format_bytes, format_clock, join_words, sanitize
 
 LARGE_PART = 0.5  # share of the free memory above which data causes a warning
 
@@ -34,16 +34,22 @@ def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate
 
 def busy_gpus(placed: RunConfig, machine: Machine) -> list[Gpu]:
     """Returns the GPUs of a placed configuration that others use."""
-    return [gpu for gpu in machine.gpus if gpu.uuid in placed.device_ids and not is_idle(gpu)]
+    return [gpu for gpu in machine.gpus if gpu.uuid in placed.device_ids and use_of(gpu) > Use.IDLE]
 
 
 def describe_use(gpu: Gpu) -> str:
     """Describes what a GPU does, and for whom; omits what the driver does not report."""
-    held = [f"{user} {words}" for user, words in users_of(gpu).items()]
+    held = [describe_lease(lease) for lease in gpu.leases]
+    held += [f"{user} {words}" for user, words in users_of(gpu).items()]
     if not held and gpu.memory_used_bytes is not None:
         held = [f"{format_bytes(gpu.memory_used_bytes)} used"]
     load = "" if gpu.utilization_percent is None else f"{gpu.utilization_percent} % busy"
     return join_words([load, ", ".join(held)])
+
+
+def describe_lease(lease: Lease) -> str:
+    """Describes the run that has a GPU: whose, and since when."""
+    return f"{sanitize(lease.run)} of {sanitize(lease.user)} since {format_clock(lease.since)}"
 
 
 def users_of(gpu: Gpu) -> dict[str, str]:

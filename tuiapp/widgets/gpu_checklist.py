@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from tuiapp.trainers.config.gpu_choice import idle_limits, is_idle
+from tuiapp.trainers.config.gpu_choice import Use, limits, use_of
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
 from tuiapp.view.launch_warnings import describe_use, users_of
@@ -103,14 +103,18 @@ class GpuChecklist(OptionList):
 
 
 def _idle_rule() -> str:
-    memory, load = idle_limits()
-    return f"idle: memory in use at most {memory} %, utilization below {load} % or no process"
+    memory, load = limits()
+    return f"idle: no run or process of others, at most {memory} % of the memory in use, and below {load} % busy"
 
 
 def _idle_line(gpus: Sequence[Gpu], chosen: bool) -> Content:
-    idle = [gpu.number for gpu in gpus if is_idle(gpu)]
-    now = f"now {', '.join(idle)}" if idle else "none is now: all, or those with the least memory in use"
-    return Content(f"{'[x]' if chosen else '[ ]'} idle ones · {now}")
+    idle, shared = ([gpu.number for gpu in gpus if use_of(gpu) == use] for use in (Use.IDLE, Use.SHARED))
+    words = "none is now: all, or those with the least memory in use"
+    if shared:
+        words = f"none is now; shared with others: {', '.join(shared)}"
+    if idle:
+        words = f"now {', '.join(idle)}"
+    return Content(f"{'[x]' if chosen else '[ ]'} idle ones · {words}")
 
 
 def describe_gpus(gpus: Sequence[Gpu], chosen: frozenset[str], room: int | None = None) -> list[Content]:
@@ -142,7 +146,8 @@ def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -
     if gpu.utilization_percent is not None:
         parts.append(f"{gpu.utilization_percent:3d} %{' busy' if words else ''}")
     if gpu.processes is not None:
-        parts.append(", ".join(users_of(gpu)) or "unused")
+        users = {**dict.fromkeys(sanitize(lease.user) for lease in gpu.leases), **users_of(gpu)}
+        parts.append(", ".join(users) or "unused")
     return parts
 
 

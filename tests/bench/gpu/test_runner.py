@@ -75,6 +75,7 @@ def outcomes(checks: Sequence[Check], report: Path, gpus: Sequence[str] = (), bu
     return list(run(checks, report, gpus, budget_s))
 
 
+@pytest.mark.nightly
 def test_what_goes_wrong_is_a_failed_check_and_the_next_one_begins(tmp_path: Path) -> None:
     wrong = ("bad", "raises", "dies", "nothing", "skips_as_tests_do")
     found = outcomes([check(name) for name in (*wrong, "skips", "good")], tmp_path, [GPU])
@@ -93,6 +94,7 @@ def test_what_goes_wrong_is_a_failed_check_and_the_next_one_begins(tmp_path: Pat
     assert passed(found[-2:])
 
 
+@pytest.mark.nightly
 def test_a_check_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     (found,) = outcomes([check("hangs", limit_s=8)], tmp_path, [GPU])
     assert (found.status, found.why) == ("failed", "it was not done within 8 s")
@@ -111,6 +113,7 @@ def test_what_no_longer_fits_is_not_run(tmp_path: Path) -> None:
     assert not passed(found)
 
 
+@pytest.mark.nightly
 def test_the_budget_limits_a_check_that_takes_longer_than_planned(tmp_path: Path) -> None:
     (found,) = outcomes([check("hangs", takes_s=3, limit_s=1000)], tmp_path, (), END_S + 6)
     assert found.status == "failed"

@@ -44,6 +44,7 @@ def report(tmp_path: Path, environment: dict[str, str], name: str) -> tuple[int,
     return done.returncode, json.loads((tmp_path / name / "report.json").read_text())
 
 
+@pytest.mark.nightly
 def test_devices_agree_with_nvidia_smi(tmp_path: Path, environment: dict[str, str]) -> None:
     code, told = report(tmp_path, environment, "Fake")
     (devices,) = told["checks"]
@@ -53,6 +54,7 @@ def test_devices_agree_with_nvidia_smi(tmp_path: Path, environment: dict[str, st
     assert len([finding for finding in devices["findings"] if finding["what"].startswith("GPU ")]) == 16
 
 
+@pytest.mark.nightly
 def test_or_they_do_not(tmp_path: Path, environment: dict[str, str]) -> None:
     code, told = report(tmp_path, environment, "Other")
     (devices,) = told["checks"]

@@ -29,6 +29,10 @@ def _misbehave(kind: str) -> None:
     match kind.removesuffix("-gated"):
         case "raise":
             raise ValueError("the test's own failure")
+        case "raise-blocked":
+            # As NCCL's does, whose kernels wait for those of other ranks.
+            vars(importlib.import_module("torch.distributed"))["destroy_process_group"] = lambda *_: time.sleep(3600)
+            raise ValueError("the test's own failure")
         case "exit":
             print("\n".join(f"last words {number}" for number in range(30)), file=sys.stderr, flush=True)
             os._exit(3)

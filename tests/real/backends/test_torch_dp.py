@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from tests.kit.close import assert_close, in_training
 from tests.kit.model_tasks import IMAGE_MODELS
 from tests.kit.recorder import Recorder, Shelf, check_predictions, train
 from tuiapp.trainers.backends import torch_ddp, torch_dp
-from tuiapp.trainers.backends.torch_dp import mean_per_device
+from tuiapp.trainers.backends.torch_dp import Autocast, mean_per_device
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.torch import models as torch_models
@@ -183,6 +184,14 @@ def test_bfloat16_trains() -> None:
     losses = np.array(told.losses())[:, 0]
     assert np.isfinite(losses).all()
     assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bfloat16", torch.bfloat16), ("float16", torch.float16)])
+def test_the_thread_of_a_gpu_computes_in_the_type_asked_for(precision: str, dtype: torch.dtype) -> None:
+    config, device = msgspec.structs.replace(CONFIG, precision=precision), torch.device("cpu")
+    model = Autocast(torch.nn.Linear(2, 2), config, device)
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(model, torch.ones(1, 2)).result().dtype == dtype
 
 
 @pytest.mark.by_hand

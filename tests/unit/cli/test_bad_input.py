@@ -87,6 +87,7 @@ def test_every_wrong_setting_is_named(tuiapp: Command, runs_dir: Path) -> None:
     assert len(done.err.splitlines()) == 3
 
 
+@pytest.mark.nightly
 def test_as_a_real_process(runs_dir: Path, home: Path) -> None:
     before = sorted(home.rglob("*"))
     check_refused(as_process("run", "quickstart", "--set", "epochs=0", "--json"), runs_dir, "epochs: 0 is not allowed")
@@ -288,6 +289,7 @@ def test_data_that_unpack_to_more_than_the_memory(
     check_refused(tuiapp(*arguments, "--set", "devices=4"), runs_dir, words, "Use less data or fewer devices")
 
 
+@pytest.mark.nightly
 def test_data_that_take_most_of_the_memory_are_warned_of(
     tuiapp: Command, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,8 @@ from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.summary import last_attempt, summarise
 
+pytestmark = pytest.mark.nightly
+
 GARBAGE = b"\x00" * 40_000_000
 
 PLACES: dict[str, Callable[[list[bytes]], list[bytes]]] = {

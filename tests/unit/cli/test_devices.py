@@ -39,7 +39,7 @@ def _no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def facts(done: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.out)
-    assert set(found) == {"time", "host", "gpus", "cuda_visible_devices", "problems"}
+    assert set(found) == {"time", "host", "gpus", "leases", "cuda_visible_devices", "problems"}
     return found
 
 
@@ -117,6 +117,7 @@ def test_gpus_for_people(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.Mo
     assert words["throttled by"] == ["hot", "nothing"]
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_sixteen_gpus_take_no_more_than_the_terminal_s_width(
     tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +150,7 @@ def test_parts_of_a_gpu(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.Mon
     assert "not available: utilization" in shown
 
 
+@pytest.mark.nightly
 @needs_compiler
 @pytest.mark.parametrize(
     ("fault", "words"),
@@ -173,6 +175,7 @@ def test_a_driver_that_hangs_or_crashes_takes_nothing_with_it(
     wait_for(lambda: not open_processes())
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_watching_into_a_pipe_gives_an_object_a_line(nvml: FakeNvml) -> None:
     watch = [*HERE, "--json", "--watch", "--interval", "0.25"]
@@ -189,6 +192,7 @@ def test_watching_into_a_pipe_gives_an_object_a_line(nvml: FakeNvml) -> None:
         assert process.wait(60) == 130
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_watching_into_a_pipe_without_json_appends_blocks(nvml: FakeNvml) -> None:
     watch = [*HERE, "--watch", "--interval", "0.25"]
@@ -204,6 +208,7 @@ def test_watching_into_a_pipe_without_json_appends_blocks(nvml: FakeNvml) -> Non
         assert process.wait(60) == 128 + signal.SIGTERM
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_watching_on_a_terminal_draws_in_place(nvml: FakeNvml) -> None:
     with Terminal([*HERE, "--watch", "--interval", "0.25"], columns=90, lines=45) as terminal:

@@ -49,6 +49,7 @@ def test_a_secret_file_that_is_not_there_is_refused(tuiapp: Command) -> None:
     assert "There is no file '/no/such'" in done.err
 
 
+@pytest.mark.nightly
 def test_a_port_that_nobody_listens_on_is_given_up_soon(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("abc\n")

@@ -47,6 +47,7 @@ async def test_it_reads_and_nothing_more_unless_it_may(tmp_path: Path) -> None:
             assert hints == {name: name in READING for name in expected}
 
 
+@pytest.mark.nightly
 async def test_what_the_verbs_say(tmp_path: Path, runs: Sequence[RunDir]) -> None:
     async with Client(make_server(tmp_path / "runs", may_launch=False)) as client:
         failed, text = await call(client, "list_runs", filter="torch-ddp state:stopped", limit=1)
@@ -78,6 +79,7 @@ async def test_a_launch_is_checked_as_on_the_command_line(tmp_path: Path) -> Non
     assert find_waiting(directory) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("may_launch", [False, True])
 async def test_a_client_that_starts_it_as_a_process(tmp_path: Path, runs: Sequence[RunDir], may_launch: bool) -> None:
     words = ["-P", "-m", "tuiapp", "mcp", "--runs-dir", str(tmp_path / "runs"), *["--allow-launch"] * may_launch]

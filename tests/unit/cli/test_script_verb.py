@@ -104,6 +104,7 @@ def test_arguments_after_the_dashes(here: Path, runs_dir: Path) -> None:
     assert listed["script"] == str(here / "train.py")
 
 
+@pytest.mark.nightly
 def test_exit_codes(here: Path, runs_dir: Path) -> None:
     failing = as_process("run", "train.py", "--set", "platform=cpu", "--set", "environment=X=1", "--", "ok")
     assert failing.code == 0, failing.err
@@ -127,6 +128,7 @@ def test_exit_codes(here: Path, runs_dir: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.nightly
 def test_a_preset_keeps_a_script(tuiapp: Command, here: Path, runs_dir: Path) -> None:
     assert tuiapp("presets", "save", "mine", "train.py", "--set", "devices=1", "--", "--epochs", "5").code == 0
     config = load_config("mine")
@@ -155,6 +157,7 @@ def test_a_scripts_arguments_without_the_dashes_before_them(here: Path, runs_dir
     assert not runs_dir.exists()
 
 
+@pytest.mark.nightly
 def test_a_script_of_another_ending(here: Path, runs_dir: Path) -> None:
     (here / "train").write_text("#!/usr/bin/env python\nprint('going')")
     done = as_process("run", "./train")

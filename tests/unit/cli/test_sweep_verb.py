@@ -201,6 +201,7 @@ def test_studies_of_all_kinds_are_listed_and_damaged_ones_are_in_nobodys_way(tui
     assert "cannot be read" in tuiapp("study", "stop", "damaged").err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["scale", "shootout", ""])
 def test_a_study_of_another_kind_and_a_group_are_stopped_as_a_whole(tuiapp: Command, runs_dir: Path, kind: str) -> None:
     for seed in range(3):

@@ -43,6 +43,7 @@ def test_parameters_are_those_of_the_torch_model(name: str, shape: tuple[int, ..
     assert MODELS[name].size(shape, classes).parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("classes", [2, 10])
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_weights_are_those_of_the_flax_model(name: str, shape: tuple[int, ...], classes: int) -> None:

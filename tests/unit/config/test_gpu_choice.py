@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tuiapp.trainers.config.files import make_private
-from tuiapp.trainers.config.gpu_choice import find, is_idle, most, pick
-from tuiapp.trainers.config.machine import Gpu, GpuProcess
+from tuiapp.trainers.config.gpu_choice import Use, find, most, pick, use_of
+from tuiapp.trainers.config.machine import Gpu, GpuProcess, Lease
 from tuiapp.trainers.config.settings import settings_path
 from tuiapp.trainers.config.visible_gpus import choose
 
@@ -60,38 +61,50 @@ def gpu(
     )
 
 
+LEASE = Lease(gpu="GPU-0", run="20261128T100000-script-train-3fa1", user="ada", since=0.0)
+DESKTOP = (GpuProcess(pid=8, user="ada", name="Xorg", memory_bytes=GIB, draws=True),)
+
+
 @pytest.mark.parametrize(
-    ("one", "idle"),
+    ("one", "use"),
     [
-        (gpu(0), True),
-        (gpu(0, 79, 99, ADA), False),
+        (gpu(0), Use.IDLE),
+        (gpu(0, 79, 99, ADA), Use.IN_USE),
         # Held, and not worked on at the moment.
-        (gpu(0, 70, 0, ADA), False),
+        (gpu(0, 70, 0, ADA), Use.IN_USE),
+        (gpu(0, 7, 0, ADA), Use.SHARED),
         # In a container nobody is seen.
-        (gpu(0, 70, 0, ()), False),
-        (gpu(0, 1, 80, None), False),
-        (gpu(0, 1, 80, ADA), False),
-        # The utilization by a run that has just ended.
-        (gpu(0, 1, 80, ()), True),
-        # A desktop.
-        (gpu(0, 1, 3, ADA), True),
-        (Gpu(index=0, uuid="GPU-mute", name="Mute"), True),
+        (gpu(0, 70, 0, ()), Use.IN_USE),
+        (gpu(0, 1, 91, ()), Use.IN_USE),
+        (gpu(0, 1, 80, None), Use.IN_USE),
+        (gpu(0, 1, 80, ADA), Use.IN_USE),
+        (gpu(0, 1, 3, ADA), Use.SHARED),
+        (gpu(0, 1, 3, DESKTOP), Use.IDLE),
+        # Of a run that has not got as far as its GPU.
+        (msgspec.structs.replace(gpu(0), leases=(LEASE,)), Use.IN_USE),
+        (Gpu(index=0, uuid="GPU-mute", name="Mute"), Use.IDLE),
     ],
 )
-def test_idle(one: Gpu, idle: bool) -> None:
-    assert is_idle(one) == idle
+def test_what_others_leave(one: Gpu, use: Use) -> None:
+    assert use_of(one) == use
 
 
 def test_the_users_limits_hold_for_every_choice() -> None:
-    gpus = [gpu(0, 30, 3, ADA), gpu(1, 1, 30, ADA), gpu(2, 1, 60, ADA)]
-    assert [is_idle(one) for one in gpus] == [False, False, False]
+    gpus = [gpu(0, 30, 3, ()), gpu(1, 1, 30, ()), gpu(2, 1, 60, ())]
+    assert [use_of(one) for one in gpus] == [Use.IN_USE] * 3
     make_private(settings_path().parent)
     settings_path().write_text("idle_memory = 50\nidle_load = 40\n")
-    assert [is_idle(one) for one in gpus] == [True, True, False]
+    assert [use_of(one) for one in gpus] == [Use.IDLE, Use.IDLE, Use.IN_USE]
     assert most(gpus) == 2
     assert picked(gpus, 2) == ["0", "1"]
     settings_path().unlink()
-    assert not is_idle(gpus[0])
+    assert use_of(gpus[0]) == Use.IN_USE
+
+
+def test_an_empty_gpu_comes_before_one_with_processes_of_others() -> None:
+    gpus = [gpu(0, 7, 0, ADA), gpu(1)]
+    assert picked(gpus, 1) == ["1"]
+    assert most(gpus) == 1
 
 
 def picked(gpus: list[Gpu], count: int) -> list[str]:

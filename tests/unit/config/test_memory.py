@@ -71,6 +71,7 @@ def test_parameters_gradients_and_optimizer_are_those_of_torch(model: str, optim
     assert estimate.optimizer == held([tensor for tensor in state if tensor.dim()])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("freeze", ["*bias", "*1.weight, fc*", "norm?.scale, *bn1*, block1*, out.*"])
 @pytest.mark.parametrize("model", MODELS)
 def test_of_frozen_parameters_torch_keeps_no_gradient_and_no_state(model: str, freeze: str) -> None:

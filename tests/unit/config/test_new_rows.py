@@ -8,7 +8,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from tests.kit import ROOT
+
+pytestmark = pytest.mark.nightly
 
 
 def test_a_new_backend_is_a_row(tmp_path: Path) -> None:

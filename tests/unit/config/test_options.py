@@ -168,6 +168,7 @@ def allowed_values(option: Option) -> st.SearchStrategy[Value]:
 WORDS = st.from_regex(r"[A-Za-z0-9_/~.=-]+", fullmatch=True)
 
 
+@pytest.mark.nightly
 @given(st.data(), st.sampled_from(list(OPTIONS)))
 @settings(max_examples=300)
 def test_whatever_is_allowed_is_typed_as_it_is_written_out(data: st.DataObject, key: str) -> None:

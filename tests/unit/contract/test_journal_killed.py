@@ -15,6 +15,8 @@ import pytest
 from tuiapp.trainers.contract.events import LogLine
 from tuiapp.trainers.contract.journal import JournalReader
 
+pytestmark = pytest.mark.nightly
+
 KILLS = 100
 
 WRITER = textwrap.dedent(
@@ -39,7 +41,6 @@ WRITER = textwrap.dedent(
 )
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(170)
 def test_no_acknowledged_record_is_lost(tmp_path: Path) -> None:
     path, draw = tmp_path / "events.jsonl", random.Random(20)

@@ -72,6 +72,7 @@ def test_one_of_before_an_upgrade_is_ended(waiting: Queue, tmp_path: Path, notes
     assert summarise(run).status == "completed"
 
 
+@pytest.mark.nightly
 def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     bad = add(script(tmp_path, "raise SystemExit(3)", "bad.py"), waiting.runs_dir, retry=2)
     gone = add(script(tmp_path, "", "gone.py"), waiting.runs_dir, held=True)
@@ -132,6 +133,7 @@ def test_a_run_whose_supervisor_started_too_late_is_tried_again(
     assert "did not start within 30 s" in run.journal.read_text()
 
 
+@pytest.mark.nightly
 def test_what_the_session_had_is_what_the_run_gets(
     waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +155,7 @@ def test_what_the_session_had_is_what_the_run_gets(
     )
 
 
+@pytest.mark.nightly
 def test_moved_held_and_cancelled_while_another_runs(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     config = script(tmp_path, UNTIL)
     first, second, third, fourth, fifth = (add(config, waiting.runs_dir) for _ in range(5))

@@ -13,6 +13,8 @@ from tests.unit.experiments.conftest import Queue, script, wait_until
 from tuiapp.trainers.experiments.queue import add
 from tuiapp.trainers.state.summary import summarise
 
+pytestmark = pytest.mark.nightly
+
 TEXT = "import os, time; time.sleep(1); open(os.environ['NOTES'], 'a').write('x')"
 
 
@@ -25,7 +27,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         cancel_all(environment)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_twenty_runs_four_at_a_time(
     waiting: Queue, cluster: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

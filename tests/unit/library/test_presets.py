@@ -219,6 +219,7 @@ def test_the_nearest_name_is_given_for_one_that_is_not_there(directory: Path) ->
         find_preset("zzzzzz")
 
 
+@pytest.mark.nightly
 def test_half_of_a_file_is_never_seen(directory: Path) -> None:
     configs = [RunConfig(epochs=1), RunConfig(epochs=1_000_000, device_ids=("x" * 2000,))]
     save_preset("mine", configs[0])

@@ -87,6 +87,7 @@ def test_rows_are_packed_as_far_as_they_go_together() -> None:
     assert list(batch.flush(monotonic())) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", [3, 100_000])
 def test_steps_far_apart_are_events_of_their_own(rows: int) -> None:
     batch = RowBatch(0)

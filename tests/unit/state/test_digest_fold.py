@@ -150,6 +150,7 @@ def script_attempts() -> list[Event]:
     return events
 
 
+@pytest.mark.nightly
 def test_of_a_script_that_resumes_from_a_checkpoint_of_its_own(run: RunDir) -> None:
     events = script_attempts()
     for cut in range(1, len(events) + 1):

@@ -144,6 +144,7 @@ def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPa
     feed.close()
 
 
+@pytest.mark.nightly
 def test_a_directory_that_is_away_for_a_while(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "run")
     run.path.mkdir()

@@ -120,6 +120,7 @@ def test_a_killed_sampler_is_started_anew_and_that_is_told_once(keep: Callable[.
     assert "training continues" in begun.text
 
 
+@pytest.mark.nightly
 def test_a_library_that_crashes_is_left_alone_and_all_else_sampled_on(
     keep: Callable[..., Kept], nvml: FakeNvml
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_library_that_crashes_is_left_alone_and_all_else_sampled_on(
     ]
 
 
+@pytest.mark.nightly
 def test_a_call_that_blocks_for_30_s(keep: Callable[..., Kept], nvml: FakeNvml) -> None:
     kept = keep()
     kept.wait(DeviceSample, lambda one: one.index == 1)
@@ -178,6 +180,7 @@ def test_a_library_that_hangs_while_it_starts(
     kept.wait(RankSample)
 
 
+@pytest.mark.nightly
 def test_a_stopped_sampler_is_replaced(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:
     kept = keep(gpus="")
     kept.wait(HostSample)

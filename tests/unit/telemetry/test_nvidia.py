@@ -59,6 +59,7 @@ def test_eight_gpus_in_order(nvml: FakeNvml, sample: Start) -> None:
     assert [one.uuid for one in told] == [f"GPU-{number:04}" for number in range(8)]
 
 
+@pytest.mark.nightly
 def test_values_that_move(nvml: FakeNvml, sample: Start) -> None:
     sampling = sample()
     sampling.wait(DeviceSample, lambda one: one.utilization_percent == 42)
@@ -182,6 +183,7 @@ def test_only_the_runs_gpus(nvml: FakeNvml, sample: Start) -> None:
     assert {one.uuid for one in sampling.events if isinstance(one, DeviceSample)} == {"GPU-0001", "GPU-0003"}
 
 
+@pytest.mark.nightly
 def test_a_driver_that_comes_later(nvml: FakeNvml, sample: Start) -> None:
     nvml.say("fault nvmlInitWithFlags return 9\n")
     sampling = sample()

@@ -20,6 +20,7 @@ pytestmark = needs_compiler
 Start = Callable[..., Sampling]
 
 
+@pytest.mark.nightly
 def test_host_and_ranks_are_sampled_on_while_a_call_hangs(nvml: FakeNvml, sample: Start) -> None:
     sampling = sample(ranks={0: os.getpid()})
     sampling.wait(DeviceSample, lambda one: one.index == 1)
@@ -36,6 +37,7 @@ def test_host_and_ranks_are_sampled_on_while_a_call_hangs(nvml: FakeNvml, sample
     print(f"{len(meanwhile)} samples of the host and {len(ranks)} of a rank in {seconds:.1f} s of a call that hangs")
 
 
+@pytest.mark.nightly
 def test_a_call_that_was_slow_holds_up_its_gpus_alone(nvml: FakeNvml, sample: Start) -> None:
     sampling = sample()
     sampling.wait(DeviceSample)

@@ -50,6 +50,7 @@ def painted(app: App[None], update: ChopsUpdate | None) -> list[str]:
     return [str([screen.buffer[y][x] for x in range(WIDTH)]) for y in range(HEIGHT)]
 
 
+@pytest.mark.nightly
 async def test_it_paints_what_textual_paints() -> None:
     draw = random.Random(7)
     app = App[None]()
