@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -213,3 +214,15 @@ def test_six_runs_over_four_gpus(tmp_path: Path) -> None:
         for run in (tmp_path / "runs").iterdir():
             Watched(RunDir(run)).wait_gone()
     assert not leases()
+
+
+@pytest.mark.nightly
+def test_a_sick_driver_does_not_train_on_the_cpu_without_a_word(tmp_path: Path) -> None:
+    """After an upgrade without a reboot."""
+    nvml = FakeNvml(tmp_path, "fault nvmlInitWithFlags return 18\n")
+    trouble = "the driver's library and its kernel module are of different versions: reboot, or reload the module"
+    assert f"tuiapp: no GPU is used: NVML: {trouble}" in run(tmp_path, nvml).said
+    assert "no GPU is used" not in run(tmp_path, nvml, "platform=cpu").said
+    command = [sys.executable, "-P", "-m", "tuiapp", "doctor"]
+    said = subprocess.run(command, env=nvml.run_environment(), capture_output=True, text=True).stdout
+    assert re.search(rf"(?m)^warn  GPU +NVML: {trouble}: runs use the CPU$", said)

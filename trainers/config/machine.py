@@ -11,11 +11,20 @@ from pathlib import Path
 
 import msgspec
 
-GPU_PROBE_TIMEOUT_S = 10.0
+GPU_PROBE_TIMEOUT_S = 60.0
+"""A driver that starts, without persistence mode and with many GPUs, takes a quarter of it."""
+SLOW_PROBE_S = 3.0
+"""After which it is said that the driver is waited for."""
 
 LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH = 12, 18
 
-NO_DRIVER = "no NVIDIA driver here (libnvidia-ml.so.1 not found)"
+NO_DRIVER = "no NVIDIA driver here"
+NOT_FOUND = f"{NO_DRIVER} (libnvidia-ml.so.1 not found)"
+NO_LIBRARY = (
+    "there are NVIDIA GPUs, but libnvidia-ml.so.1 is not found; a container gets it with "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+)
+DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"))
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,6 +118,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps others from being used; "" if nothing does."""
 
     @property
+    def gpu_trouble(self) -> str:
+        """Why a machine with NVIDIA's driver has no GPU to use; "" if it has some, or no driver."""
+        return "" if self.gpus or self.gpu_problem.startswith(NO_DRIVER) else self.gpu_problem
+
+    @property
     def max_cpu_ranks(self) -> int:
         """CPU ranks a run may have: four per core, so that small machines can rehearse larger ones."""
         return max(8, 4 * self.cpu_cores)
@@ -117,7 +131,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 def nvml_words(error: Exception) -> str:
     """Describes an NVMLError for people."""
     if getattr(error, "value", None) == LIBRARY_NOT_FOUND:
-        return NO_DRIVER
+        return NOT_FOUND
     if getattr(error, "value", None) == LIB_RM_VERSION_MISMATCH:
         return "the driver's library and its kernel module are of different versions: reboot, or reload the module"
     return str(error)
@@ -144,11 +158,15 @@ def _probe_gpus() -> GpuReport:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return GpuReport(problem=NO_DRIVER)
+        return GpuReport(problem=NO_LIBRARY if any(one.exists() for one in DRIVER_FILES) else NOT_FOUND)
     command = [sys.executable, "-P", "-m", "tuiapp.trainers.telemetry.probe"]
     probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        answer, _ = probe.communicate(timeout=GPU_PROBE_TIMEOUT_S)
+        try:
+            answer, _ = probe.communicate(timeout=min(SLOW_PROBE_S, GPU_PROBE_TIMEOUT_S))
+        except subprocess.TimeoutExpired:
+            print(f"tuiapp: waiting for the GPU driver, at most {GPU_PROBE_TIMEOUT_S:g} s", file=sys.stderr)
+            answer, _ = probe.communicate(timeout=max(0.0, GPU_PROBE_TIMEOUT_S - SLOW_PROBE_S))
     except subprocess.TimeoutExpired:
         # Not waited for: a process that hangs in the driver dies only when its call returns.
         probe.kill()

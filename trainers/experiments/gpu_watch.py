@@ -13,7 +13,7 @@ import msgspec
 
 from tuiapp.trainers.config.machine import Gpu, GpuReport
 
-ANSWER_S = 15.0
+ANSWER_S = 60.0
 """For an answer of the driver; then its process is given up, and another asked later."""
 AGAIN_S = 30.0
 

@@ -109,7 +109,7 @@ def _devices(machine: Machine, environments: Sequence[Environment]) -> Iterator[
         if not one.unavailable and (reason := one.without_gpus(machine)):
             yield Finding(one.backend, "warn", f"not on the GPUs: {reason}")
     if not machine.gpus:
-        yield Finding("GPU", "info", f"{machine.gpu_problem}: runs use the CPU")
+        yield Finding("GPU", "warn" if machine.gpu_trouble else "info", f"{machine.gpu_problem}: runs use the CPU")
 
 
 def _data() -> Iterator[Finding]:

@@ -127,7 +127,8 @@ def _warn(config: RunConfig, machine: Machine) -> None:
     placed = place(config, machine)
     memory = memory_warning(placed, machine, estimate_memory(placed)) if can_estimate(placed) else ""
     busy = [f"GPU {gpu.number} is {use_of(gpu).words}: {describe_use(gpu)}" for gpu in busy_gpus(placed, machine)]
-    for warning in filter(None, (*busy, memory)):
+    cpu = f"no GPU is used: {machine.gpu_trouble}" if placed.platform == "cpu" and config.platform == "auto" else ""
+    for warning in filter(None, (*busy, memory, cpu if machine.gpu_trouble else "")):
         tell(warning)
 
 

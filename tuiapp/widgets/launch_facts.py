@@ -154,6 +154,8 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
     if draft.placed is None:
         return Content(MISSING)
     words = Content(device_words(draft.placed, machine))
+    if draft.placed.platform == "cpu" and draft.config.platform == "auto" and machine.gpu_trouble:
+        words = Content.assemble(words, BETWEEN, (f"! {sanitize(machine.gpu_trouble)}", "bold $text-warning"))
     users: dict[str, list[str]] = {}
     for gpu in busy_gpus(draft.placed, machine):
         for user in users_of(gpu) or ("others",):

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler
+from tuiapp.trainers.config import machine as config_machine
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.telemetry.owners import HOST_PID_NAMESPACE
 
@@ -112,5 +113,16 @@ def test_a_driver_that_fails_at_what_only_a_sampler_asks_still_trains(tmp_path: 
 def test_a_driver_that_does_not_work(tmp_path: Path, fault: str, problem: str) -> None:
     machine = inspect_with(tmp_path, f"fault nvmlInitWithFlags {fault}\n", 1 if "hang" in fault else 30)
     assert machine.gpus == ()
-    assert machine.gpu_problem == problem
+    assert machine.gpu_problem == machine.gpu_trouble == problem
     assert machine.cpu_cores > 0
+
+
+def test_a_driver_without_its_library_is_no_machine_without_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine
+) -> None:
+    """As in a container that got the devices alone."""
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a driver")
+    assert machine.gpu_trouble == inspect_machine().gpu_trouble == ""
+    monkeypatch.setattr(config_machine, "DRIVER_FILES", (tmp_path,))
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in inspect_machine().gpu_trouble
