@@ -38,7 +38,30 @@ _HINTS = {
     "SIGABRT": " — native code aborted; see stderr.log",
 }
 
-_NO_MEMORY = re.compile(r"MemoryError|OutOfMemoryError|RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)
+_WHERE = "CUDA_LAUNCH_BLOCKING=1 in the environment shows where"
+_ADVICE = [
+    (re.compile(pattern, re.IGNORECASE), advice)
+    for pattern, advice in (
+        (
+            # The two libraries take their own memory, and name its lack differently.
+            r"MemoryError|RESOURCE_EXHAUSTED|out of memory|(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)",
+            "a smaller global_batch_size needs less memory",
+        ),
+        (r"device-side assert", f"an index, such as a label, is out of its range; {_WHERE}"),
+        (r"illegal memory access", f"a kernel read or wrote outside its arrays; {_WHERE}"),
+        (r"no kernel image", "this build of the framework has no code for this GPU: see tuiapp doctor"),
+        (
+            r"driver version is insufficient|driver on your system is too old",
+            "update the driver, or install a build for the one that is there: see tuiapp doctor",
+        ),
+        (
+            r"devices?\(?s?\)? is/are busy|device is busy|busy or unavailable",
+            "another process has the GPU for itself: wait for it, or set its compute mode to default (nvidia-smi -c 0)",
+        ),
+        (r"unhandled (cuda|system) error", "NCCL_DEBUG=WARN in the environment shows why"),
+    )
+]
+"""What an exception's line says → what to do."""
 
 MAX_ERROR_CHARACTERS = 300
 
@@ -89,7 +112,7 @@ def _how_it_ended(failure: RankFailed) -> str:
     if failure.lost:
         return f"{failure.error}; its ranks had come to step {failure.step:,}" if failure.step else failure.error
     if error := _error_line(failure.error):
-        advice = " — a smaller global_batch_size needs less memory" if _NO_MEMORY.search(error) else ""
+        advice = next((f" — {advice}" for pattern, advice in _ADVICE if pattern.search(error)), "")
         return f"{who} failed{where}: {error}{advice}"
     left = f"{who} exited with code {failure.exit_code}{where}"
     # As of argparse, or of sys.exit with a text.

@@ -50,6 +50,26 @@ def test_how_a_rank_ended(failure: RankFailed, words: str) -> None:
     assert describe_failure(failure) == words
 
 
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "needs less memory"),
+        ("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "needs less memory"),
+        ("CUDA error: device-side assert triggered", "such as a label, is out of its range; CUDA_LAUNCH_BLOCKING=1"),
+        ("CUDA error: an illegal memory access was encountered", "outside its arrays; CUDA_LAUNCH_BLOCKING=1"),
+        ("CUDA error: no kernel image is available for execution on the device", "see tuiapp doctor"),
+        ("The NVIDIA driver on your system is too old (found version 11040).", "update the driver"),
+        ("INTERNAL: CUDA driver version is insufficient for CUDA runtime version", "update the driver"),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "has the GPU for itself"),
+        ("NCCL error in: NCCLUtils.cpp:77, unhandled system error", "NCCL_DEBUG=WARN"),
+    ],
+)
+def test_what_to_do_about_an_error_of_cuda(error: str, advice: str) -> None:
+    said = describe_failure(RankFailed(rank=0, exit_code=1, error=f"RuntimeError: {error}", step=3))
+    assert said.startswith(f"rank 0 failed at step 3: RuntimeError: {error} — ")
+    assert advice in said
+
+
 def test_long_errors_stay_one_short_sentence() -> None:
     assert len(describe_failure(RankFailed(rank=0, exit_code=1, error="E: " + "x" * 100_000))) < 400
 
