@@ -35,7 +35,7 @@ MAX_FIGURES = 64
 """Metrics of a script whose figures its summary has: it is repeated in the journal."""
 
 PhaseName: TypeAlias = Literal[
-    "preparing", "compiling", "training", "evaluating", "checkpointing", "profiling", "stopping", "done"
+    "preparing", "connecting", "compiling", "training", "evaluating", "checkpointing", "profiling", "stopping", "done"
 ]
 NodeState: TypeAlias = Literal["joined", "silent", "back", "lost"]
 Status: TypeAlias = Literal["completed", "failed", "stopped"]

@@ -21,6 +21,7 @@ SLOWEST_TIMES = 5.0
 """Slow phases get this multiple of the longest time seen so far."""
 PHASE_LIMITS_S: dict[PhaseName, float] = {
     "preparing": 900.0,
+    "connecting": 90.0,
     "compiling": 1800.0,
     "evaluating": 300.0,
     "checkpointing": 600.0,
@@ -28,6 +29,10 @@ PHASE_LIMITS_S: dict[PhaseName, float] = {
     "stopping": 600.0,
 }
 """Limits before this run has a time of its own; data may have to be downloaded, or code compiled."""
+NOT_CONNECTED = (
+    "GPUs that cannot reach each other's memory hang here: try NCCL_P2P_DISABLE=1 (RTX 3090 and 4090, an IOMMU), "
+    "and in a container a larger --shm-size"
+)
 SUSPENDED_S = 5.0
 """If the supervisor itself has not run for this long, the ranks may have been suspended with it."""
 
@@ -140,6 +145,8 @@ def describe(
         return f"{nothing}: {listed(names)} {'does' if len(names) == 1 else 'do'} not answer{at}"
     if not behind:
         at = f"at step {step:,}" if step else "before the first step"
+        if phases == {"connecting"}:
+            elsewhere = NOT_CONNECTED
         doing = f" ({phases.pop()})" if len(phases) == 1 else ""
         who = "all ranks are" if len(progress_by_rank) > 1 else "the rank is"
         return f"{nothing}: {who} {at}{doing}{'; ' + elsewhere if elsewhere else ''}"

@@ -101,6 +101,21 @@ def test_what_takes_long_is_no_hang_until_it_takes_very_long(run: Run, phase: Ph
     assert len(run.told) == 1
 
 
+def test_gpus_that_do_not_connect_are_told_after_90_s_with_what_to_try() -> None:
+    run = Run(2)
+    run.put(0, "connecting", ranks=(0,))
+    run.wait(120)
+    # The other one still imports.
+    assert run.told == []
+    run.put(0, "connecting")
+    run.wait(95)
+    assert len(run.told) == 1
+    said = describe(run.told[0], run.watch.progress_by_rank(), run.watch.behind())
+    assert said.startswith("no progress for 90 s: all ranks are before the first step (connecting); ")
+    assert "NCCL_P2P_DISABLE=1" in said
+    assert "--shm-size" in said
+
+
 def test_those_who_wait_for_a_checkpoint_are_no_hang(run: Run) -> None:
     run.put(61, "checkpointing", ranks=(0,))
     run.wait(500)

@@ -135,8 +135,15 @@ def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[
 
 def connect(config: RunConfig, rank: int, device: torch.device, report: Reporter) -> None:
     """Joins the process group; has its collectives told in a hang."""
+    if device.type == "cuda":
+        report.phase("connecting")
     join(rank, config.devices, device, nccl_timeout(config))
     report.collectives = collectives
+    if device.type == "cuda":
+        # NCCL connects some of its ways with the first collective.
+        dist.all_reduce(torch.zeros(1, device=device))
+        torch.cuda.synchronize(device)
+        report.phase("preparing")
 
 
 def join(rank: int, world_size: int, device: torch.device, nccl_timeout: timedelta) -> None:
