@@ -106,7 +106,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *taken_batch(state, *work.rows[:3]))
                     weights, others, average = by_name(state.params), state.opt_state, state.average
-                    mesh.report_parts(report, weights, others, average, train_step.as_text())
+                    mesh.report_parts(report, weights, others, average, train_step.as_text)
             case Compare():
                 work.done(checksums_of(model_of(state)), mesh.parts_of(model_of(layout)))
             case Evaluate():

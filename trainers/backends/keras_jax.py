@@ -145,7 +145,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                     report_sharding(report, *pure.trees(state), *taken_batch(state, *work.rows[:3]))
                     named = pure.named(state)
                     weights = {path: named[path] for path in (*pure.trees(state)[0], *sorted(pure.frozen))}
-                    mesh.report_parts(report, weights, state.optimizer, state.average, train_step.as_text())
+                    mesh.report_parts(report, weights, state.optimizer, state.average, train_step.as_text)
             case Compare():
                 work.done(checksums_of(pure.named(state)), mesh.parts_of(pure.named(layout)))
             case Evaluate():

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from tuiapp.trainers.config.files import printable
+from tuiapp.trainers.config.visible_gpus import VISIBLE
 from tuiapp.trainers.contract.events import Alert, Event, Facts, RankStarted
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank.stop_gate import StopGate
@@ -208,7 +209,9 @@ def _device(rank: int) -> RankStarted:
         if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
             index = torch.cuda.current_device()
             properties = torch.cuda.get_device_properties(index)
-            device, name, uuid = f"cuda:{index}", properties.name, f"GPU-{properties.uuid}"
+            part = f"MIG-{properties.uuid}"
+            uuid = part if part in os.environ.get(VISIBLE, "") else f"GPU-{properties.uuid}"
+            device, name = f"cuda:{index}", properties.name
         elif (bridge := sys.modules.get("jax._src.xla_bridge")) and bridge.backends_are_initialized():
             import jax
 

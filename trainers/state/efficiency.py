@@ -126,12 +126,16 @@ class Peak:
     float32: float
     tf32: float | None
     bfloat16: float | None
+    float16: float | None
     source: str
 
     def at(self, precision: str) -> float | None:
-        # Tensor cores are as fast in both types of 16 bits.
-        half = self.bfloat16
-        return {"float32": self.float32, "tf32": self.tf32, "bfloat16": half, "float16": half}.get(precision)
+        return {
+            "float32": self.float32,
+            "tf32": self.tf32,
+            "bfloat16": self.bfloat16,
+            "float16": self.float16,
+        }.get(precision)
 
 
 _NVIDIA = "https://www.nvidia.com/content"
@@ -148,16 +152,21 @@ _ADA = f"{_IMAGES}/aem-dam/Solutions/Data-Center/l4/nvidia-ada-gpu-architecture-
 _RTX_6000 = "NVIDIA RTX 6000 Ada Generation datasheet; sparse figures halved"
 _GA102 = f"{_NVIDIA}/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"
 _GB202 = f"{_IMAGES}/aem-dam/Solutions/geforce/blackwell/nvidia-rtx-blackwell-gpu-architecture.pdf"
+_H20 = "NVIDIA H20 datasheet, as reported; dense figures"
+_A5000 = "NVIDIA RTX A5000 datasheet; sparse figures halved"
+_SMALL = "float32 of NVIDIA's specifications; tensor cores once and twice that, as in larger ones of its architecture"
+_PRO = "NVIDIA RTX PRO 6000 Blackwell datasheet; sparse figures halved"
 _VOLTA = f"{_IMAGES}/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"
 _TURING = f"{_NVIDIA}/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf"
 
 _TABLE: tuple[tuple[str, float, float | None, float | None, str], ...] = (
     # The driver's name without the maker; TFLOP/s in float32, tf32, bfloat16.
     (r"GB200( .*)?", 80, 1250, 2500, _BLACKWELL),
-    (r"B200( .*)?", 75, 1100, 2250, _BLACKWELL),
+    (r"B[23]00( .*)?", 75, 1100, 2250, _BLACKWELL),
     (r"H[12]00 NVL( .*)?", 60, 417.5, 835.5, _HOPPER),
     (r"H100 PCIe( .*)?", 51, 378, 756, _HOPPER),
     (r"(GH200|H200|H[18]00 (SXM5 )?\d+GB HBM3|H[18]00 SXM5)( .*)?", 67, 494.5, 989.5, _HOPPER),
+    (r"H20( .*)?", 44, 74, 148, _H20),
     (r"A[18]00[- ].*", 19.5, 156, 312, _A100),
     (r"A30", 10.3, 82, 165, _A30),
     (r"A40", 37.4, 74.8, 149.7, _A40),
@@ -167,13 +176,17 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, str], ...] = (
     (r"L40", 90.5, 90.5, 181, _ADA),
     (r"L4", 30.3, 60, 121, _ADA),
     (r"RTX A6000", 38.7, 77.4, 154.8, _GA102),
+    (r"RTX A5000", 27.8, 55.6, 111.1, _A5000),
     (r"RTX 3090", 35.6, 35.6, 71, _GA102),
     (r"RTX 3080( 10GB)?", 29.8, 29.8, 59.5, _GA102),
     (r"RTX 3070", 20.3, 20.3, 40.6, _GA102),
+    (r"RTX 3060", 12.7, 12.7, 25.5, _SMALL),
     (r"RTX 6000 Ada Generation", 91.1, 182.1, 364.2, _RTX_6000),
     (r"RTX 4090", 82.6, 82.6, 165.2, _ADA),
     (r"RTX 4080", 48.7, 48.7, 97.5, _ADA),
     (r"RTX 4070 Ti", 40.1, 40.1, 80.2, _ADA),
+    (r"RTX 4060", 15.1, 15.1, 30.2, _SMALL),
+    (r"RTX PRO 6000 Blackwell Workstation Edition", 126, 251.9, 503.8, _PRO),
     (r"RTX 5090", 104.8, 104.8, 209.5, _GB202),
     (r"RTX 5080", 56.3, 56.3, 112.6, _GB202),
     (r"RTX 5070 Ti", 43.9, 43.9, 87.9, _GB202),
@@ -184,6 +197,10 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, str], ...] = (
 )
 
 
+_ONLY_FLOAT16 = {r"V100-SXM[23]-.*": 125, r"V100-PCIE-.*": 112, r"V100S-PCIE-.*": 130, r"T4": 65}
+"""TFLOP/s of tensor cores that do not know bfloat16; others are as fast in both types of 16 bits."""
+
+
 @lru_cache(64)
 def find_peak(device_name: str) -> Peak | None:
     """Returns the peak of the GPU with that driver or framework name; None where it is not known."""
@@ -192,7 +209,9 @@ def find_peak(device_name: str) -> Peak | None:
         return None
     for pattern, float32, tf32, bfloat16, source in _TABLE:
         if re.fullmatch(pattern, name):
-            return Peak(float32 * 1e12, _tera(tf32), _tera(bfloat16), source)
+            return Peak(
+                float32 * 1e12, _tera(tf32), _tera(bfloat16), _tera(_ONLY_FLOAT16.get(pattern, bfloat16)), source
+            )
     return None
 
 

@@ -145,6 +145,12 @@ def test_a_gpu_that_is_not_known_has_no_peak() -> None:
         ("NVIDIA GeForce RTX 3090", 71),
         ("NVIDIA GeForce RTX 4090", 165.2),
         ("NVIDIA GeForce RTX 5090", 209.5),
+        ("NVIDIA B300 SXM6 AC", 2250),
+        ("NVIDIA H20", 148),
+        ("NVIDIA RTX A5000", 111.1),
+        ("NVIDIA GeForce RTX 3060", 25.5),
+        ("NVIDIA GeForce RTX 4060", 30.2),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8),
         ("Tesla T4", None),
         ("Tesla V100-SXM2-16GB", None),
     ],
@@ -155,6 +161,13 @@ def test_peaks(name: str, bfloat16: float | None) -> None:
     assert peak.at("bfloat16") == (None if bfloat16 is None else bfloat16 * 1e12)
     assert 5e12 < peak.float32 <= (peak.tf32 or 1e15)
     assert peak.source
+
+
+def test_tensor_cores_that_know_float16_alone() -> None:
+    for name, float16 in (("Tesla V100-SXM2-16GB", 125), ("Tesla T4", 65), ("NVIDIA H100 80GB HBM3", 989.5)):
+        peak = find_peak(name)
+        assert peak is not None
+        assert peak.at("float16") == float16 * 1e12
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -112,12 +112,17 @@ class DeviceMesh:
         return jnp.repeat(losses.reshape(self.batch, -1).mean(axis=1), self.model)
 
     def report_parts(
-        self, report: Reporter, weights: Mapping[str, Array], others: Any, average: Any, program: str | None
+        self,
+        report: Reporter,
+        weights: Mapping[str, Array],
+        others: Any,
+        average: Any,
+        program: Callable[[], str | None],
     ) -> None:
         """Reports each weight's layout, what each device holds, and what a step exchanges, if weights are split.
 
-        `others` is the optimizer's state, `average` that of the weights, if one is kept, and `program` the compiled
-        step's text.
+        `others` is the optimizer's state, `average` that of the weights, if one is kept, and `program` gives the
+        compiled step's text.
         """
         if self.model == 1:
             return
@@ -133,7 +138,7 @@ class DeviceMesh:
                 for shard in array.addressable_shards:
                     held[shard.device][kind] += shard.data.nbytes
         whole = {kind: sum(array.nbytes for array in arrays) for kind, arrays in kinds.items()}
-        found = exchanged(program or "")
+        found = exchanged(program() or "")
         for device, own in held.items():
             told = found if not ranks[device] else {}
             report.send(Held(rank=ranks[device], device=str(device), held=own, whole=whole, exchanged=told))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -55,6 +57,10 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
                 model.zero_grad()
                 loss().backward()
     except RuntimeError as error:
+        if device.type == "cuda" and not Path(sysconfig.get_path("include"), "Python.h").exists():
+            # Triton compiles a module of Python's for each kernel.
+            message = "compile = true needs Python's headers (python3-dev, or python3-devel), and there is no Python.h"
+            raise RuntimeError(f"{message}: install them, or set compile = false.") from error
         # The message of Inductor on the CPU ("No working C++ compiler found"), and of Triton on GPUs.
         if "C++ compiler" not in str(error) and "C compiler" not in str(error):
             raise

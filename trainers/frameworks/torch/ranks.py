@@ -226,17 +226,17 @@ def backward(
     y: Tensor,
     parts: int,
     scale: LossScale,
-    ddp: DistributedDataParallel | None = None,
+    ddp: nn.Module | None = None,
     weight: float = 1.0,
 ) -> Tensor:
     """Adds the gradients of a rank's batch, taken in equal `parts` one after the other, to those of its parameters.
 
-    `loss_of` gives the mean loss of images and labels. The ranks of `ddp` exchange gradients once, with the last part;
+    `loss_of` gives the mean loss of images and labels. Ranks in `ddp` exchange gradients once, with the last part;
     those of this one count `weight` times in their mean. Returns the batch's mean loss, float32 [] on the device.
     """
     total = None
     for number, part in enumerate(zip(x.chunk(parts), y.chunk(parts), strict=True), start=1):
-        with ddp.no_sync() if ddp and number < parts else nullcontext():
+        with ddp.no_sync() if isinstance(ddp, DistributedDataParallel) and number < parts else nullcontext():
             loss = loss_of(*part)
             if parts > 1:
                 loss = loss / parts
@@ -475,8 +475,10 @@ def to_device(
     return kind, torch.from_numpy(labels).to(device)
 
 
-def distribute(model: nn.Module) -> DistributedDataParallel:
-    """Wraps the model in DDP, which leaves BatchNorm's running statistics to each rank."""
+def distribute(model: nn.Module) -> nn.Module:
+    """Wraps the model in DDP, which leaves BatchNorm's running statistics to each rank; a rank alone needs none."""
+    if dist.get_world_size() == 1:
+        return model
     # PyTorch 2.13 renamed the option.
     new, old = "forward_sync_buffers", "broadcast_buffers"
     how: dict[str, Any] = {new if new in signature(DistributedDataParallel).parameters else old: False}

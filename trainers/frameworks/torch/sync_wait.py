@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
 from tuiapp.trainers.contract.metrics import SYNC_WAIT
 from tuiapp.trainers.rank.reporter import Reporter
@@ -21,7 +21,7 @@ EVERY_ON_CPU = 20
 
 
 class SyncWait:
-    def __init__(self, ddp: DistributedDataParallel, device: torch.device, report: Reporter) -> None:
+    def __init__(self, ddp: nn.Module, device: torch.device, report: Reporter) -> None:
         self._report, self._given, self._every = report, 0, EVERY
         self._read = getattr(ddp, "_get_ddp_logging_data", None) if dist.get_world_size() > 1 else None
         if device.type == "cpu" and (choose := getattr(ddp, "_set_ddp_runtime_logging_sample_rate", None)):
