@@ -10,11 +10,14 @@ from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
-from tuiapp.trainers.config.installed import OWN, Installed
+from tuiapp.trainers.config.cuda_builds import unsuited
+from tuiapp.trainers.config.installed import OWN, TORCH_CUDA, Installed
+from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.mesh import OUTPUTS, TRANSFORMER, Rules
 from tuiapp.trainers.tasks.catalog import IMAGES, TEXT
 
 JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+OLDER_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cu126"
 """Import names of JAX's NVIDIA GPU support."""
 
 LEAST_PYTHON = (3, 11)
@@ -118,8 +121,21 @@ class Backend:
             remedies = [*(remedies if self.extras else []), f"tuiapp env create {self.framework}"]
         return f"{', '.join(why)}: {', or '.join(remedies)}"
 
-    def without_gpus(self, installed: Installed = OWN) -> str:
-        """Why its framework, as it is installed, cannot use GPUs; "" if it can."""
+    def without_gpus(self, installed: Installed = OWN, machine: Machine | None = None) -> str:
+        """Why its framework, as it is installed, cannot use GPUs, or those of a machine; "" if it can."""
+        if reason := self._built_for_cpus(installed):
+            return reason
+        if machine is None:
+            return ""
+        if self.engine == "jax":
+            plugin = next(name for name in JAX_CUDA_PLUGINS if installed.has(name))
+            cuda = plugin.removeprefix("jax_cuda").removesuffix("_plugin")
+            return unsuited(f"jax {installed.version_of('jax')}", cuda, machine, "pip install 'jax[cuda12]'")
+        if self.engine == "torch" and (found := installed.version_of(TORCH_CUDA)):
+            return unsuited(f"torch {installed.version_of('torch')}", found, machine, OLDER_TORCH)
+        return ""
+
+    def _built_for_cpus(self, installed: Installed) -> str:
         if self.engine == "jax" and not any(map(installed.has, JAX_CUDA_PLUGINS)):
             pip = "pip" if installed is OWN else f"{shlex.quote(installed.python)} -m pip"
             return f"jax is installed without CUDA: {pip} install 'jax[cuda13]'"
@@ -433,7 +449,9 @@ COMMON_KEYS = (
 """Configuration keys that every backend takes."""
 
 PACKAGES = tuple(
-    dict.fromkeys([*RANK_NEEDS, *(name for one in BACKENDS.values() for name in one.packages), *JAX_CUDA_PLUGINS])
+    dict.fromkeys(
+        [*RANK_NEEDS, *(name for one in BACKENDS.values() for name in one.packages), *JAX_CUDA_PLUGINS, TORCH_CUDA]
+    )
 )
 """What an interpreter is asked for, by import names."""
 

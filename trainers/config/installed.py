@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,12 +25,22 @@ PROBE_TIMEOUT_S = 60.0
 _PROBE = """
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
-import json
+import json, os, re
+def cuda_of_torch(util):
+    try:
+        folder = os.path.dirname(util.find_spec("torch").origin)
+        with open(os.path.join(folder, "version.py")) as file:
+            return re.search("^cuda.*= '([0-9.]+)'", file.read(), re.MULTILINE).group(1)
+    except (AttributeError, OSError, TypeError):
+        return None
 found = {"version": "%d.%d.%d" % sys.version_info[:3], "searched": sys.path, "packages": {}}
 if sys.version_info >= (3, 8):
     import importlib.metadata, importlib.util
     for name in sys.argv[1:]:
-        if importlib.util.find_spec(name) is not None:
+        if name == "torch.version.cuda":
+            if cuda_of_torch(importlib.util):
+                found["packages"][name] = cuda_of_torch(importlib.util)
+        elif importlib.util.find_spec(name) is not None:
             try:
                 found["packages"][name] = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
@@ -38,6 +49,10 @@ print()
 print(json.dumps(found))
 """
 """Runs on any Python since 2.7, which must be able to say that it is too old."""
+
+
+TORCH_CUDA = "torch.version.cuda"
+"""Asked for like a package: its version is that of CUDA which torch is built for; of builds for CPUs there is none."""
 
 
 class Installed(msgspec.Struct, frozen=True):
@@ -66,7 +81,7 @@ class _Own(Installed, frozen=True):
         return importlib.util.find_spec(package) is not None
 
     def version_of(self, package: str) -> str | None:
-        return installed_version(package)
+        return _cuda_of_torch() if package == TORCH_CUDA else installed_version(package)
 
 
 OWN = _Own(python=sys.executable, version="{}.{}.{}".format(*sys.version_info))
@@ -124,6 +139,19 @@ def installed_version(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
+
+
+def _cuda_of_torch() -> str | None:
+    """As its file says, which is not imported."""
+    found = importlib.util.find_spec("torch")
+    if found is None or not found.origin:
+        return None
+    try:
+        text = Path(found.origin).with_name("version.py").read_text()
+    except OSError:
+        return None
+    cuda = re.search("^cuda.*= '([0-9.]+)'", text, re.MULTILINE)
+    return cuda[1] if cuda else None
 
 
 def _ask(python: str, packages: Sequence[str]) -> tuple[Installed, list[str]]:

@@ -64,6 +64,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[GpuProcess, ...] | None = None
     """Those that hold its memory; None if the driver does not report them."""
     leases: tuple[Lease, ...] = ()
+    capability: tuple[int, int] | None = None
+    """Compute capability: (9, 0) of an H100."""
 
     @property
     def number(self) -> str:

@@ -45,7 +45,7 @@ def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False) -> Pl
         if is_python(interpreter) and (problems := check_hidden(config, interpreter.python)):
             raise ConfigError(problems)
         return make_plan(config, python=interpreter.python)
-    if config.platform == "cuda" and (reason := backend.without_gpus(installed)):
+    if config.platform == "cuda" and (reason := backend.without_gpus(installed, _chosen_of(machine, config))):
         message = f"{config.backend} cannot use this machine's GPUs: {reason}; or use platform cpu."
         raise ConfigError([Problem("platform", message)])
     try:
@@ -62,6 +62,12 @@ def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False) -> Pl
         raise LaunchError(f"{config.dataset} failed:\n{error}") from None
     streamed = wants_streaming(config, data, machine)
     return make_plan(config, data, streamed=streamed, python=interpreter.python).on_gpus(machine, config.device_ids)
+
+
+def _chosen_of(machine: Machine, config: RunConfig) -> Machine:
+    """The machine with the GPUs of a run alone; with all, where its nodes choose themselves."""
+    gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid in config.device_ids) or machine.gpus
+    return msgspec.structs.replace(machine, gpus=gpus)
 
 
 def _make_mirror_directory(config: RunConfig) -> None:

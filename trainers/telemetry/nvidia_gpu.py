@@ -100,6 +100,7 @@ class NvmlGpu:
             "ecc_uncorrected": question("nvmlDeviceGetTotalEccErrors", 1, nvml.NVML_VOLATILE_ECC),
         }
         self._mig_mode = question("nvmlDeviceGetMigMode")
+        self._capability = question("nvmlDeviceGetCudaComputeCapability")
 
     def describe(self, now: float) -> list[machine.Gpu]:
         """Describes the devices that a launch can choose: this GPU, or its MIG instances.
@@ -107,7 +108,7 @@ class NvmlGpu:
         No more is asked than that takes, since a driver may crash or hang at the rest, and still train.
         """
         utilization, memory = self._utilization.ask(now), self._memory.ask(now)
-        mode = self._mig_mode.ask(now)
+        mode, capability = self._mig_mode.ask(now), self._capability.ask(now)
         if mode and mode[0]:
             return [
                 machine.Gpu(
@@ -118,6 +119,7 @@ class NvmlGpu:
                     memory_total_bytes=one.memory_total_bytes,
                     memory_used_bytes=one.memory_used_bytes,
                     processes=None if one.processes is None else tuple(one.processes),
+                    capability=capability,
                 )
                 for number, one in self._mig(now, set()).items()
             ]
@@ -133,6 +135,7 @@ class NvmlGpu:
                 memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
                 utilization_percent=_number(utilization.gpu, 100) if utilization else None,
                 processes=None if processes is None else tuple(processes),
+                capability=capability,
             )
         ]
 

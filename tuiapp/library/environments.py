@@ -28,6 +28,9 @@ from tuiapp.trainers.contract.rundir import RUN_ID
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index: what PyPI has for x86 is built for CUDA."""
 
+OLDER_CUDA = "https://download.pytorch.org/whl/cu126"
+"""For drivers and GPUs that today's CUDA no longer knows."""
+
 MEASURE_S = 2.0
 POLL_S = 0.1
 LAST_BYTES = 4000
@@ -55,6 +58,16 @@ class Recipe:
     """Searched besides the usual one for what runs on CPUs."""
     python: str = ""
     """The only version of Python that it runs on; "" for that of tuiapp."""
+
+    def made_of(self, *, cuda: bool, older: bool) -> tuple[tuple[str, ...], str]:
+        """What is installed, and the index that is searched besides the usual one."""
+        if not cuda:
+            return self.requirements, self.index
+        if not older:
+            return self.cuda, ""
+        return tuple(
+            one.replace("[cuda13]", "[cuda12]") for one in self.cuda
+        ), OLDER_CUDA if _TORCH in self.cuda else ""
 
 
 RECIPES = {
@@ -90,20 +103,32 @@ class CancelledError(Exception):
     """The making of an environment was cancelled; nothing is left of it."""
 
 
-def describe(name: str, *, cuda: bool) -> str:
-    """What would be made, what it downloads and takes on the disk; raises CreateError if it cannot be made here."""
+def describe(name: str, *, cuda: bool, older: bool = False) -> str:
+    """What would be made, what it downloads and takes on the disk; raises CreateError if it cannot be made here.
+
+    `older`: for CUDA 12, where the driver or the GPUs are not for CUDA 13.
+    """
     recipe = _recipe(name, cuda=cuda)
     _find_python(name, recipe)
     megabytes = recipe.cuda_megabytes if cuda else recipe.megabytes
-    packages = ", ".join(recipe.cuda if cuda else recipe.requirements)
+    packages = ", ".join(recipe.made_of(cuda=cuda, older=older)[0])
     download, disk = (f"{size / 1000:.1f} GB" if size >= 1000 else f"{size} MB" for size in megabytes)
     return f"{environments_dir() / name}: {packages}. Downloads about {download}, and takes about {disk} on the disk."
 
 
-def create(name: str, tell: Tell, *, cuda: bool = False, again: bool = False, cancelled: Event | None = None) -> Path:
+def create(
+    name: str,
+    tell: Tell,
+    *,
+    cuda: bool = False,
+    older: bool = False,
+    again: bool = False,
+    cancelled: Event | None = None,
+) -> Path:
     """Makes the environment of a framework, in place of the one that there is if `again`; returns its directory.
 
-    Raises CreateError, or CancelledError once `cancelled` is set; nothing is left but the log.
+    `cuda` and `older` are as of `describe`. Raises CreateError, or CancelledError once `cancelled` is set; nothing is
+    left but the log.
     """
     recipe, cancelled = _recipe(name, cuda=cuda), cancelled or Event()
     python, directory = _find_python(name, recipe), environments_dir() / name
@@ -116,7 +141,7 @@ def create(name: str, tell: Tell, *, cuda: bool = False, again: bool = False, ca
         try:
             directory.mkdir(mode=0o700)
             with log_path(name).open("wb", buffering=0) as log:
-                for command in _commands(recipe, directory, python, cuda=cuda):
+                for command in _commands(recipe.made_of(cuda=cuda, older=older), directory, python):
                     _run(command, directory, log, lock, tell, cancelled)
             _check(name, directory)
             shutil.rmtree(directory / "tmp", ignore_errors=True)
@@ -172,10 +197,10 @@ def _find_python(name: str, recipe: Recipe) -> str:
     )
 
 
-def _commands(recipe: Recipe, directory: Path, python: str, *, cuda: bool) -> Iterator[list[str]]:
+def _commands(made_of: tuple[tuple[str, ...], str], directory: Path, python: str) -> Iterator[list[str]]:
     there = str(directory / "bin" / "python")
-    requirements = recipe.cuda if cuda else recipe.requirements
-    index = ["--extra-index-url", recipe.index] if recipe.index and not cuda else []
+    requirements, searched = made_of
+    index = ["--extra-index-url", searched] if searched else []
     if uv := shutil.which("uv"):
         # Of all indices the best version, as pip does.
         best = ["--index-strategy", "unsafe-best-match"] if index else []
@@ -326,7 +351,9 @@ class Environment(NamedTuple):
         """Why it cannot use GPUs here; "" if it can."""
         if not machine.gpus:
             return machine.gpu_problem
-        return self.unavailable or (BACKENDS[self.backend].without_gpus(self.installed) if self.installed else "")
+        return self.unavailable or (
+            BACKENDS[self.backend].without_gpus(self.installed, machine) if self.installed else ""
+        )
 
     def words(self, machine: Machine | None) -> str:
         """In which interpreter, if not tuiapp's own, what it has, and whether it can use the GPUs that are here."""

@@ -28,6 +28,7 @@ from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm
 from tuiapp.screens.requests import RunLaunched, SweepQueued
 from tuiapp.terminal.resize import ResizeLoopFix
 from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.cuda_builds import suits_newest
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.placement import place
@@ -258,6 +259,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
             BACKENDS[event.value].framework,
             found.unavailable.partition(", or tuiapp")[0],
             gpus=bool(self._machine and self._machine.gpus),
+            older=self._machine is not None and not suits_newest(self._machine),
             again=found.interpreter.origin == "created",
         )
         if await self.app.push_screen_wait(dialog):

@@ -28,10 +28,14 @@ class EnvironmentDialog(Dialog[bool]):
         Binding("right,down", "app.focus_next", "Next", id="dialog.next", show=False),
     ]
 
-    def __init__(self, framework: str, why: str, *, gpus: bool, again: bool) -> None:
-        """`why` says what is missing now; with `gpus` it is made for CUDA; `again`: in place of the one there is."""
+    def __init__(self, framework: str, why: str, *, gpus: bool, older: bool, again: bool) -> None:
+        """`why` says what is missing now; with `gpus` it is made for CUDA; `again`: in place of the one there is.
+
+        `older`: for CUDA 12.
+        """
         super().__init__()
-        self._framework, self._why, self._cuda, self._again = framework, why, gpus, again
+        self._framework, self._why, self._again = framework, why, again
+        self._cuda, self._older = gpus, older
         self._cancelled = threading.Event()
         self._making = False
         self._bytes, self._line = 0, ""
@@ -47,7 +51,7 @@ class EnvironmentDialog(Dialog[bool]):
 
     def on_mount(self) -> None:
         try:
-            made = describe(self._framework, cuda=self._cuda)
+            made = describe(self._framework, cuda=self._cuda, older=self._older)
         except CreateError as error:
             self._fail(str(error))
             return
@@ -77,7 +81,10 @@ class EnvironmentDialog(Dialog[bool]):
     @work(thread=True, group="create")
     def _create(self) -> None:
         try:
-            create(self._framework, self._tell, cuda=self._cuda, again=self._again, cancelled=self._cancelled)
+            create(
+                self._framework, self._tell, cuda=self._cuda, older=self._older, again=self._again,
+                cancelled=self._cancelled,
+            )  # fmt: skip
         except CancelledError:
             self.call_later(self._close, False)
         except CreateError as error:

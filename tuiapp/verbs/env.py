@@ -8,6 +8,7 @@ from argparse import Namespace
 
 from tuiapp.library import environments
 from tuiapp.library.environments import Environment, inspect_environments
+from tuiapp.trainers.config.cuda_builds import suits_newest
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.state.text import format_bytes, sanitize
 from tuiapp.verbs.output import aligned
@@ -55,7 +56,8 @@ def _cells(one: Environment, machine: Machine) -> tuple[str, ...]:
 
 def create(options: Namespace) -> int:
     """Makes an environment for a framework; says before how much it downloads and takes, and how far it is."""
-    words = environments.describe(options.name, cuda=options.cuda)
+    older = options.cuda and not suits_newest(inspect_machine())
+    words = environments.describe(options.name, cuda=options.cuda, older=older)
     print(sanitize(words), file=sys.stderr)
     done = 0
 
@@ -65,7 +67,7 @@ def create(options: Namespace) -> int:
         if line.startswith(SHOWN):
             print(sanitize(f"{format_bytes(done):>10}  {line}"), file=sys.stderr)
 
-    directory = environments.create(options.name, tell, cuda=options.cuda)
+    directory = environments.create(options.name, tell, cuda=options.cuda, older=older)
     print(f"made {sanitize(str(directory))}; log: {environments.log_path(options.name)}", file=sys.stderr)
     return 0
 

@@ -1,14 +1,17 @@
 """Proves the program on a GPU machine: `python -m tests.bench.gpu`, in less than ten minutes and without a network.
 
-Prints a line a check as it ends, then a table in Markdown, and writes `report.json` and `report.md` into the output
-directory, with a folder for each check: its log, and the dashboard's pictures. Exits with 1 if a check fails or was not
-run for want of time, with 2 if there is no GPU. See README.md beside this file.
+Prints a line a check as it ends, then a table in Markdown. The output directory has a folder for each check, with its
+log and pictures, and after each check anew `report.json`, `report.md` and `pack.tar.gz`, in which is all that is worth
+keeping. Exits with 1 if a check fails or was not run for want of time, with 2 if there is no GPU. See README.md beside
+this file.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -17,7 +20,7 @@ from pathlib import Path
 
 from tests.bench.gpu import smi
 from tests.bench.gpu.checks import CHECKS
-from tests.bench.gpu.report import machine, passed, table, write_json
+from tests.bench.gpu.report import machine, pack, passed, table, write
 from tests.bench.gpu.runner import BUDGET_S, Outcome, run
 from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
 
@@ -52,21 +55,28 @@ def main(words: Sequence[str] | None = None) -> int:
     if not gpus:
         # Where other programs run, a rank's threads would wait for each other.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    outcomes: list[Outcome] = []
+    outcomes, about = list[Outcome](), machine(rows)
+    signal.signal(signal.SIGTERM, _give_up)
+    # Killed, it has packed all but the check that runs, whose findings and logs it packs now if it is asked to end.
+    atexit.register(pack, report)
     for outcome in run(checks, report, gpus, options.budget):
         outcomes.append(outcome)
+        facts = {"began": began, "seconds": time.time() - began, "on_cpu": not gpus, **about}
+        write(report, outcomes, facts)
+        pack(report)
         print(
             f"{outcome.name:12} {outcome.status:8} {outcome.seconds:5.1f} s  {outcome.why}", file=sys.stderr, flush=True
         )
-    facts = {"began": began, "seconds": time.time() - began, "on_cpu": not gpus, **machine(rows)}
-    write_json(report / "report.json", outcomes, facts)
-    (report / "report.md").write_text(table(outcomes))
     print(table(outcomes))
     for outcome in outcomes:
         if outcome.error:
             print(f"{outcome.name}:\n{outcome.error}", file=sys.stderr)
     print(report / "report.json")
     return 0 if passed(outcomes) else 1
+
+
+def _give_up(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 def usable(rows: Sequence[dict[str, str]]) -> list[str]:

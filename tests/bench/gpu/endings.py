@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
+from unittest.mock import patch
 
 from tests.bench.gpu.box import FREED_S, Box
+from tests.kit import ROOT
 from tests.kit.harness import resumed
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import Checkpoint
+from tuiapp.trainers.contract.events import Checkpoint, RankFailed
+
+RAISED_S = 30.0
+"""Far less than NCCL's own limit."""
 
 STEPS = 20
 """Made before anything is asked."""
@@ -39,3 +44,19 @@ def endings(box: Box) -> None:
             box.find.at_most(f"kill -9 of {victim}: s until memory is free", freed, FREED_S, ".2f")
             if victim == "a rank":
                 box.find.holds("a run whose rank is killed has failed", again.end().status == "failed")
+    a_rank_raises(box)
+
+
+def a_rank_raises(box: Box) -> None:
+    """The last one of two, where there are two: NCCL must not hold its error back."""
+    devices = 2 if box.on_cpu else min(2, len(box.gpus))
+    places = {"PYTHONPATH": str(ROOT / "tests/kit/faults"), "TUIAPP_TEST_FAULT": f"raise:{devices - 1}:{STEPS}"}
+    with (
+        patch.dict(os.environ, places),
+        box.endless(model="net", devices=devices, device_ids=box.gpus[:devices]) as run,
+    ):
+        end = run.end(RAISED_S)
+        said = f"rank {devices - 1} failed: ValueError: the test's own failure"
+        box.find.holds("a rank that raises is named with its error", said in end.reason, end.reason)
+        step = run.of(RankFailed)[0].mono
+        box.find.at_most("s from its failure to the run's end", end.mono - step, RAISED_S, ".2f")

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import platform
+import tarfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.bench.gpu.runner import Outcome
+from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.installed import installed_version
 
 PACKAGES = ("tuiapp", "torch", "jax", "flax", "keras", "numpy", "textual", "transformers", "lightning", "nvidia-ml-py")
+
+PACKED = {".json", ".jsonl", ".md", ".txt", ".log", ".toml", ".png", ".svg"}
+MOST_BYTES = 8 << 20
+"""Of one file of a pack."""
 
 HEADINGS = ("check", "proves", "result", "seconds", "found")
 
@@ -35,9 +41,23 @@ def machine(gpus: Sequence[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def write_json(path: Path, outcomes: Sequence[Outcome], facts: dict[str, Any]) -> None:
+def write(report: Path, outcomes: Sequence[Outcome], facts: dict[str, Any]) -> None:
+    """Writes `report.json` and `report.md`, whole or not at all."""
     found = {**facts, "passed": passed(outcomes), "checks": [asdict(outcome) for outcome in outcomes]}
-    path.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(report / "report.json", (json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomically(report / "report.md", table(outcomes).encode())
+
+
+def pack(report: Path) -> None:
+    """Makes `pack.tar.gz` of the report, findings, logs, pictures and journals: no weights, arrays or caches."""
+    unfinished = report / ".pack.tar.gz"
+    with tarfile.open(unfinished, "w:gz", compresslevel=3) as archive:
+        for path in sorted(report.rglob("*")):
+            inside = path.relative_to(report)
+            wanted = path.suffix in PACKED and path.is_file() and not path.is_symlink()
+            if wanted and inside.parts[0] != "home" and path.stat().st_size <= MOST_BYTES:
+                archive.add(path, inside)
+    unfinished.replace(report / "pack.tar.gz")
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

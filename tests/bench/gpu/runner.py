@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from tests.kit.leftovers import MARK, end_marked
 
-BUDGET_S = 580.0
-"""For everything."""
+BUDGET_S = 470.0
+"""For everything: of a machine that is lent for ten minutes the rest goes into installing."""
 
 END_S = 10.0
 """What the end of a check's last processes may take of that."""
@@ -48,6 +48,8 @@ class Check:
     """How many it needs."""
     on_cpu: str = ""
     """Why it has no meaning on the CPU; "" if it has one."""
+    optional: bool = False
+    """It is run if time is left, and its lack is no failure."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def run(checks: Sequence[Check], report: Path, gpus: Sequence[str], budget_s: fl
             yield Outcome(check.name, check.proves, "skipped", why=reason)
         elif left < check.takes_s:
             why = f"out of time: it takes {check.takes_s:.0f} s, {max(0.0, left):.0f} were left of {budget_s:.0f}"
-            yield Outcome(check.name, check.proves, "not run", why=why)
+            yield Outcome(check.name, check.proves, "skipped" if check.optional else "not run", why=why)
         else:
             limit_s = check.limit_s if gpus else CPU_PATIENCE * check.limit_s
             yield _run_one(check, report, gpus, min(limit_s, left))

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from tests.bench.gpu.checks import CHECKS
 from tests.bench.gpu.findings import SkipCheck
 from tests.bench.gpu.report import passed, table
 from tests.bench.gpu.runner import BUDGET_S, END_S, Check, Outcome, run
+from tests.kit.waiting import wait_until
 
 GPU = "GPU-0000"
 
@@ -179,7 +182,39 @@ def test_the_list_and_the_page_name_every_check(capsys: pytest.CaptureFixture[st
     for one in CHECKS:
         assert f"| `{one.name}` | {one.takes_s:.0f} s |" in page
     assert all(check.takes_s < check.limit_s for check in CHECKS)
-    assert sum(check.takes_s for check in CHECKS) <= BUDGET_S - END_S
+    # Of one GPU.
+    assert sum(check.takes_s for check in CHECKS if not check.optional and check.gpus == 1) <= BUDGET_S - END_S
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_killed_it_has_reported_what_was_done(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "tests.bench.gpu", "--on-cpu", "--only", "devices", "endings", "--output"]
+    with subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith(b"devices      passed")
+            wait_until((tmp_path / "endings" / "log.txt").exists)
+            process.send_signal(number)
+            process.wait(60)
+        finally:
+            process.kill()
+            end_those_of(tmp_path)
+    told = json.loads((tmp_path / "report.json").read_text())
+    assert [(one["name"], one["status"]) for one in told["checks"]] == [("devices", "passed")]
+    with tarfile.open(tmp_path / "pack.tar.gz") as archive:
+        inside = set(archive.getnames())
+    assert {"report.json", "report.md", "devices/findings.jsonl", "devices/log.txt"} <= inside
+    # Asked to end, it has packed what the check had said.
+    assert ("endings/log.txt" in inside) == (number == signal.SIGTERM)
+
+
+def end_those_of(report: Path) -> None:
+    """Ends what a command that was killed has left: its checks, and their runs."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("XDG_DATA_HOME", "").startswith(str(report / "home")):
+                process.kill()
 
 
 @pytest.mark.timeout(500)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
+from math import isfinite
 from typing import Any
 
 from tests.bench.gpu.box import FREED_S, Box, apart, losses
@@ -26,6 +28,9 @@ CPU_BACKENDS = ("torch-ddp", "jax-sharding")
 
 CPU_EPOCHS = 4
 
+KNOWN = re.compile(r"absl::InitializeLog|external/xla|could not open file to read NUMA node|NCCL version")
+"""What frameworks say of themselves on every GPU."""
+
 STEPS = 20
 
 LIMITS = {"mlp": (STEPS, 1e-5), "net": (STEPS, 5e-3), **dict.fromkeys(("tf32", "bfloat16", "float16"), (1, 2e-2))}
@@ -33,6 +38,26 @@ LIMITS = {"mlp": (STEPS, 1e-5), "net": (STEPS, 5e-3), **dict.fromkeys(("tf32", "
 
 AHEAD = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """So that several of JAX's processes share a GPU."""
+
+
+def smoke(box: Box) -> None:
+    """Most of the time of a short run its process loads a framework: they do so at once."""
+    os.environ.update(AHEAD)
+    every = [name for name, backend in BACKENDS.items() if backend.builtin]
+    able = list(box.able(*(CPU_BACKENDS if box.on_cpu else every)))
+    if not able:
+        raise SkipCheck("no backend can train here: see doctor")
+    config: dict[str, Any] = {"model": "net", "max_steps": 10, "checkpoint_every": 0}
+    runs = box.train_together({name: box.config(backend=name, **config) for name in able})
+    for name, run in runs.items():
+        started = run.wait(RankStarted)
+        if box.gpus:
+            box.find.holds(f"{name}: the rank names the GPU", started.uuid == box.gpu.uuid, started.uuid)
+        curve = losses(run)
+        box.find.holds(f"{name}: ten losses", len(curve) == 10 and all(map(isfinite, curve)), curve[-1:])
+        said = (run.run.rank(0) / "stderr.log").read_text(errors="replace").splitlines()
+        unknown = [line for line in said if line.strip() and not KNOWN.search(line)]
+        box.find.holds(f"{name}: stderr is empty", not unknown, "\n".join(unknown[:5]))
 
 
 def quickstart(box: Box) -> None:

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.kit.isolated import isolated
 from tuiapp.trainers.config import installed as installed_module
 from tuiapp.trainers.config.catalog import BACKENDS, PACKAGES
-from tuiapp.trainers.config.installed import inspect_packages, known
+from tuiapp.trainers.config.installed import OWN, TORCH_CUDA, Installed, inspect_packages, known
 from tuiapp.trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
-from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.machine import Gpu, Machine
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import read_settings, settings_path
@@ -152,3 +153,42 @@ def test_gpus_are_those_of_its_own_build(tmp_path: Path) -> None:
     for backend in ("torch-ddp", "jax-pmap"):
         assert BACKENDS[backend].without_gpus(cuda) == ""
         assert BACKENDS[backend].without_gpus(cpu)
+
+
+def test_a_build_that_the_driver_or_a_gpu_is_too_old_for(machine: Machine, tmp_path: Path) -> None:
+    h100, v100 = (
+        Gpu(index=0, uuid="GPU-0", name=name, capability=capability)
+        for name, capability in (("NVIDIA H100", (9, 0)), ("Tesla V100", (7, 0)))
+    )
+    newest = {"torch": "2.15.0", "jax": "0.12.0", "jax_cuda13_plugin": "0.12.0", TORCH_CUDA: "13.0"}
+    older = {"torch": "2.9.0", "jax": "0.10.2", "jax_cuda12_plugin": "0.10.2", TORCH_CUDA: "12.6"}
+    new, old = (inspect_packages(says(tmp_path / one["torch"], **one), PACKAGES) for one in (newest, older))
+
+    def why(backend: str, installed: Installed, driver: str | None, gpu: Gpu) -> str:
+        return BACKENDS[backend].without_gpus(installed, replace(machine, driver=driver, gpus=(gpu,)))
+
+    for backend, cure in (
+        ("torch-ddp", "/whl/cu126"),
+        ("jax-sharding", "'jax[cuda12]'"),
+        ("keras-jax", "'jax[cuda12]'"),
+    ):
+        assert why(backend, new, "580.82.07", h100) == why(backend, new, None, h100) == ""
+        assert why(backend, old, "550.54.15", v100) == ""
+        said = why(backend, new, "550.54.15", h100)
+        assert "which needs driver 580 or newer; here it is 550.54.15: update the driver, or pip install" in said
+        assert said.endswith(cure)
+        said = why(backend, new, "580.82.07", v100)
+        assert "which has no code for Tesla V100 (compute capability 7.0): pip install" in said
+        assert said.endswith(cure)
+    assert why("torch-ddp", old, "470.82.01", h100).endswith("here it is 470.82.01: update the driver")
+
+
+def test_the_cuda_of_torch_is_read_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise AssertionError('imported')")
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.15.0+cu130'\ncuda: Optional[str] = '13.0'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert OWN.version_of(TORCH_CUDA) == "13.0"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    bare = isolated(tmp_path / "bare")
+    assert inspect_packages(bare, (TORCH_CUDA,)).version_of(TORCH_CUDA) == "13.0"

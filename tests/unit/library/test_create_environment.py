@@ -163,6 +163,9 @@ def test_a_framework_that_needs_another_python(monkeypatch: pytest.MonkeyPatch, 
 def test_what_would_be_downloaded_is_said() -> None:
     assert describe("jax", cuda=False).endswith("Downloads about 170 MB, and takes about 760 MB on the disk.")
     assert "jax[cuda13]==" in describe("jax", cuda=True)
+    assert "jax[cuda12]==" in describe("jax", cuda=True, older=True)
+    assert RECIPES["torch"].made_of(cuda=True, older=True)[1].endswith("/cu126")
+    assert RECIPES["torch"].made_of(cuda=True, older=False) == (RECIPES["torch"].cuda, "")
     with pytest.raises(CreateError, match=r"no build of mxnet==1.9.1 for today's GPUs; leave out --cuda"):
         describe("mxnet", cuda=True)
 
