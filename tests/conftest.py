@@ -48,8 +48,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what takes too long for every night, unless `-m` names it."""
-    if "by_hand" in config.getoption("markexpr"):
+    """Leaves out what takes too long for every night, unless `-m` names it, or is empty."""
+    asked = config.getoption("markexpr")
+    if not asked or "by_hand" in asked:
         return
     later = [item for item in items if item.get_closest_marker("by_hand")]
     config.hook.pytest_deselected(items=later)

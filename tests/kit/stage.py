@@ -84,7 +84,7 @@ def matrix(
     """Each scene at 120×40 in the dark theme, and where more than its words differs at other sizes, too.
 
     The first scene is at all sizes and in the light theme as well. It is compared every day, of the others every fourth
-    at one size in turn; the rest of the pictures is compared nightly.
+    at one size in turn; the rest is compared nightly, and by hand the light theme and large screens.
 
     Args:
         scenes: Their names.
@@ -101,7 +101,8 @@ def matrix(
         pictures += [(LARGE, "dark")] if not place or name in large else []
         for size, theme in pictures:
             identity = f"{name}-{size[0]}x{size[1]}-{theme}"
-            marks = () if not place or (size, theme) == everyday else pytest.mark.nightly
+            later = pytest.mark.by_hand if theme == "light" or size == LARGE else pytest.mark.nightly
+            marks = () if not place or (size, theme) == everyday else later
             cases.append(pytest.param(name, size, theme, id=identity, marks=marks))
     return cases
 

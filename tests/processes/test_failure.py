@@ -14,13 +14,14 @@ import psutil
 import pytest
 
 from tests.kit.harness import GONE_S, MLP, launched, wait_dead
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.rank.process import ORPHAN_S
 from tuiapp.trainers.state.summary import summarise
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
+@pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
 @pytest.mark.parametrize("kind", ["raise", "raise-blocked"])
 def test_a_rank_that_raises_ends_the_run_with_its_traceback(
     runs_dir: Path, fault: Callable[[str], None], kind: str, backend: str

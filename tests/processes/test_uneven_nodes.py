@@ -15,6 +15,7 @@ import pytest
 from tests.kit.close import assert_close, in_training
 from tests.kit.harness import MLP, Watched, launched, resumed
 from tests.kit.nodes import AGENT, address_of
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import LogLine, Node, RankStarted
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE
@@ -92,7 +93,9 @@ def test_a_machine_joins_by_its_command(runs_dir: Path, fake: Callable[..., None
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", ["jax-sharding", "keras-jax", "keras-torch", "torch-fsdp"])
+@pytest.mark.parametrize(
+    "backend", mostly_by_hand(["jax-sharding", "keras-jax", "keras-torch", "torch-fsdp"], "torch-fsdp")
+)
 def test_every_backend_trains_and_resumes_on_uneven_nodes(runs_dir: Path, backend: str) -> None:
     config = msgspec.structs.replace(
         TWO_AND_ONE, backend=backend, model="net", optimizer="sgd", learning_rate=0.01, eval_every=1

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kit import ROOT
 from tests.kit.installs import KINDS, Built, Install, build, install
+from tests.kit.variants import mostly_by_hand
 from tuiapp.library.find import list_runs
 from tuiapp.trainers.state.summary import summarise
 
@@ -130,7 +131,7 @@ def test_what_breaks_it_is_refused(file: str, words: str, installed: Install, tm
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("search_path", ["", "."])
+@pytest.mark.parametrize("search_path", mostly_by_hand(["", "."], ""))
 def test_a_model_a_loss_and_data(search_path: str, installed: Install, tmp_path: Path) -> None:
     # On PYTHONPATH such files would break Python itself.
     more = {} if search_path else LIKE_PYTHONS | BREAKING

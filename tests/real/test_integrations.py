@@ -9,6 +9,7 @@ import pytest
 
 from tests.kit.harness import Watched
 from tests.kit.own_scripts import TORCHRUN, Start, curve, ends_well, saved_then_stopped, the_run
+from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Checkpoint, Facts, Metrics
 from tuiapp.trainers.state.fold import apply
@@ -161,7 +162,7 @@ def test_lightning_reports(start: Start, runs_dir: Path, tmp_path: Path) -> None
     watched.wait_gone()
 
 
-@pytest.mark.parametrize("launcher", [TORCHRUN, ()], ids=["torchrun", "itself"])
+@pytest.mark.parametrize("launcher", mostly_by_hand([TORCHRUN, ()], TORCHRUN), ids=["torchrun", "itself"])
 def test_lightning_saves_and_stops_on_all_ranks(start: Start, runs_dir: Path, launcher: tuple[str, ...]) -> None:
     """Without a launcher Lightning starts the second rank itself, with the script's command line."""
     pytest.importorskip("lightning")
@@ -225,7 +226,7 @@ def test_keras_reports_several_batches_at_once(start: Start, runs_dir: Path) -> 
     watched.wait_gone()
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", mostly_by_hand(["jax", "torch"], "jax"))
 def test_keras_saves_and_stops(start: Start, runs_dir: Path, tmp_path: Path, backend: str) -> None:
     path = "" if backend == "jax" else str(tmp_path / "models" / "{step}.keras")
     process = start(f"{KERAS}\n    main(10**6, path={path!r})", KERAS_BACKEND=backend)
@@ -269,7 +270,7 @@ ACCELERATE = """
 """
 
 
-@pytest.mark.parametrize("launcher", [TORCHRUN, ()], ids=["two", "one"])
+@pytest.mark.parametrize("launcher", mostly_by_hand([TORCHRUN, ()], TORCHRUN), ids=["two", "one"])
 def test_accelerate_reports_saves_and_stops(
     start: Start, runs_dir: Path, tmp_path: Path, launcher: tuple[str, ...]
 ) -> None:

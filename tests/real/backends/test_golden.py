@@ -99,7 +99,7 @@ BUILTIN = [name for name, backend in BACKENDS.items() if backend.builtin]
     "backend",
     # What is quick of the others is held against PyTorch's curve, or another number of ranks'.
     [
-        pytest.param(name, marks=() if name in ("torch-ddp", "jax-sharding", "mxnet-gluon") else pytest.mark.nightly)
+        pytest.param(name, marks=() if name in ("torch-ddp", "jax-sharding", "mxnet-gluon") else pytest.mark.by_hand)
         for name in BUILTIN
     ],
 )
