@@ -16,7 +16,7 @@ from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.state.summary import summarise
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.by_hand)])
 @pytest.mark.parametrize("by", mostly_nightly(["accuracy", "loss"], "accuracy"))
 def test_what_is_kept_marked_and_listed_as_best(
     by: str, real: bool, runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch

@@ -55,6 +55,7 @@ WRITER = textwrap.dedent(
 )
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(300)
 def test_50_000_records_a_second(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")

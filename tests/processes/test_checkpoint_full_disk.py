@@ -73,6 +73,7 @@ def save(run: Watched, outcome: Callable[[], int]) -> None:
     wait_for(lambda: outcome() > before)
 
 
+@pytest.mark.by_hand
 def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
     said = tmp_path / "said"
     with headless(disk.path, said) as (run, process):

@@ -41,7 +41,7 @@ def test_a_rank_that_raises_ends_the_run_with_its_traceback(
         run.wait_gone()
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_kill_9_of_a_rank_is_named_at_once_and_takes_the_others_along(
     runs_dir: Path, fault: Callable[[str], None]
 ) -> None:
@@ -76,7 +76,7 @@ def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
         assert summarise(run.run).status == "lost"
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_ranks_without_supervisor_and_reaper_end_themselves(
     runs_dir: Path, fake: Callable[..., None], real: bool

@@ -142,7 +142,7 @@ def test_a_disk_of_64_kib(
         run.wait_gone()
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("ends", ["stopped while it is full", "stopped afterwards"])
 def test_a_limit_on_the_size_of_files(runs_dir: Path, ends: str) -> None:
     with launched(SILENT, runs_dir) as run:

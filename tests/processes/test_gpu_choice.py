@@ -66,7 +66,7 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("count", "visible", "devices", "given"),
     [
@@ -137,7 +137,7 @@ def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
     assert found.said.index("in use") < found.said.index("given")
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("settings", "visible", "given"),
     [

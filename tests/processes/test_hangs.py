@@ -75,7 +75,7 @@ def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path,
         run.wait_gone()
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_native_code_that_holds_the_interpreter_is_named(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake("hold:1:400")
     with launched(MLP, runs_dir) as run:
@@ -87,7 +87,7 @@ def test_native_code_that_holds_the_interpreter_is_named(runs_dir: Path, fake: C
         run.wait_gone()
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_of_torch_the_collective_is_named_that_a_rank_has_not_begun(
     runs_dir: Path, fault: Callable[[str], None]
 ) -> None:
@@ -107,7 +107,7 @@ def test_of_torch_the_collective_is_named_that_a_rank_has_not_begun(
         assert int(begun[0][1]) > int(begun[0][2]) == int(begun[1][1]) == int(begun[1][2])
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("shared", mostly_nightly([True, False], False), ids=["shared", "not shared"])
 def test_on_several_nodes_it_is_named_with_its_node_and_all_stacks(
     tmp_path: Path, runs_dir: Path, fake: Callable[..., None], shared: bool
@@ -142,7 +142,7 @@ def test_a_rank_that_is_stopped_on_another_node_is_named(runs_dir: Path, fake: C
         assert {one.kind for one in run.alerts()} == {"stopped"}
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("config", [pytest.param(MLP, marks=pytest.mark.nightly), FOUR], ids=["2", "4"])
 def test_a_rank_that_never_gets_from_its_step_to_the_collective(
     runs_dir: Path, fake: Callable[..., None], config: RunConfig
@@ -170,7 +170,7 @@ def test_real_torch_ranks_in_an_all_reduce(runs_dir: Path, fault: Callable[[str]
         assert run.end().status == "stopped"
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_real_jax_process(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("hang:0:30")
     config = RunConfig(backend="jax-sharding", model="mlp", platform="cpu", devices=2, epochs=100_000)
@@ -184,7 +184,7 @@ def test_a_real_jax_process(runs_dir: Path, fault: Callable[[str], None]) -> Non
         run.wait_gone()
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_compiling_evaluating_and_checkpointing_are_no_hang(runs_dir: Path, fake: Callable[..., None]) -> None:
     long = 1.5 * FLOOR_S
     fake(compile=long, evaluate=long, save=long, step=0.001)
@@ -247,7 +247,7 @@ def test_a_run_that_is_suspended_as_a_whole_is_no_hang(runs_dir: Path, fake: Cal
         assert run.alerts() == []
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_what_gets_on_again_is_told_too(runs_dir: Path, fake: Callable[..., None]) -> None:
     # Every step takes longer than the limit but for the first ones: the pace is unheard of, then usual.
     fake("pause:1:20")

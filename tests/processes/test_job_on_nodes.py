@@ -233,7 +233,7 @@ def test_a_node_that_is_lost_is_named_and_the_others_train_on(start: Start, runs
         ends_well(process)
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_node_that_does_not_reach_the_first_is_a_run_of_its_own(runs_dir: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(UNTIL_STOPPED))
@@ -261,7 +261,7 @@ def test_a_node_that_does_not_reach_the_first_is_a_run_of_its_own(runs_dir: Path
         assert "of their own" not in said[0]
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_nodes_that_are_not_joined_are_missed(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     ranks = on_node(start, 0) + on_node(start, 1, TUIAPP_RUNS_DIR=str(tmp_path / "elsewhere"))
     for run in (the_run(runs_dir), the_run(tmp_path / "elsewhere")):
@@ -300,7 +300,7 @@ def stops_as_one(runs_dir: Path, hosts: set[str], nodes: int = 2) -> Watched:
     return run
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_job_of_torchrun_on_two_machines(runs_dir: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(ALL_REDUCE)
@@ -321,7 +321,7 @@ def test_a_job_of_torchrun_on_two_machines(runs_dir: Path, tmp_path: Path) -> No
         assert [job.wait(DEADLINE_S) for job in jobs] == [0, 0]
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_job_of_srun_on_two_nodes(runs_dir: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

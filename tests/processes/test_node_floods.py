@@ -102,6 +102,7 @@ def test_strangers_who_say_nothing_keep_no_node_out(runs_dir: Path, fake: Callab
                 run.at_step(3)
 
 
+@pytest.mark.by_hand
 def test_ranks_that_print_without_end_while_a_cable_is_cut(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake("shout:*:20")
     config = msgspec.structs.replace(ON_TWO, devices=4)

@@ -202,7 +202,7 @@ def test_a_cable_that_is_pulled_out_is_plugged_in_again(runs_dir: Path, fake: Ca
             assert run.last_step(0) > before
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_node_that_stays_away_is_given_up(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     config = msgspec.structs.replace(ON_TWO, node_grace_s=5.0)
@@ -246,7 +246,7 @@ def test_stop_now_does_not_wait_for_a_mute_node(runs_dir: Path, fake: Callable[.
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["agent", "whole node"])
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_an_agent_that_is_stopped_for_good_ends_its_ranks_once_it_continues(runs_dir: Path, whole: bool) -> None:
     config = msgspec.structs.replace(ON_TWO, node_grace_s=5.0)
     with launched(config, runs_dir) as run, agent(run) as other:

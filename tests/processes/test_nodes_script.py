@@ -44,6 +44,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("shared", mostly_nightly([True, False], False), ids=["shared", "not shared"])
 def test_what_a_script_logs_on_every_node_arrives(tmp_path: Path, runs_dir: Path, shared: bool) -> None:
     script = tmp_path / "train.py"
@@ -170,6 +171,7 @@ def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, 
         assert not [line for line in run.of(LogLine) if "found no number" in line.text or "no scalar" in line.text]
 
 
+@pytest.mark.by_hand
 def test_processes_that_a_script_starts_on_every_node(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,

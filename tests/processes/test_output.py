@@ -28,7 +28,8 @@ def lines_of(run: Watched, rank: int) -> list[str]:
 
 def test_ten_megabytes_bad_bytes_bars_sequences_and_markup(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("babble:1:5")
-    config = msgspec.structs.replace(MLP, checkpoint_every=0)
+    # Lines of evaluations would push the last of these from the screen.
+    config = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0)
     with launched(config, runs_dir) as run:
         run.at_step(1)
         supervisor = psutil.Process(run.started.pid)

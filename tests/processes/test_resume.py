@@ -192,7 +192,7 @@ def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDi
     same(run.run, straight)
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_weights_that_are_not_finite_are_passed_over(runs_dir: Path) -> None:
     config = RunConfig(model="mlp", platform="cpu", optimizer="sgd", devices=2, epochs=1000, checkpoint_every=0)
     with launched(config, runs_dir) as run:
@@ -234,7 +234,7 @@ def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
         assert list_checkpoints(run.run.checkpoints) == ([], [])
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
     with launched(msgspec.structs.replace(CONFIG, epochs=2), runs_dir) as run:
         assert run.end().status == "completed"
@@ -250,7 +250,7 @@ def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
     same(run.run, straight, 36)
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
     # Without Dropout, whose numbers depend on which device draws them.
     config = msgspec.structs.replace(CONFIG, model="mlp", epochs=12)
@@ -273,7 +273,7 @@ def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
         assert_close(found_losses, wanted_losses, in_training(config, steps=max(wanted)))
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_of_two_who_resume_one_does(runs_dir: Path, gate: Hold) -> None:
     held = gate(0, 20)
     with launched(CONFIG, runs_dir) as run:

@@ -83,7 +83,7 @@ def test_what_torchrun_runs_runs_unchanged(tmp_path: Path, runs_dir: Path) -> No
     assert {*versions} == {"numpy", "torch", "tuiapp"}, "what it imports, but Python's own"
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_the_first_failure_is_shown_with_its_traceback(tmp_path: Path, runs_dir: Path) -> None:
     config = RunConfig(
         backend="script", platform="cpu", devices=2, script=str(SCRIPTS / "ddp.py"), arguments="--fail-at 3",

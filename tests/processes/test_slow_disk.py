@@ -106,6 +106,7 @@ def test_a_run_of_another_machine_is_running_and_then_not(disk: SlowDisk, fake: 
         assert status(disk) == "stopped"
 
 
+@pytest.mark.by_hand
 def test_a_run_of_another_machine_whose_supervisor_was_killed_is_lost(
     disk: SlowDisk, fake: Callable[..., None]
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_run_of_another_machine_whose_supervisor_was_killed_is_lost(
         print(f"lost after {wait_until(lambda: status(disk) == 'lost'):.0f} s")
 
 
+@pytest.mark.by_hand
 def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -161,6 +163,7 @@ def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDis
             press(terminal, keys)
 
 
+@pytest.mark.by_hand
 def test_a_list_of_many_runs_fills_and_answers_while_the_directory_is_slow(disk: SlowDisk) -> None:
     made = record(disk.backing, "20261119T101500-torch-ddp-net-3fa1", h.completed())
     for number in range(1, RUNS):
@@ -220,6 +223,7 @@ def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDi
             disk.be(Trouble())
 
 
+@pytest.mark.by_hand
 def test_a_directory_that_fails_for_a_while_is_waited_for(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -280,6 +284,7 @@ def open_files() -> set[str]:
     return found
 
 
+@pytest.mark.by_hand
 def test_a_sync_of_ten_seconds_does_not_hold_up_training(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     config = msgspec.structs.replace(MLP, checkpoint_every=0)

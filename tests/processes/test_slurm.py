@@ -73,6 +73,7 @@ def _listed(runs_dir: Path) -> list[str]:
     return [info.status for info in index.infos]
 
 
+@pytest.mark.by_hand
 def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
     config = msgspec.structs.replace(IN_JOB, epochs=1, max_steps=8)
     with launched(config, runs_dir) as run:
@@ -81,6 +82,7 @@ def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
         run.wait_gone()
 
 
+@pytest.mark.by_hand
 def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path, tmp_path: Path) -> None:
     """Whose steps start late, as on a busy node: nothing has the run until then."""
     late = tmp_path / "late" / "srun"
@@ -96,6 +98,7 @@ def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path, 
     assert summarise(RunDir(run)).status == "completed"
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("gpus", ["--gpus=4", "--gpus-per-node=2", "--gres=gpu:2"])
 def test_each_node_chooses_of_the_gpus_that_slurm_gave_it(
     in_cluster: dict[str, str], runs_dir: Path, no_framework: None, gpus: str
@@ -110,6 +113,7 @@ def test_each_node_chooses_of_the_gpus_that_slurm_gave_it(
         run.wait_gone()
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("gpus", ["--gpus=3", "--gpus-per-node=2"])
 def test_nodes_of_a_job_have_unequal_numbers_of_devices(
     in_cluster: dict[str, str], runs_dir: Path, no_framework: None, gpus: str
@@ -278,6 +282,7 @@ def test_a_run_out_of_time_goes_on_by_itself(
         wait_until(lambda: not jobs(in_cluster))
 
 
+@pytest.mark.by_hand
 def test_a_run_out_of_time_can_be_resumed(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
 ) -> None:

@@ -66,6 +66,7 @@ def test_two_nodes_complete(server: Sshd, runs_dir: Path) -> None:
         wait_until(lambda: not server.process.children())
 
 
+@pytest.mark.by_hand
 def test_nodes_have_unequal_numbers_of_devices(server: Sshd, runs_dir: Path) -> None:
     uneven = "devices=3", "devices_per_node=2+1", "shares=5:1", "max_steps=12"
     with by_ssh(server, runs_dir, *uneven) as run:
@@ -78,6 +79,7 @@ def test_nodes_have_unequal_numbers_of_devices(server: Sshd, runs_dir: Path) -> 
         wait_until(lambda: not server.process.children())
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("host", "said", "cure"),
     [
@@ -102,6 +104,7 @@ def test_a_host_that_cannot_be_a_node_ends_the_run_with_what_to_do(
         wait_until(lambda: not server.process.children())
 
 
+@pytest.mark.by_hand
 def test_training_continues_without_ssh_and_the_node_ends_with_its_supervisor(server: Sshd, runs_dir: Path) -> None:
     with by_ssh(server, runs_dir, "epochs=100000", "checkpoint_every=0") as run:
         run.at_step(3)
@@ -121,6 +124,7 @@ def test_a_killed_agent_leaves_nothing_behind(server: Sshd, runs_dir: Path) -> N
         wait_until(lambda: not server.process.children())
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("command", ["stop", "stop-now"])
 def test_a_stop_ends_both(server: Sshd, runs_dir: Path, command: mailbox.Command) -> None:
     with by_ssh(server, runs_dir, "epochs=100000") as run:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.nightly
 FIRST, LAST = 500_000, 5_000_000
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(900)
 def test_over_millions_of_steps(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(step=0.0)

@@ -405,7 +405,7 @@ HANGS = """
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("handles", ["", "HANDLES=1"], ids=["plain", "with a handler of its own"])
 def test_a_hang_of_a_script_has_the_stacks_of_its_ranks(
     tmp_path: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, handles: str
@@ -584,7 +584,7 @@ TRIALS = """
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("stopped", ["further", "launched"])
 def test_runs_of_several_ranks_within_one_launch_are_stopped(runs_dir: Path, tmp_path: Path, stopped: str) -> None:
     (tmp_path / "trials.py").write_text(textwrap.dedent(TRIALS))

@@ -111,6 +111,7 @@ def test_a_cut_for_good_is_named_and_leaves_no_process(two: Machines, runs_dir: 
         run.wait_gone(60)
 
 
+@pytest.mark.by_hand
 @pytest.mark.timeout(400)
 def test_three_machines_make_the_same_steps_of_jax_sharding_as_one_with_three_devices(runs_dir: Path) -> None:
     config = RunConfig(
@@ -129,6 +130,7 @@ def test_three_machines_make_the_same_steps_of_jax_sharding_as_one_with_three_de
         run.wait_gone()
 
 
+@pytest.mark.by_hand
 def test_two_of_four_cut_off_at_once_are_both_named(runs_dir: Path) -> None:
     settings = ["epochs=100000", "node_grace_s=8", "checkpoint_every=0", "eval_every=0"]
     with machines(4) as four, on_all(four, runs_dir, *settings, count=4, each=2) as run:
@@ -142,6 +144,7 @@ def test_two_of_four_cut_off_at_once_are_both_named(runs_dir: Path) -> None:
         run.wait_gone(60)
 
 
+@pytest.mark.by_hand
 def test_a_rank_killed_on_one_of_four_is_the_first_cause(runs_dir: Path) -> None:
     with machines(4) as four, on_all(four, runs_dir, "epochs=100000", count=4, each=2) as run:
         run.at_step(3)
@@ -150,6 +153,7 @@ def test_a_rank_killed_on_one_of_four_is_the_first_cause(runs_dir: Path) -> None
         run.wait_gone()
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(("sender", "receiver"), [(0, 1), (1, 0)])
 def test_a_connection_that_is_half_open(two: Machines, runs_dir: Path, sender: int, receiver: int) -> None:
     with on_all(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0", "node_grace_s=15") as run:

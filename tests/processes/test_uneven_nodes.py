@@ -98,7 +98,7 @@ def test_a_machine_joins_by_its_command(runs_dir: Path, fake: Callable[..., None
 )
 def test_every_backend_trains_and_resumes_on_uneven_nodes(runs_dir: Path, backend: str) -> None:
     config = msgspec.structs.replace(
-        TWO_AND_ONE, backend=backend, model="net", optimizer="sgd", learning_rate=0.01, eval_every=1
+        TWO_AND_ONE, backend=backend, model="net", optimizer="sgd", learning_rate=0.001, eval_every=1
     )
     alone = msgspec.structs.replace(config, launcher="local", nodes=1, network="", devices_per_node="")
     with launched(alone, runs_dir) as one:

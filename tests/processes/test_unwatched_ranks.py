@@ -133,7 +133,7 @@ def test_a_run_whose_ranks_made_all_their_steps_meanwhile_ends_completed(
         assert what_lacks(all_events(run.run), config) == []
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_nothing_on_record_leaves_a_gap_that_every_view_names(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(step=0.02)
     with launched(CONFIG, runs_dir) as run:
@@ -192,7 +192,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(("backend", "max_steps"), ALL)
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_only_the_end_is_missing(runs_dir: Path, backend: str, max_steps: int) -> None:
     """Lost after the last checkpoint was recorded: resumed it makes no step, exports its model, and ends completed."""
     devices = 1 if backend == "torch-dp" else 2

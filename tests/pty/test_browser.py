@@ -86,6 +86,7 @@ async def opened(browser: str, url: str) -> AsyncIterator[Page]:
             yield page
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("way", ["printed", "localhost", "forwarded"])
 async def test_the_dashboard(browser: str, tmp_path: Path, way: str) -> None:
     places = {name: str(tmp_path / name.lower()) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "TUIAPP_RUNS_DIR")}

@@ -161,7 +161,7 @@ def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
                 second.wait("started on cpu")
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.usefixtures("no_framework")
 def test_the_run_goes_on_however_the_dashboard_dies(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:

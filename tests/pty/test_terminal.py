@@ -168,7 +168,7 @@ def test_x10_mouse_reports(environment: dict[str, str]) -> None:
         assert terminal.wait_exit() == 0
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_storm_of_resizes(environment: dict[str, str]) -> None:
     draw = random.Random(18)
     with Terminal(TUIAPP, environment=environment) as terminal:

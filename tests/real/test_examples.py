@@ -45,6 +45,7 @@ def test_flax_loop(runs_dir: Path, tmp_path: Path) -> None:
     assert losses[44] < 1 < 2 < losses[1]  # type: ignore[operator]
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_keras_fit(runs_dir: Path, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
@@ -53,6 +54,7 @@ def test_keras_fit(runs_dir: Path, tmp_path: Path, backend: str, monkeypatch: py
     assert curve(watched, 0, "val/accuracy")[45] > 0.2  # type: ignore[operator]
 
 
+@pytest.mark.by_hand
 def test_huggingface_tiny(runs_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     watched = run(runs_dir, tmp_path, "huggingface_tiny.py", "--set", "devices=2")
@@ -61,6 +63,7 @@ def test_huggingface_tiny(runs_dir: Path, tmp_path: Path) -> None:
         assert list(curve(watched, rank, "eval/loss")) == [32]
 
 
+@pytest.mark.by_hand
 def test_huggingface_tiny_saves_and_stops(runs_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     config = RunConfig(

@@ -144,6 +144,7 @@ LIGHTNING = """
 """
 
 
+@pytest.mark.by_hand
 def test_lightning_reports(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     saves = f"ModelCheckpoint({str(tmp_path)!r}, every_n_train_steps=5, save_top_k=-1)"
@@ -176,6 +177,7 @@ def test_lightning_saves_and_stops_on_all_ranks(start: Start, runs_dir: Path, la
     watched.wait_gone()
 
 
+@pytest.mark.by_hand
 def test_lightning_names_the_checkpoint_of_the_stop(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     process = start(f"{LIGHTNING}\n    main(-1, ModelCheckpoint({str(tmp_path / 'best')!r}))")
@@ -205,6 +207,7 @@ KERAS = """
 """
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_keras_reports(start: Start, runs_dir: Path, backend: str) -> None:
     ends_well(start(f"{KERAS}\n    main(2, 1)", KERAS_BACKEND=backend))
@@ -287,6 +290,7 @@ def test_accelerate_reports_saves_and_stops(
     watched.wait_gone()
 
 
+@pytest.mark.by_hand
 def test_disabled_the_trainers_train(start: Start, runs_dir: Path) -> None:
     pytest.importorskip("lightning")
     for text in (f"{KERAS}\n    main(1)", f"{LIGHTNING}\n    main(3, ModelCheckpoint(save_last=True))"):

@@ -69,6 +69,7 @@ def test_three_to_one_is_the_curve_of_equal_shares_and_of_one_device(runs_dir: P
     assert_close(summary.loss, joined(unequal)[-1], within)
 
 
+@pytest.mark.by_hand
 def test_a_resumed_run_is_bit_for_bit_that_without_a_stop(runs_dir: Path) -> None:
     # Its Dropout draws numbers.
     config = msgspec.structs.replace(EQUAL, model="convnet", shares="1:3", max_steps=10)
@@ -121,6 +122,7 @@ def net(shape, classes):
 """
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("backend", "net"),
     [

@@ -25,6 +25,7 @@ from tuiapp.trainers.state.summary import read_config
 pytestmark = pytest.mark.nightly
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(("backend", "name"), [("torch-ddp", "arrays"), ("jax-sharding", "mapped")])
 def test_a_run_on_what_a_function_returns(
     runs_dir: Path, tmp_path: Path, backend: str, name: str, monkeypatch: pytest.MonkeyPatch
@@ -48,6 +49,7 @@ def test_a_run_on_what_a_function_returns(
     assert (run.run.code / "data.py").read_text() == (tmp_path / "data.py").read_text()
 
 
+@pytest.mark.by_hand
 def test_a_model_and_data_of_two_files_of_one_name(runs_dir: Path, tmp_path: Path) -> None:
     data, model = (tmp_path / name for name in ("data", "model"))
     data.mkdir()
@@ -130,6 +132,7 @@ X = "np.zeros((60, 12, 10), np.uint8)"
 Y = "np.zeros(60, int)"
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("returned", "words"),
     [

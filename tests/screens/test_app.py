@@ -127,7 +127,7 @@ async def test_the_question_on_leaving_says_that_the_run_has_ended(tmp_path: Pat
     assert take(run.commands) == []
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 async def test_notices_stay_on_their_screen(tmp_path: Path, machine: Machine) -> None:
     app = make_app(tmp_path, machine, make_run(tmp_path))
     async with app.run_test() as pilot:
@@ -304,7 +304,7 @@ def test_importing_the_app_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 async def test_to_the_runs_and_from_there_to_a_run_and_back(tmp_path: Path, machine: Machine, ended: RunDir) -> None:
     app = make_app(tmp_path, machine)
     async with app.run_test() as pilot:
@@ -346,7 +346,7 @@ async def test_a_run_that_was_given_lies_beneath_the_runs(tmp_path: Path, machin
         assert len(app.screen_stack) == 2
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_screens_that_are_gone_are_let_go_of(tmp_path: Path, ended: RunDir) -> None:
     command = [sys.executable, "-m", "tests.kit.let_go", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170)

@@ -174,6 +174,7 @@ async def test_a_file_that_unpacks_to_more_than_the_memory_is_refused_beside_the
         assert launches.configs == []
 
 
+@pytest.mark.by_hand
 async def test_a_model_of_ones_own(start: Start, launches: Launches, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("raise RuntimeError('executed')\ndef mine(shape, classes): ...\n")
     async with start(size=(120, 40)) as pilot:

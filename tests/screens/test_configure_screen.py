@@ -42,7 +42,7 @@ async def test_command_is_copied(start: Start) -> None:
         assert pilot.app.clipboard == "tuiapp run --set seed=7"
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [

@@ -75,6 +75,7 @@ async def test_a_comma_turns_a_menu_into_a_list(start: Start) -> None:
         assert field(pilot, "optimizer").text == "adam"
 
 
+@pytest.mark.by_hand
 async def test_a_scripts_own_values(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")

@@ -112,6 +112,7 @@ async def test_tab_goes_through_all_from_top_to_bottom(name: str, size: tuple[in
         assert back[start:] + back[:start] == seen[::-1]
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("name", SCREENS)
 async def test_one_sees_where_one_is(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without colour too, wherever there is more than one place to be."""

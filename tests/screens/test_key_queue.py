@@ -139,7 +139,7 @@ async def test_keys_typed_while_a_run_starts_wait_for_it_however_long(
         await until(pilot, lambda: box.value == "42")
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("key", mostly_nightly(["tab", "shift+tab", "down", "up"], "tab"))
 async def test_the_focus_moves_as_far_as_key_by_key(start: Start, key: str) -> None:
     async with start() as pilot:

@@ -203,7 +203,7 @@ async def test_what_goes_wrong_with_a_checkpoint_is_in_the_strip(severity: str) 
         assert app.run_screen.query_one(AlertStrip).has_class(f"-{severity}")
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("before", ["stopped", "failed", "lost"])
 async def test_a_run_that_is_over_goes_on_in_the_same_screen(run_dir: Path, before: str) -> None:
     begun = Event()

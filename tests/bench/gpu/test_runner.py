@@ -218,7 +218,7 @@ def end_those_of(report: Path) -> None:
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_on_the_cpu(tmp_path: Path) -> None:
     """What needs no GPU, for real: a few of the checks, as a user runs them."""
     names = ["devices", "memory", "clock", "energy"]

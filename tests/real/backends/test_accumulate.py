@@ -36,6 +36,7 @@ def test_four_parts_give_the_curve_of_one(backend: str) -> None:
     assert_close(parts.evaluations[-1].loss, whole.evaluations[-1].loss, in_training(config))
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
 def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp_path: Path) -> None:
     curves = []
@@ -49,6 +50,7 @@ def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp
         assert_close(other, one, in_training(CONFIG, parts=2))
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))
 def test_a_run_goes_on_bit_for_bit(backend: str) -> None:
     """With BatchNorm's statistics going through the parts, and Dropout."""
@@ -60,6 +62,7 @@ def test_a_run_goes_on_bit_for_bit(backend: str) -> None:
     assert train(config, shelf=Shelf(shelf.saved[3])).losses() == whole.losses()[3:]
 
 
+@pytest.mark.by_hand
 def test_dropout_draws_for_each_part() -> None:
     config = msgspec.structs.replace(CONFIG, backend="jax-pmap", model="convnet", max_steps=1, global_batch_size=8)
     whole, parts = (train(msgspec.structs.replace(config, accumulate=parts)) for parts in (1, 2))

@@ -189,6 +189,7 @@ def curve(told: Recorder) -> list[float]:
     return [*np.array(told.losses()).reshape(len(told.steps), -1).mean(axis=1).tolist(), told.evaluations[-1].loss]
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand(BUILTIN, "torch-ddp", "jax-sharding"))
 @pytest.mark.parametrize("augment", mostly_by_hand(["flip", "crop-flip"], "crop-flip"))
 def test_a_run_trains_as_on_data_augmented_before(augment: str, backend: str, tmp_path: Path) -> None:
@@ -201,6 +202,7 @@ def test_a_run_trains_as_on_data_augmented_before(augment: str, backend: str, tm
     assert_close(told, wanted, in_training(plan.config))
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("augment", mostly_by_hand(["crop-flip", "mixup"], "mixup"))
 def test_any_number_of_devices_makes_the_same_curve(augment: str, tmp_path: Path) -> None:
     config = planned(tmp_path, augment, "jax-sharding").config
@@ -247,6 +249,7 @@ def test_keras_on_both_its_backends_makes_the_same_curve(tmp_path: Path) -> None
     assert_close(curve(told), wanted, in_training(config))
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand([*JAX_BACKENDS, "torch-dp"], "jax-sharding", "torch-dp"))
 @pytest.mark.parametrize("augment", mostly_by_hand(["crop-flip", "mixup"], "crop-flip", "mixup"))
 def test_images_that_are_read_are_augmented_as_those_held(augment: str, backend: str, tmp_path: Path) -> None:

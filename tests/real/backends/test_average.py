@@ -81,6 +81,7 @@ def test_it_is_what_is_evaluated() -> None:
     assert told.evaluations[-1].loss != pytest.approx(losses[1], abs=1e-3)
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand([*ALONE, *JAX_BACKENDS], "torch-fsdp", "jax-pmap"))
 def test_a_resumed_run_goes_on_bit_for_bit(backend: str) -> None:
     config = RunConfig(

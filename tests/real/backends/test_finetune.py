@@ -80,6 +80,7 @@ def is_statistic(name: str) -> bool:
     return any(word in name for word in words)
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand(HERE, "torch-ddp", "jax-sharding"))
 def test_what_matches_is_taken_over_what_is_frozen_stays_and_a_resume_goes_on_bit_for_bit(
     backend: str, tmp_path: Path

@@ -38,6 +38,7 @@ def _scale(saved: Saved) -> dict[str, Any]:
     return {name: array.item() for name, array in saved.part(LOSS_SCALE).items()}
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand(EACH, "torch-ddp", "jax-sharding"))
 @pytest.mark.parametrize("model", mostly_by_hand(["mlp", "convnet"], "mlp"))
 def test_it_trains_about_as_float32_does(backend: str, model: str) -> None:
@@ -79,6 +80,7 @@ def test_a_step_that_overflows_halves_the_scale_and_changes_no_weight(backend: s
     assert np.isfinite(told.losses()).all()
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand(EACH, "torch-dp", "jax-sharding"))
 def test_a_resumed_run_goes_on_bit_for_bit(backend: str) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, model="convnet", max_steps=16)

@@ -34,14 +34,16 @@ GOLDEN = Path(__file__).with_name("golden")
 MADE_ON = "made on"
 STEPS = 20
 CONFIG = RunConfig(
-    platform="cpu", epochs=1, max_steps=STEPS, optimizer="sgd", learning_rate=0.01, weight_decay=1e-3,
+    platform="cpu", epochs=1, max_steps=STEPS, optimizer="sgd", learning_rate=0.001, weight_decay=1e-3,
     schedule="linear", warmup_steps=5, gradient_clip=5.0,
 )  # fmt: skip
 CHANGES: dict[str, dict[str, Any]] = {
-    "mlp": {"optimizer": "adam", "learning_rate": 0.001},
+    "mlp": {"optimizer": "adam"},
     "resnet18": {"max_steps": 4, "global_batch_size": 8},
 }
-"""Adam only where there is no BatchNorm: see `test_mesh`."""
+"""Adam only where there is no BatchNorm: see `test_mesh`. At ten times the rate one ReLU or maximum that rounding turns
+to the other side changes later losses by 3e-4.
+"""
 QUICK = ["mlp", "net"]
 SLOW = ["convnet", "resnet18"]
 

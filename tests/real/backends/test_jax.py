@@ -50,6 +50,7 @@ def test_any_number_of_devices_gives_the_same_curve(backend: str) -> None:
     assert_close(results[4].loss, results[1].loss, in_training(MLP))
 
 
+@pytest.mark.by_hand
 def test_each_device_tells_the_loss_of_its_own_examples(backend: str) -> None:
     """The first step's losses are those of the initial weights on each device's columns of the first global batch."""
     told = _train(backend, 3, max_steps=1)
@@ -86,6 +87,7 @@ def _first_losses(backend: str, images: jax.Array, labels: npt.ArrayLike) -> jax
     return losses
 
 
+@pytest.mark.by_hand
 def test_every_test_example_counts_once(backend: str) -> None:
     """360 examples over 1, 2, 3 devices divide evenly; over 7 the last batch is filled up."""
     results, labels = [], datasets.load(find_dataset("digits")).y_test
@@ -126,6 +128,7 @@ def test_a_stop_ends_before_the_step_that_it_names(backend: str) -> None:
     assert told.evaluations == []
 
 
+@pytest.mark.by_hand
 def test_dropout_and_bfloat16_train(backend: str) -> None:
     told = _train(
         backend, 2, model="convnet", optimizer="adamw", learning_rate=0.003, precision="bfloat16", weight_decay=1e-4

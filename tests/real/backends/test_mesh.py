@@ -264,6 +264,7 @@ def _own(backend: str, file: Path, rules: str) -> dict[str, list[str | None]]:
     return {"/".join(name.replace(".", "/").split("/")[-2:]): spec for name, spec in found.items()}
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_model_of_ones_own_brings_its_rules(backend: str, tmp_path: Path) -> None:
     assert _own(backend, tmp_path / "ruled.py", "{'first.kernel': 0, 'first.bias': None, '.': -1}") == {

@@ -161,6 +161,7 @@ def test_one_rank_of_torch_has_the_curve_of_the_loop(backend: str, tmp_path: Pat
     check(run(config, shelf=shelf, save_at=0), shelf)
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("devices", mostly_by_hand([1, 2], 2))
 @pytest.mark.parametrize("backend", ["jax-sharding", "jax-pmap", "keras-jax"])
 def test_jax_has_the_curve_of_the_loop(backend: str, devices: int, tmp_path: Path) -> None:

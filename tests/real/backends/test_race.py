@@ -161,6 +161,7 @@ def test_a_bare_loop_of_torch_runs_in_bfloat16(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["examples_per_second"] > 0
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     "backend",
     mostly_by_hand(

@@ -234,6 +234,7 @@ def carried(config: RunConfig) -> Saved:
     return Saved(0, *snapshot(state.replace(params=params)))
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("devices", mostly_by_hand([1, 2, 4], 2))
 @pytest.mark.parametrize(
     "backend", mostly_by_hand(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding", "keras-jax")

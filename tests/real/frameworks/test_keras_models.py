@@ -52,6 +52,7 @@ def test_a_seed_gives_each_weight_of_a_transformer_numbers_of_its_own() -> None:
         assert array.std() == pytest.approx(0.02 / (8**0.5 if into_stream else 1), rel=0.05), name
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("name", mostly_by_hand(MODELS, *(name for name in MODELS if name != "resnet18")))
 def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) -> None:
     shape, each = ((28, 28, 1), ()) if name in IMAGE_MODELS else ((16,), (16,))

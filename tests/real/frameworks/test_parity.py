@@ -129,6 +129,7 @@ def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) ->
     assert (logits.shape, logits.dtype) == ((1, *each, 10), jnp.dtype("float32"))
 
 
+@pytest.mark.by_hand
 def test_a_language_model_computes_in_float16_on_a_cpu_too() -> None:
     tokens = jnp.arange(32).reshape(2, 16) % 10
     variables = flax_models.build("gpt-small", 10).init(jax.random.key(0), tokens, train=False)

@@ -142,7 +142,7 @@ def check(facts: dict[str, Any], library: str, devices: int) -> None:
         assert one["bus_bytes_per_s"] == pytest.approx(factor * one["algorithm_bytes_per_s"])
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize(("framework", "library", "devices"), [("torch", "gloo", 3), ("jax", "xla", 2)])
 def test_real_devices(framework: str, library: str, devices: int) -> None:
     done = as_process(*MEASURE[3:], "--framework", framework, "--devices", devices, "--seconds", "6")
@@ -174,7 +174,7 @@ def test_ranks_that_fail_are_told() -> None:
     assert json.loads(done.stdout)["problem"].startswith("the measurement failed: rank 0 ")
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
 def test_its_end_is_that_of_all_ranks(number: signal.Signals) -> None:
     """With Ctrl-C at once; where nothing can be done any more they notice."""

@@ -100,7 +100,7 @@ def test_it_is_refused(
     print(f"\n{line}")
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.parametrize(("backend", "package"), [("torch-ddp", "jax"), ("jax-sharding", "torch")])
 def test_the_others_run_all_the_same(without: Callable[[str], Program], backend: str, package: str) -> None:
     settings = ["--set", f"backend={backend}", "--set", "platform=cpu", "--set", "max_steps=5"]

@@ -116,7 +116,7 @@ if "tuiapp.trainers.run.supervisor" in sys.orig_argv and not os.path.exists(os.e
 """Makes the first supervisor start too late, as a machine without a moment for it does."""
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_run_whose_supervisor_started_too_late_is_tried_again(
     waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +234,7 @@ def test_never_on_a_gpu_that_somebody_uses(
     assert len(given(large)) == 4
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 @pytest.mark.timeout(1500)
 def test_a_night_in_small(waiting: Queue, tmp_path: Path, notes: Path, home: Path) -> None:
     """Thirty runs of four backends and two scripts on two slots: all that can go wrong does, and each runs once."""

@@ -243,7 +243,7 @@ for step in range(1, 101):
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_real_search_with_a_script(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fit.py").write_text(SCRIPT)
     runs = tmp_path / "runs"

@@ -71,7 +71,7 @@ def left() -> list[str]:
     return sorted(path.name for path in environments_dir().iterdir() if not path.name.startswith("."))
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_one_is_made_used_and_removed(wheels: Path) -> None:
     said: list[str] = []
     directory = create("torch", lambda line, size: said.append(line))
@@ -132,7 +132,7 @@ def test_ctrl_c_ends_the_installer_and_leaves_nothing_behind(stuck: Path) -> Non
     assert left() == ["jax.log"]
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_killed_one_does_not_count_and_is_replaced(
     stuck: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +199,7 @@ def _index_has(requirement: str) -> bool:
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="NumPy 1.23.5 installs on Python 3.11 alone")
 @pytest.mark.timeout(600)
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_mxnet_for_real() -> None:
     if not _index_has(RECIPES["mxnet"].requirements[0]):
         pytest.skip("pip's index cannot be reached, or has no such mxnet")

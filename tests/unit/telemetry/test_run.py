@@ -92,7 +92,7 @@ def test_training_goes_on_without_a_driver(run: Watched, nvml: FakeNvml) -> None
     assert run.wait(Alert, lambda one: one.kind == "telemetry-NVML" and one.ended).text == "NVML works again"
 
 
-@pytest.mark.nightly
+@pytest.mark.by_hand
 def test_a_driver_that_blocks_for_30_s(run: Watched, nvml: FakeNvml) -> None:
     """With the limits as they are: told after 10 s, and sampled again once the driver answers."""
     run.wait(DeviceSample)
