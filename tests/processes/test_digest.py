@@ -7,12 +7,15 @@ from pathlib import Path
 
 import msgspec
 import psutil
+import pytest
 
 from tests.kit.harness import MLP, launched, resumed, wait_dead
 from tests.unit.run.test_digest_writer import assert_complete
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Checkpoint
 from tuiapp.trainers.state.digest import read_digest
+
+pytestmark = pytest.mark.nightly
 
 
 def test_it_spans_all_attempts(runs_dir: Path, fake: Callable[..., None]) -> None:

@@ -100,6 +100,7 @@ def test_hidden_gpus_are_not_trained_on(tmp_path: Path, visible: str, why: str) 
     assert f"platform: cuda cannot be used here: {why} all 4 GPUs of this machine." in refused.said
 
 
+@pytest.mark.nightly
 def test_more_than_the_user_left_visible_is_refused(tmp_path: Path) -> None:
     nvml = FakeNvml(tmp_path, several(4))
     found = run(tmp_path, nvml, "devices=3", CUDA_VISIBLE_DEVICES="2,3")

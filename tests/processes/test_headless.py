@@ -162,6 +162,7 @@ def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None
         process.wait()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_detached_runs_are_stopped_by_name(runs_dir: Path) -> None:
     command = [*_run(runs_dir, "epochs=99999"), "--detach"]

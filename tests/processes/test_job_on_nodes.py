@@ -65,6 +65,7 @@ def agent_of(run: Watched) -> psutil.Process:
     return agent
 
 
+@pytest.mark.nightly
 def test_the_nodes_of_a_job_are_one_run_and_stop_together(start: Start, runs_dir: Path) -> None:
     first = on_node(start, 0)
     run = the_run(runs_dir)

@@ -20,6 +20,8 @@ from tuiapp.trainers.contract.events import Alert
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import launch
 
+pytestmark = pytest.mark.nightly
+
 SCRIPT = """
 import tuiapp
 with tuiapp.init(name="mine", config={"lr": 0.5}) as run:
@@ -56,7 +58,6 @@ def test_it_is_killed_and_has_all_steps(runs_dir: Path, tmp_path: Path) -> None:
             assert found == pytest.approx(wanted)
 
 
-@pytest.mark.nightly
 def test_a_mirror_that_cannot_write_is_said_once(runs_dir: Path, tmp_path: Path) -> None:
     board = tmp_path / "board"
     config = msgspec.structs.replace(MLP, mirror=f"tensorboard:{board}", epochs=1, checkpoint_every=0, max_steps=200)
@@ -68,14 +69,12 @@ def test_a_mirror_that_cannot_write_is_said_once(runs_dir: Path, tmp_path: Path)
         assert len([alert for alert in run.alerts() if alert.kind == "mirror"]) <= 1
 
 
-@pytest.mark.nightly
 def test_a_directory_that_cannot_be_made_is_refused(runs_dir: Path) -> None:
     with pytest.raises(ConfigError, match=r"mirror: /proc/x cannot be made: .*; name another directory"):
         launch(msgspec.structs.replace(MLP, mirror="tensorboard:/proc/x"), runs_dir)
     assert not runs_dir.exists()
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(("wanted", "works"), [("tensorboard:board", True), ("wandb:board", False)])
 def test_a_script_that_is_a_run_of_its_own(runs_dir: Path, tmp_path: Path, wanted: str, works: bool) -> None:
     environment = {**os.environ, "TUIAPP_RUNS_DIR": str(runs_dir), "TUIAPP_MIRROR": wanted}

@@ -132,6 +132,7 @@ def test_a_run_that_waits_for_its_nodes_says_so_every_ten_minutes(tmp_path: Path
     }
 
 
+@pytest.mark.nightly
 def test_a_killed_agent_is_named(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(ON_TWO, runs_dir) as run, agent(run) as other:

@@ -16,6 +16,8 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Facts, LogLine, Metrics, RunEnded, StopRequested
 from tuiapp.trainers.run.teardown import STOP_GRACE_S
 
+pytestmark = pytest.mark.nightly
+
 SPAWNS = """
     import multiprocessing, pathlib, time, tuiapp
     def train(rank):
@@ -35,7 +37,6 @@ SPAWNS = """
 """
 
 
-@pytest.mark.nightly
 def test_ranks_that_begin_after_their_run_was_stopped_end_with_it(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     process = start(SPAWNS.format(waits=True))
     watched = the_run(runs_dir)
@@ -62,7 +63,6 @@ def test_a_process_that_reports_and_the_ranks_it_spawns_stop_together(start: Sta
     assert end.time - watched.of(StopRequested)[0].time < STOP_GRACE_S / 2
 
 
-@pytest.mark.nightly
 def test_a_rank_that_has_finished_counts_by_how_often_it_asked(start: Start, runs_dir: Path) -> None:
     text = """
         import os, time, tuiapp
@@ -82,7 +82,6 @@ def test_a_rank_that_has_finished_counts_by_how_often_it_asked(start: Start, run
     assert end.time - watched.of(StopRequested)[0].time < STOP_GRACE_S / 2
 
 
-@pytest.mark.nightly
 def test_jobs_of_one_shell_with_ports_of_their_own_are_runs_of_their_own(start: Start, runs_dir: Path) -> None:
     text = "import os, time, tuiapp\ntuiapp.log({'port': int(os.environ['MASTER_PORT'])})\n"
     text += "while not os.path.exists('go'): time.sleep(0.01)"
@@ -95,7 +94,6 @@ def test_jobs_of_one_shell_with_ports_of_their_own_are_runs_of_their_own(start: 
     assert len(list_runs(runs_dir)) == 2
 
 
-@pytest.mark.nightly
 def test_what_a_rank_starts_does_not_report_as_that_rank(start: Start, runs_dir: Path) -> None:
     process = start(
         """
@@ -121,7 +119,6 @@ def test_what_a_rank_starts_does_not_report_as_that_rank(start: Start, runs_dir:
     assert error.count("rank 0 is reported by the process that started this one") == 2
 
 
-@pytest.mark.nightly
 def test_a_launched_rank_that_has_finished_is_not_waited_for(tmp_path: Path, runs_dir: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -142,7 +139,6 @@ def test_a_launched_rank_that_has_finished_is_not_waited_for(tmp_path: Path, run
         assert end.time - run.of(StopRequested)[0].time < STOP_GRACE_S / 2
 
 
-@pytest.mark.nightly
 def test_a_rank_that_ends_before_anybody_reads_it_is_recorded(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     text = "import os, time, tuiapp\ntuiapp.log({'loss': 1})\n"
     first = start(text + "while not os.path.exists('go'): time.sleep(0.01)", RANK="0", WORLD_SIZE="2")

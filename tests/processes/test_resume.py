@@ -299,6 +299,7 @@ def test_of_two_who_resume_one_does(runs_dir: Path, gate: Hold) -> None:
         assert [event.attempt for event in run.of(RunStarted)] == [1, 2]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
 def test_after_a_torn_tail_that_is_longer_than_any_event(runs_dir: Path) -> None:
     config = RunConfig(model="mlp", platform="cpu", devices=1, epochs=1)

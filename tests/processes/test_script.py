@@ -383,6 +383,7 @@ def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs
         assert lines(run.of(LogLine))[-1] == "done"
 
 
+@pytest.mark.nightly
 def test_metrics_that_it_writes_for_tensorboard(tmp_path: Path, runs_dir: Path) -> None:
     pytest.importorskip("tensorboard")
     config = of_script(

@@ -34,6 +34,7 @@ def _suspended(process: psutil.Process) -> Iterator[None]:
         process.resume()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.by_hand)])
 def test_a_suspended_supervisor_holds_up_no_rank_and_loses_no_record(
     runs_dir: Path, fake: Callable[..., None], seconds: float

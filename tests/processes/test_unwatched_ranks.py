@@ -163,6 +163,7 @@ def test_nothing_on_record_leaves_a_gap_that_every_view_names(runs_dir: Path, fa
         assert (state.status, found.severity) == ("completed", "warning")
 
 
+@pytest.mark.nightly
 def test_a_journal_cut_by_hand(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(step=0.002)
     # Without an early evaluation, whose checkpoint would be kept as the best.

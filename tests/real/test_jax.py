@@ -35,14 +35,14 @@ def _on(backend: str, config: RunConfig = MLP, **changes: object) -> RunConfig:
 
 @ONE_AT_LEAST
 def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
-    config = _on(backend, model="net", epochs=4)
+    config = _on(backend, epochs=4)
     with launched(config, runs_dir) as run:
         end = run.end()
         run.wait_gone()
         assert end.status == "completed", end
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, make_plan(config).total_steps + 1))
         assert end.summary.test_accuracy is not None
-        assert end.summary.test_accuracy >= 0.95
+        assert end.summary.test_accuracy >= 0.9
         first = run.reports()[0].time - run.started.time
         speed = f"{end.summary.examples_per_second:.0f} examples/s"
         print(f"\n{backend}: accuracy {end.summary.test_accuracy:.1%}, {speed}, first steps after {first:.1f} s")

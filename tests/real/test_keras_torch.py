@@ -35,7 +35,7 @@ print((model.predict(images, verbose=0).argmax(1) == labels).mean())
 
 
 def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
-    config = msgspec.structs.replace(CONFIG, model="net", epochs=4)
+    config = msgspec.structs.replace(CONFIG, model="net", epochs=2)
     with launched(config, runs_dir) as run:
         end = run.end()
         run.wait_gone()
@@ -44,13 +44,13 @@ def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, plan.total_steps + 1))
         evaluations = run.evaluations()
         assert [(one.step, one.examples) for one in evaluations] == [
-            (epoch * plan.steps_per_epoch, 360) for epoch in range(1, 5)
+            (epoch * plan.steps_per_epoch, 360) for epoch in (1, 2)
         ]
-        assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.95
+        assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.9
         print(f"\nkeras-torch: {end.summary.test_accuracy:.1%}, {end.summary.examples_per_second:.0f} examples/s")
         for rank in (0, 1):
             phases = [phase.phase for phase in run.of(Phase) if phase.rank == rank]
-            assert phases == ["preparing", *["training", "evaluating", "checkpointing"] * 4, "done"]
+            assert phases == ["preparing", *["training", "evaluating", "checkpointing"] * 2, "done"]
             assert (run.run.rank(rank) / "stderr.log").read_text() == ""
         assert {event.array for event in run.of(Sharding)} == {
             "batch",

@@ -15,7 +15,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Phase, RankSample, RankStarted, Sharding
 from tuiapp.trainers.state.summary import read_config, summarise
 
-CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=4)
+CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=2)
 
 
 def test_a_run_from_first_to_last_event(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,11 +32,11 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, monkeypatch: pytest.Monk
 
         evaluations = run.evaluations()
         assert [(one.step, one.examples) for one in evaluations] == [
-            (epoch * make_plan(CONFIG).steps_per_epoch, 360) for epoch in range(1, 5)
+            (epoch * make_plan(CONFIG).steps_per_epoch, 360) for epoch in (1, 2)
         ]
-        assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.95
+        assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.9
         assert end.summary.steps == total
-        assert end.summary.epochs == 4
+        assert end.summary.epochs == 2
         assert end.summary.examples_per_second is not None
 
         assert {phase.phase for phase in run.of(Phase)} == {

@@ -24,6 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.mark.nightly
 async def test_a_script_is_typed_completed_and_launched(start: Start, launches: Launches, here: Path) -> None:
     async with start(size=(120, 40)) as pilot:
         await type_into(pilot, "backend", "script")
@@ -75,6 +76,7 @@ async def test_what_is_wrong_is_said_beside_its_field(start: Start, here: Path) 
             assert field(pilot, key).problem == ""
 
 
+@pytest.mark.nightly
 async def test_a_preset_with_a_script_changes_back(start: Start, here: Path) -> None:
     save_preset("mine", RunConfig(backend="script", script="train.py", arguments="-x"))
     async with start(size=(120, 40), preset="mine") as pilot:

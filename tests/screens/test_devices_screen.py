@@ -74,6 +74,7 @@ async def test_a_sampler_that_ends_says_why_and_is_started_anew(
     assert not [child for child in psutil.Process().children() if "tuiapp.trainers.telemetry" in child.cmdline()]
 
 
+@pytest.mark.nightly
 async def test_it_opens_from_anywhere_once(tmp_path: Path, machine: Machine) -> None:
     app = TuiApp(runs_dir=tmp_path, machine=machine)
     async with app.run_test(size=(120, 40)) as pilot:

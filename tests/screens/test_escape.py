@@ -22,6 +22,7 @@ async def press(pilot: Pilot[Any], *keys: str) -> None:
         await pilot.pause()
 
 
+@pytest.mark.nightly
 async def test_escape_closes_search_cursor_and_panel_one_by_one() -> None:
     app = RunApp(h.completed())
     async with app.run_test(size=LARGE) as pilot:

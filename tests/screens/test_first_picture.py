@@ -48,6 +48,7 @@ async def test_the_first_picture_has_the_fields(
             assert shown in painted[0]
 
 
+@pytest.mark.nightly
 async def test_keys_typed_before_the_form_is_there_reach_its_fields(tmp_path: Path, machine: Machine) -> None:
     app = TuiApp(runs_dir=tmp_path, machine=machine)
     # From the presets past backend, model, data and platform to the number of devices.

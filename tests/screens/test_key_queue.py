@@ -26,6 +26,7 @@ def type_at_once(pilot: Pilot[Any], *keys: str) -> None:
         pilot.app.post_message(Key(key, key if len(key) == 1 else None))
 
 
+@pytest.mark.nightly
 async def test_thousands_of_characters_are_typed_into_a_field_together(start: Start) -> None:
     async with start() as pilot:
         box = field(pilot, "epochs").query_one(Input)
@@ -41,6 +42,7 @@ async def test_thousands_of_characters_are_typed_into_a_field_together(start: St
         assert len(shown) < len(text) / 10
 
 
+@pytest.mark.nightly
 async def test_other_keys_and_pastes_among_them_keep_their_places(start: Start) -> None:
     async with start() as pilot:
         first, second = (field(pilot, key).query_one(Input) for key in ("epochs", "max_steps"))

@@ -30,6 +30,7 @@ async def press(pilot: Pilot[None], *keys: str) -> None:
         await pilot.pause()
 
 
+@pytest.mark.nightly
 async def test_enter_folds_the_node_under_the_cursor() -> None:
     app = RunApp(nodes.running(2, 4))
     async with app.run_test(size=LARGE) as pilot:
@@ -44,6 +45,7 @@ async def test_enter_folds_the_node_under_the_cursor() -> None:
         assert marks(app) == "▸▾"
 
 
+@pytest.mark.nightly
 async def test_among_all_panels_nodes_are_unfolded_where_all_devices_have_room() -> None:
     app = RunApp(nodes.running(2, 4))
     async with app.run_test(size=LARGE) as pilot:

@@ -37,6 +37,7 @@ def columns(app: RunApp) -> str:
     return str(app.run_screen.query_one(RankTable).query_one("#heading", Lines).render())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [LARGE, SMALL])
 async def test_the_header_shows_steps_and_speed_and_nothing_that_is_not_known(size: tuple[int, int]) -> None:
     app = RunApp([own.started()], now=1.0)
@@ -79,6 +80,7 @@ async def test_a_total_gives_the_time_left_without_step_times() -> None:
         assert "ETA 50s" in header(app)
 
 
+@pytest.mark.nightly
 async def test_the_ranks_have_the_columns_that_some_rank_has_data_for() -> None:
     app = RunApp(own.running(2), now=62.0)
     async with app.run_test(size=(200, 60)) as pilot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.widgets import Static
 
 from tests.kit import histories as h
@@ -52,6 +53,7 @@ async def test_a_profiler_that_fails_is_told(tmp_path: Path) -> None:
         await until(pilot, lambda: text(app) == "Rank 1: the profiler did not start. P profiles the next 10 steps.")
 
 
+@pytest.mark.nightly
 async def test_of_an_ended_run_nothing_is_asked(tmp_path: Path) -> None:
     app = RunApp(h.completed(), path=tmp_path)
     async with app.run_test(size=LARGE) as pilot:

@@ -21,6 +21,7 @@ def events() -> list[AnyEvent]:
     return [*h.running(), *lines]
 
 
+@pytest.mark.nightly
 async def test_next_and_previous_among_all_lines() -> None:
     app = RunApp(events())
     async with app.run_test(size=LARGE) as pilot:
@@ -59,6 +60,7 @@ async def test_one_stream_alone() -> None:
         assert len(shown_lines(log)) == everything
 
 
+@pytest.mark.nightly
 async def test_what_nobody_wrote_is_found_nowhere() -> None:
     app = RunApp(events())
     async with app.run_test(size=LARGE) as pilot:
@@ -79,6 +81,7 @@ async def test_lines_that_no_longer_fit_are_followed_as_soon_as_there_is_a_scrol
         assert rows.follow
 
 
+@pytest.mark.nightly
 async def test_where_one_reads_stays_while_the_oldest_lines_go(monkeypatch: pytest.MonkeyPatch) -> None:
     app = RunApp(events())
     async with app.run_test(size=LARGE) as pilot:

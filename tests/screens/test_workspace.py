@@ -121,6 +121,7 @@ async def test_charts_may_be_removed_while_they_are_mounted(tmp_path: Path, monk
         await until(pilot, lambda: not app.runs_screen.query(RunsCharts))
 
 
+@pytest.mark.nightly
 async def test_whether_there_are_charts_is_remembered(tmp_path: Path) -> None:
     app = WorkspaceApp(make_runs(tmp_path, 2))
     async with app.run_test(size=(120, 40)) as pilot:

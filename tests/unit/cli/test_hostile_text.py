@@ -11,6 +11,8 @@ import pytest
 from tests.kit.command_line import Command
 from tests.kit.hostile import HOSTILE, RUN_IDS, harm_in, write_presets, write_runs
 
+pytestmark = pytest.mark.nightly
+
 VERBS = [
     ["runs"],
     ["runs", "--json"],

@@ -188,6 +188,7 @@ def test_the_cuda_of_torch_is_read_from_its_file(tmp_path: Path, monkeypatch: py
     (tmp_path / "torch" / "__init__.py").write_text("raise AssertionError('imported')")
     (tmp_path / "torch" / "version.py").write_text("__version__ = '2.15.0+cu130'\ncuda: Optional[str] = '13.0'\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert OWN.version_of(TORCH_CUDA) == "13.0"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     bare = isolated(tmp_path / "bare")

@@ -60,6 +60,7 @@ def test_gpus(tmp_path: Path) -> None:
         assert found.processes == ()
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_who_uses_a_gpu(tmp_path: Path) -> None:
     mine = f"process {os.getpid()} {3 << 30}"
@@ -84,6 +85,7 @@ def test_what_a_gpu_does_not_tell_is_not_zero(tmp_path: Path) -> None:
     assert found.memory_total_bytes == 80 << 30
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_a_gpu_that_is_lost_does_not_hide_the_others(tmp_path: Path) -> None:
     lost = gpu("GPU-aaaa", "Fake A", "fault * return 15")
@@ -93,6 +95,7 @@ def test_a_gpu_that_is_lost_does_not_hide_the_others(tmp_path: Path) -> None:
     assert inspect_with(tmp_path, lost).gpu_problem == "NVML: GPU is lost"
 
 
+@pytest.mark.nightly
 @needs_compiler
 @pytest.mark.parametrize("fault", ["nvmlDeviceGetTotalEccErrors crash", "nvmlDeviceGetFieldValues hang 600"])
 def test_a_driver_that_fails_at_what_only_a_sampler_asks_still_trains(tmp_path: Path, fault: str) -> None:

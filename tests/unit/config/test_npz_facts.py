@@ -208,6 +208,7 @@ def test_a_header_may_say_anything(version: int, text: str) -> None:
     assert len(message) < 600
 
 
+@pytest.mark.nightly
 def test_a_file_that_was_cut_off_or_has_a_flipped_bit(file: Path) -> None:
     write_npz(file, make_arrays((4, 4), train=9, test=6))
     good = file.read_bytes()

@@ -49,6 +49,7 @@ def in_torch(make: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LR
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("steps", "rise"), [(STEPS, 0), (97, 0), (STEPS, 10), (STEPS, STEPS // 2), (4, 0), (2, 0)])
 def test_one_cycle_is_that_of_torch(steps: int, rise: int) -> None:
     wanted = in_torch(lambda one: OneCycleLR(one, 1.0, steps, pct_start=rise / steps if rise else 0.3), steps)

@@ -44,6 +44,7 @@ def told(plan: Plan) -> str | None:
     return rank_environment(plan, "token", Place(4711, gpus=plan.config.device_ids)).get("XLA_CLIENT_MEM_FRACTION")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["jax-sharding", "jax-pmap", "keras-jax"])
 def test_what_others_leave(backend: str, nvml: FakeNvml) -> None:
     nvml.say(several(1, memory_used=50 * GIB))
@@ -54,6 +55,7 @@ def test_what_others_leave(backend: str, nvml: FakeNvml) -> None:
     assert int(0.3625 * 80 * GIB) == jax_pool_bytes(plan.config, inspect_machine())
 
 
+@pytest.mark.nightly
 def test_the_fullest_of_the_chosen_counts(nvml: FakeNvml) -> None:
     nvml.say([gpu(f"GPU-{index}", memory_used=used * GIB) for index, used in enumerate((40, 60, 79, 1))])
     config = msgspec.structs.replace(JAX, devices=2, device_ids=("0", "1"))
@@ -62,6 +64,7 @@ def test_the_fullest_of_the_chosen_counts(nvml: FakeNvml) -> None:
     assert prepare(config, inspect_machine()).jax_memory_fraction is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("used", "fraction"), [(0, None), (19 * GIB, None), (20 * GIB, 0.7375), (79 * GIB, 0.0062)])
 def test_jax_takes_its_own_share_where_that_is_free(used: int, fraction: float | None, nvml: FakeNvml) -> None:
     nvml.say(several(1, memory_used=used))
@@ -70,6 +73,7 @@ def test_jax_takes_its_own_share_where_that_is_free(used: int, fraction: float |
     assert told(plan) == (None if fraction is None else str(fraction))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", JAX_MEMORY_VARIABLES)
 def test_what_the_user_says_stays(name: str, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     nvml.say(several(1, memory_used=80 * GIB))
@@ -81,12 +85,14 @@ def test_what_the_user_says_stays(name: str, nvml: FakeNvml, monkeypatch: pytest
     assert {one: environment.get(one) for one in JAX_MEMORY_VARIABLES if one in environment} == {name: "0.5"}
 
 
+@pytest.mark.nightly
 def test_others_are_not_told(nvml: FakeNvml) -> None:
     nvml.say(several(1, memory_used=50 * GIB))
     plan = prepare(msgspec.structs.replace(JAX, backend="torch-ddp"), inspect_machine())
     assert (plan.jax_memory_fraction, told(plan)) == (None, None)
 
 
+@pytest.mark.nightly
 def test_a_driver_that_does_not_say_what_is_free(nvml: FakeNvml) -> None:
     nvml.say(several(1, memory_used=None))
     assert prepare(JAX, inspect_machine()).jax_memory_fraction is None
@@ -105,6 +111,7 @@ def test_too_little_for_jax_itself_is_refused(nvml: FakeNvml) -> None:
     assert place(JAX, inspect_machine()).device_ids == ("GPU-free",)
 
 
+@pytest.mark.nightly
 def test_a_node_decides_for_the_gpus_that_it_picks(nvml: FakeNvml) -> None:
     nvml.say(several(2, memory_used=50 * GIB) + gpu("GPU-free"))
     config = msgspec.structs.replace(JAX, devices=4, nodes=2, launcher="join", global_batch_size=48)
@@ -113,6 +120,7 @@ def test_a_node_decides_for_the_gpus_that_it_picks(nvml: FakeNvml) -> None:
     assert plan.on_gpus(inspect_machine(), ("GPU-free",)).jax_memory_fraction is None
 
 
+@pytest.mark.nightly
 def test_the_estimate_counts_what_jax_takes_beside_its_pool(nvml: FakeNvml) -> None:
     large = msgspec.structs.replace(JAX, model="resnet18", global_batch_size=1024)
     estimate = estimate_memory(large)
