@@ -21,6 +21,8 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import find_waiting
 from tuiapp.verbs.mcp import make_server
 
+pytestmark = pytest.mark.nightly
+
 FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"
 READING = ["compare", "list_devices", "list_presets", "list_queue", "list_runs", "list_studies", "metrics", "show_run"]
 CHANGING = ["launch", "queue_run", "stop", "sweep"]
@@ -47,7 +49,6 @@ async def test_it_reads_and_nothing_more_unless_it_may(tmp_path: Path) -> None:
             assert hints == {name: name in READING for name in expected}
 
 
-@pytest.mark.nightly
 async def test_what_the_verbs_say(tmp_path: Path, runs: Sequence[RunDir]) -> None:
     async with Client(make_server(tmp_path / "runs", may_launch=False)) as client:
         failed, text = await call(client, "list_runs", filter="torch-ddp state:stopped", limit=1)
@@ -79,7 +80,6 @@ async def test_a_launch_is_checked_as_on_the_command_line(tmp_path: Path) -> Non
     assert find_waiting(directory) == []
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("may_launch", [False, True])
 async def test_a_client_that_starts_it_as_a_process(tmp_path: Path, runs: Sequence[RunDir], may_launch: bool) -> None:
     words = ["-P", "-m", "tuiapp", "mcp", "--runs-dir", str(tmp_path / "runs"), *["--allow-launch"] * may_launch]
