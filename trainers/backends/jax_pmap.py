@@ -74,7 +74,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     done = saved.step if saved else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
     training_set = TrainingSet(plan, arrays, split, lambda tree: replicate(tree, split), done, axis=local)
-    test_set = TestSet(arrays, config.devices, split, axis=local)
+    test_set = TestSet(arrays, plan, config.devices, split, axis=local)
     del arrays
     state = create(plan)
     if saved:

@@ -96,7 +96,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
     training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, whole), done)
-    test_set = TestSet(arrays, mesh.batch, split)
+    test_set = TestSet(arrays, plan, mesh.batch, split)
     del arrays
     pure = Training(plan, mesh)
     if checkpoints.resumed:

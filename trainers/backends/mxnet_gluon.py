@@ -47,14 +47,12 @@ from tuiapp.trainers.frameworks.mxnet.state import (
     trained,
 )
 from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
-from tuiapp.trainers.rank.evaluation import Sums, sum_up
+from tuiapp.trainers.rank.evaluation import EVAL_BATCH, Sums, batch_size, sum_up
 from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.sources import augmentation, datasets
 from tuiapp.trainers.sources.arrays import StoredImages, prefetch
 from tuiapp.trainers.sources.own_loss import refuse
-
-EVAL_BATCH = 1024
 
 Batch: TypeAlias = tuple[datasets.Rows, npt.NDArray[Any], npt.NDArray[Any]]
 """On the host: the examples' numbers, int64 [global batch], their images as in the file, and labels, int32, or the
@@ -177,8 +175,9 @@ class Trainer:
         """Sums over the test set, which all contexts share, each example exactly once."""
         average_statistics(self.parameters)
         logits = []
-        for start in range(0, len(self.arrays.y_test), EVAL_BATCH):
-            parts = self.split(self.arrays.x_test[start : start + EVAL_BATCH])
+        at_once = min(EVAL_BATCH, batch_size(self.plan) * self.plan.config.devices)
+        for start in range(0, len(self.arrays.y_test), at_once):
+            parts = self.split(self.arrays.x_test[start : start + at_once])
             found = [self.model(to_floats(part, self.plan.normalization)) for part in parts]
             logits += [part.asnumpy() for part in found]
         return sum_up(np.concatenate(logits), self.arrays.y_test)

@@ -51,7 +51,7 @@ from tuiapp.trainers.frameworks.torch.ranks import (
 )
 from tuiapp.trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from tuiapp.trainers.rank.checkpoints import Checkpoints
-from tuiapp.trainers.rank.evaluation import Sums
+from tuiapp.trainers.rank.evaluation import EVAL_BATCH, Sums, batch_size
 from tuiapp.trainers.rank.loop import Evaluate, Export, Save, Step, training
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.sources import datasets
@@ -155,7 +155,8 @@ class Trainer:
     def evaluate(self) -> Sums:
         """Sums over the test set, each example exactly once."""
         self.model.eval()
-        sums = sum_up(self.parallel, self.x_test, self.y_test, self.plan.data.classes, nullcontext(), self.scores)
+        how, at_once = (self.plan.data.classes, nullcontext(), self.scores), batch_size(self.plan) * len(self.devices)
+        sums = sum_up(self.parallel, self.x_test, self.y_test, *how, at_once=min(EVAL_BATCH, at_once))
         self.model.train()
         return sums.numpy(force=True)
 

@@ -88,7 +88,7 @@ class Part:
         self.training_set, self.x_test, self.y_test = open_data(plan, rank, device, memory_format(config, device))
         # All ranks make as many forward passes, in each of which they gather weights from each other.
         most = -(-plan.data.test_examples // config.devices)
-        size = batch_size(plan.data.labels)
+        size = batch_size(plan)
         self.spare_batches = -(-most // size) - -(-len(self.y_test) // size)
         self.autocast = autocast(config, device)
         self.losses = losses_of(plan, device)
@@ -163,7 +163,8 @@ class Part:
         average_statistics(self.model, self.config.devices, self.plan.weight_of(self.rank))
         self.model.eval()
         part = self.rank, self.config.devices
-        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, self.losses, part)
+        how = self.plan.data.classes, self.autocast, self.losses, part
+        sums = sum_up(self.model, self.x_test, self.y_test, *how, at_once=batch_size(self.plan))
         with torch.no_grad(), self.autocast:
             for _ in range(self.spare_batches):
                 self.model(self.training_set.first(1)[0])

@@ -16,17 +16,21 @@ The sums are one vector, so that one all-reduce or one copy to the host is enoug
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.contract.events import WorstExample
 
 Sums: TypeAlias = npt.NDArray[np.float64]
 
 EVAL_BATCH = 1024
 """Examples of one label that are evaluated at a time."""
+EVAL_VALUES = EVAL_BATCH * 32 * 32 * 3
+"""Numbers of images that are evaluated at a time, unless a step has more."""
 EVAL_LABELS = 8192
 """Labels of others."""
 MOST_COLUMNS = 100
@@ -47,9 +51,16 @@ class Evaluation(NamedTuple):
     """Means over the examples, as the loss."""
 
 
-def batch_size(labels: int) -> int:
-    """How many examples of so many labels each are evaluated at a time."""
-    return EVAL_BATCH if labels == 1 else max(1, EVAL_LABELS // labels)
+def batch_size(plan: Plan) -> int:
+    """How many examples a device evaluates at a time: of large images as many as it trains on.
+
+    So that an evaluation, which keeps nothing for a backward pass, takes no more memory than a step.
+    """
+    if plan.data.labels != 1:
+        return max(1, EVAL_LABELS // plan.data.labels)
+    config = plan.config
+    trained = config.global_batch_size // (config.devices * config.accumulate)
+    return min(EVAL_BATCH, max(trained, EVAL_VALUES // prod(plan.data.input_shape), 1))
 
 
 def columns(classes: int) -> int:

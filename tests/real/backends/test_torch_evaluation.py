@@ -38,6 +38,7 @@ def test_sums_over_batches_and_parts_are_those_of_the_whole(classes: int, parts:
             nullcontext(),
             Losses(),
             (part, parts),
+            at_once=EVAL_BATCH,
         )
         for part in range(parts)
     )
@@ -56,4 +57,5 @@ def test_sums_over_batches_and_parts_are_those_of_the_whole(classes: int, parts:
 
 def test_a_part_without_examples_adds_nothing() -> None:
     images = Images(np.zeros((0, 1, 10, 1), np.float32), CPU, None)
-    assert not sum_up(lambda x: x, images, torch.zeros(0, dtype=torch.int64), 10, nullcontext(), Losses(), (2, 3)).any()
+    labels, how = torch.zeros(0, dtype=torch.int64), (10, nullcontext(), Losses(), (2, 3))
+    assert not sum_up(lambda x: x, images, labels, *how, at_once=EVAL_BATCH).any()

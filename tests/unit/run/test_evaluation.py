@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
 
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import WorstExample
-from tuiapp.trainers.rank.evaluation import MOST_COLUMNS, columns, evaluation_of, sum_up
+from tuiapp.trainers.rank.evaluation import EVAL_BATCH, MOST_COLUMNS, batch_size, columns, evaluation_of, sum_up
 
 
 def test_a_confusion_matrix_and_the_worst_of_all_parts() -> None:
@@ -44,3 +48,24 @@ def test_sums_of_logits(classes: int) -> None:
     assert [one.number for one in found.worst] == np.argsort(-losses)[:10].tolist()
     assert [one.loss for one in found.worst] == pytest.approx(sorted(losses)[:-11:-1])
     assert np.sum(found.counts, 1)[:4].tolist() == np.bincount(labels).tolist()
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "devices", "examples"),
+    [
+        ((28, 28, 1), 48, 2, EVAL_BATCH),
+        ((32, 32, 3), 48, 2, EVAL_BATCH),
+        # ResNet-18 would take 39.5 GB for 1,024 of these.
+        ((224, 224, 3), 256, 2, 128),
+        ((224, 224, 3), 8, 2, 20),
+        ((4000, 4000, 3), 2, 2, 1),
+    ],
+)
+def test_large_images_are_evaluated_as_many_at_a_time_as_trained_on(
+    shape: tuple[int, int, int], batch: int, devices: int, examples: int
+) -> None:
+    config = RunConfig(platform="cpu", devices=devices, global_batch_size=batch)
+    plan = make_plan(config)
+    assert plan.data.labels == 1
+    data = replace(plan.data, input_shape=shape)
+    assert batch_size(msgspec.structs.replace(plan, facts=data)) == examples

@@ -507,23 +507,26 @@ def sum_up(
     context: AbstractContextManager[object],
     losses_of: Losses,
     part: tuple[int, int] = (0, 1),
+    *,
+    at_once: int,
 ) -> Tensor:
     """Sums over a part of the test set, of a model in evaluation mode: see `tuiapp.trainers.rank.evaluation`.
+
+    It takes so many examples at a time.
 
     Part (r, N), with examples `x` and labels `y`, has examples r, r + N, r + 2N … of the test set. The result is on the
     labels' device, with zeros for the worst labels of the other parts.
     """
     rank, world_size = part
     width, labels = columns(classes), prod(y.shape[1:])
-    size = batch_size(labels)
     by_example, y = y.long(), y.long().flatten()
     losses, predicted = torch.empty(len(y), device=y.device), torch.empty_like(y)
     totals = torch.zeros(len(losses_of.own.figures), dtype=torch.float64, device=y.device)
-    for start in range(0, len(x), size):
+    for start in range(0, len(x), at_once):
         with context:
-            logits = model(x[start : start + size])
-        rows = slice(start * labels, (start + size) * labels)
-        both = logits.float(), by_example[start : start + size]
+            logits = model(x[start : start + at_once])
+        rows = slice(start * labels, (start + at_once) * labels)
+        both = logits.float(), by_example[start : start + at_once]
         losses[rows] = losses_of.each(*both)
         predicted[rows] = logits.flatten(0, -2).argmax(1)
         totals += losses_of.figures(*both)
@@ -564,7 +567,8 @@ def evaluate(
     rank, world_size = dist.get_rank(), dist.get_world_size()
     average_statistics(model, world_size, plan.weight_of(rank))
     model.eval()
-    sums = sum_up(model, x, y, plan.data.classes, context, losses_of, (rank, world_size))
+    part, at_once = (rank, world_size), batch_size(plan)
+    sums = sum_up(model, x, y, plan.data.classes, context, losses_of, part, at_once=at_once)
     model.train()
     dist.all_reduce(sums)
     return sums.numpy(force=True)
