@@ -39,7 +39,9 @@ def measured(factor: str, arguments: list[str]) -> tuple[dict[str, Worst], str]:
     """Test → its margin under a factor, and what pytest said last."""
     name, _, value = factor.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "not by_hand", "--margins", *arguments]
+    # Of given tests those that are by hand, too.
+    marked = "" if arguments else "not by_hand"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", marked, "--margins", *(arguments or TESTS)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     found = {
         test: Worst(float(margin), float(difference), float(tolerance), factor or "as it is")
@@ -52,7 +54,7 @@ def main() -> None:
     """Measure and print."""
     worst: dict[str, Worst] = {}
     for factor in FACTORS:
-        found, said = measured(factor, sys.argv[1:] or TESTS)
+        found, said = measured(factor, sys.argv[1:])
         print(f"{factor or 'as it is'}: {said}", flush=True)
         for test, margin in found.items():
             worst[test] = max(worst.get(test, margin), margin)
