@@ -16,6 +16,7 @@ import pytest
 
 from tests.kit.harness import Watched, launched, resumed
 from tests.kit.reported import evaluations
+from tests.kit.variants import mostly_by_hand
 from tests.kit.whole_curve import missing_steps, what_lacks
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
@@ -224,7 +225,7 @@ def test_only_the_end_is_missing(runs_dir: Path, backend: str, max_steps: int) -
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("backend", ["torch-ddp", "jax-sharding"])
+@pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "jax-sharding"], "torch-ddp"))
 def test_the_curve_is_that_of_a_run_never_interrupted(runs_dir: Path, backend: str) -> None:
     """To the last bit, whatever the ranks did on their own."""
     config = msgspec.structs.replace(CONFIG, backend=backend, epochs=1000, max_steps=3000)

@@ -81,7 +81,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(tmp_path_factory.mktemp("dist"))
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=mostly_by_hand(KINDS, "wheel", "editable"))
 def installed(request: pytest.FixtureRequest, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install:
     return install(request.param, tmp_path_factory.mktemp("venv"), built)
 
