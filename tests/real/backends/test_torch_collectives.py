@@ -100,10 +100,13 @@ def test_nccl_waits_longer_than_a_hang_s_report_and_a_node_s_grace(
     given: list[Any] = []
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: given.append((backend, options)))
     config = RunConfig(platform=platform, devices=2, node_grace_s=node_grace_s)
-    report = SimpleNamespace(collectives=None)
+    phases: list[str] = []
+    report = SimpleNamespace(collectives=None, phase=phases.append)
+    monkeypatch.setattr(torch_ranks, "meet", lambda device: phases.append("met"))
     torch_ranks.connect(config, 1, torch.device(platform), cast(Reporter, report))
     ((backend, options),) = given
     assert backend == ("nccl" if platform == "cuda" else "gloo")
     assert (options["rank"], options["world_size"]) == (1, 2)
     assert options["timeout"] == (None if seconds is None else timedelta(seconds=seconds))
     assert report.collectives is torch_collectives.collectives
+    assert phases == (["connecting", "met", "preparing"] if platform == "cuda" else [])
