@@ -124,8 +124,7 @@ class NvmlGpu:
                 for number, one in self._mig(now, set()).items()
             ]
         drawing, computing = _first(self._drawing, now), _first(self._computing, now)
-        desktop = {one.pid for one in drawing or ()} - {one.pid for one in computing or ()}
-        processes = self._list([drawing, computing], desktop=desktop)
+        processes = self._list([drawing, computing], desktop=_alone(drawing, computing))
         return [
             machine.Gpu(
                 index=self.index,
@@ -189,7 +188,8 @@ class NvmlGpu:
         mode = self._mig_mode.ask(now)
         known_pids: set[int] = set()
         found["mig"] = [*self._mig(now, known_pids).values()] if mode and mode[0] else None
-        found["processes"] = self._list([_first(self._drawing, now), _first(self._computing, now)], known_pids)
+        drawing, computing = _first(self._drawing, now), _first(self._computing, now)
+        found["processes"] = self._list([drawing, computing], known_pids, _alone(drawing, computing))
         return found
 
     def _list(
@@ -224,6 +224,11 @@ class NvmlGpu:
                 processes=self._list([processes]),
             )
         return instances
+
+
+def _alone(drawing: Any, computing: Any) -> set[int]:
+    """The pids of processes that draw, and do nothing else."""
+    return {one.pid for one in drawing or ()} - {one.pid for one in computing or ()}
 
 
 def _first(questions: list[Question], now: float) -> Any:

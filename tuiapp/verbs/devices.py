@@ -179,7 +179,7 @@ class _Tables:
 
 def device_lines(state: RunState, width: int, *, clock: bool = False, brief: bool = False) -> list[Line]:
     """Describes devices in `width` cells; `clock` starts with the time, `brief` has a row per GPU, fewer figures."""
-    views = gpu_views(state)
+    views = gpu_views(state, leases())
     when = format_clock(state.last_time) if clock else ""
     heading = join_words([socket.gethostname(), plural(len(views), "GPU"), when])
     visible = os.environ.get(VISIBLE)
@@ -202,9 +202,8 @@ def device_lines(state: RunState, width: int, *, clock: bool = False, brief: boo
 
 def _leases(views: Sequence[GpuView], width: int) -> list[Line]:
     """Lists the runs that have GPUs of this machine, a line each."""
-    indices = {uuid: view.gpu.sample.index for view in views for uuid in view.gpu.uuids}
     return [
-        pad([Span(f"  GPU {indices[lease.gpu]} · {describe_lease(lease)}")], width)
-        for lease in leases()
-        if lease.gpu in indices
+        pad([Span(f"  GPU {view.gpu.sample.index} · {describe_lease(lease)}")], width)
+        for view in views
+        for lease in view.leases
     ]

@@ -24,10 +24,10 @@ def test_gpus_known_by_their_places_on_two_nodes_are_two() -> None:
     assert set(fold([*lost, back]).gpus) == {"at place 0", "GPU-b"}
 
 
-def test_a_gpu_that_tells_neither_work_nor_processes_is_not_called_free() -> None:
+def test_a_gpu_that_tells_neither_work_nor_processes_is_not_called_idle() -> None:
     def told(busy: float | None) -> str:
         sample = DeviceSample(index=0, uuid="GPU-m", name="Mute", utilization_percent=busy, **h.at(1.0))
         return "\n".join(plain(line) for line in gpu_matrix(gpu_views(fold([sample])), 80))
 
-    assert "free" not in told(None)
-    assert "free" in told(0.0)
+    assert "idle" not in told(None)
+    assert "idle" in told(0.0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from tuiapp.trainers.config.gpu_choice import Use
 from tuiapp.trainers.contract.events import DeviceSample
-from tuiapp.trainers.state.readings import HARMLESS_REASONS, HOT_C, IDLE_PERCENT, GpuState, History, memory_percent
+from tuiapp.trainers.state.readings import HARMLESS_REASONS, HOT_C, GpuState, History, memory_percent
 from tuiapp.trainers.state.text import format_bytes, join_words, sanitize, sparkline
 from tuiapp.view.devices.drawing import (
     AXIS,
@@ -130,8 +131,7 @@ def _state(view: GpuView, room: int) -> Cell:
         return [Span("● ok", "good")]
     if view.gpu.sample.utilization_percent is None and view.gpu.processes is None:
         return []
-    used = bool(view.foreign_processes) or (view.gpu.sample.utilization_percent or 0.0) >= IDLE_PERCENT
-    return [Span("● in use" if used else "○ free", "muted")]
+    return [Span({Use.IDLE: "○ idle", Use.SHARED: "◐ shared", Use.IN_USE: "● in use"}[view.use], "muted")]
 
 
 def _figure(view: GpuView, text: str) -> Cell:

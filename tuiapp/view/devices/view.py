@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tuiapp.trainers.config.machine import GpuProcess
+from tuiapp.trainers.config.gpu_choice import Use, use_of
+from tuiapp.trainers.config.machine import Gpu, GpuProcess, Lease
 from tuiapp.trainers.contract.events import DeviceSample, FrameworkMemory, MigInstance
 from tuiapp.trainers.state.array_state import letter
 from tuiapp.trainers.state.rank_state import RankState
@@ -42,6 +43,25 @@ class GpuView:
     places: dict[int, int]
     """Rank → index of its device among those of the run, which gives the letter."""
     condition: Condition | None
+    leases: tuple[Lease, ...] = ()
+    """The runs that have it, of this one and others."""
+
+    @property
+    def use(self) -> Use:
+        """What others leave of it, by the one rule: see `tuiapp.trainers.config.gpu_choice`."""
+        sample = self.gpu.sample
+        busy = sample.utilization_percent
+        gpu = Gpu(
+            index=sample.index,
+            uuid=sample.uuid,
+            name=sample.name,
+            memory_total_bytes=sample.memory_total_bytes,
+            memory_used_bytes=sample.memory_used_bytes,
+            utilization_percent=None if busy is None else round(busy),
+            processes=tuple(self.foreign_processes),
+            leases=self.leases,
+        )
+        return use_of(gpu)
 
     @property
     def place(self) -> int | None:
@@ -83,8 +103,8 @@ def device_places(state: RunState) -> dict[int, int]:
     return {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
 
 
-def gpu_views(state: RunState) -> list[GpuView]:
-    """Returns all GPUs by node, in the driver's order."""
+def gpu_views(state: RunState, leases: Sequence[Lease] = ()) -> list[GpuView]:
+    """Returns all GPUs by node, in the driver's order; `leases` are those of this machine's."""
     places = device_places(state)
     gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
     users: dict[str, list[RankState]] = {}
@@ -100,6 +120,7 @@ def gpu_views(state: RunState) -> list[GpuView]:
             ranks,
             places,
             gpu_condition(gpu, training=training and bool(ranks), ours=bool(ranks), others_work=works),
+            tuple(lease for lease in leases if plain_uuid(lease.gpu) in gpu.uuids),
         )
         for gpu, ranks in zip(gpus, owners, strict=True)
     ]
