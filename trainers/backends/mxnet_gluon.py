@@ -47,7 +47,7 @@ from tuiapp.trainers.frameworks.mxnet.state import (
     trained,
 )
 from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
-from tuiapp.trainers.rank.evaluation import EVAL_BATCH, Sums, batch_size, sum_up
+from tuiapp.trainers.rank.evaluation import Sums, batch_size, sum_up
 from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.sources import augmentation, datasets
@@ -175,7 +175,7 @@ class Trainer:
         """Sums over the test set, which all contexts share, each example exactly once."""
         average_statistics(self.parameters)
         logits = []
-        at_once = min(EVAL_BATCH, batch_size(self.plan) * self.plan.config.devices)
+        at_once = batch_size(self.plan, self.config.devices)
         for start in range(0, len(self.arrays.y_test), at_once):
             parts = self.split(self.arrays.x_test[start : start + at_once])
             found = [self.model(to_floats(part, self.plan.normalization)) for part in parts]

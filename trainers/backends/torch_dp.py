@@ -20,7 +20,6 @@ Source: https://docs.pytorch.org/tutorials/beginner/blitz/data_parallel_tutorial
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -51,7 +50,7 @@ from tuiapp.trainers.frameworks.torch.ranks import (
 )
 from tuiapp.trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from tuiapp.trainers.rank.checkpoints import Checkpoints
-from tuiapp.trainers.rank.evaluation import EVAL_BATCH, Sums, batch_size
+from tuiapp.trainers.rank.evaluation import Sums, batch_size
 from tuiapp.trainers.rank.loop import Evaluate, Export, Save, Step, training
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.sources import datasets
@@ -111,6 +110,7 @@ class Trainer:
         if config.compile:
             compiled = compile_model(self.model, cuda_graphs=uses_cuda_graphs(config))
             self.forward = nn.DataParallel(Autocast(compiled, config, self.device), numbers)
+        self.autocast = autocast(config, self.device)
 
     def train(self) -> None:
         if self.config.compile:
@@ -127,10 +127,7 @@ class Trainer:
                         self.report_sharding(x, y, work.rows[0])
                 case Evaluate():
                     with self.average.used():
-                        work.done(
-                            self.evaluate(),
-                            partial(predictor, self.model, self.device, autocast(self.config, self.device)),
-                        )
+                        work.done(self.evaluate(), partial(predictor, self.model, self.device, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -149,14 +146,14 @@ class Trainer:
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each example of a batch, the mean over its labels, on the first device."""
-        with autocast(self.config, self.device):
+        with self.autocast:
             return self.scores.trained(self.forward(x), y).view(len(x), -1).mean(1)
 
     def evaluate(self) -> Sums:
         """Sums over the test set, each example exactly once."""
         self.model.eval()
-        how, at_once = (self.plan.data.classes, nullcontext(), self.scores), batch_size(self.plan) * len(self.devices)
-        sums = sum_up(self.parallel, self.x_test, self.y_test, *how, at_once=min(EVAL_BATCH, at_once))
+        how, at_once = (self.plan.data.classes, self.autocast, self.scores), batch_size(self.plan, len(self.devices))
+        sums = sum_up(self.parallel, self.x_test, self.y_test, *how, at_once=at_once)
         self.model.train()
         return sums.numpy(force=True)
 

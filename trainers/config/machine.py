@@ -49,6 +49,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     """Unix time."""
 
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.gpu}.{self.run}"
+
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     index: int

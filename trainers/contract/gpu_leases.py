@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import getpass
 import os
-import stat
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from tuiapp.trainers.config.files import open_regular
-from tuiapp.trainers.config.machine import Lease, Machine
+from tuiapp.trainers.config.machine import Gpu, Lease
 from tuiapp.trainers.contract.lock import FLOCK
 
 DIRECTORY_VARIABLE = "TUIAPP_GPU_LEASES"
@@ -68,7 +67,7 @@ def take(uuids: Sequence[str], run_id: str) -> list[int]:
     for uuid in uuids:
         lease = Lease(gpu=uuid, run=run_id, user=_user(), since=time.time())
         with contextlib.suppress(OSError):
-            fd = open_regular(directory() / f"{uuid}.{run_id}", os.O_RDWR | os.O_CREAT)
+            fd = open_regular(directory() / lease.file, os.O_RDWR | os.O_CREAT)
             found.append(fd)
             os.fchmod(fd, 0o644)
             os.ftruncate(fd, 0)
@@ -85,23 +84,22 @@ def leases() -> list[Lease]:
             fd = open_regular(path)
             try:
                 if _is_held(fd):
-                    found.append(msgspec.json.decode(os.pread(fd, MAX_BYTES, 0), type=Lease))
+                    found.append(_read(fd))
             finally:
                 os.close(fd)
     return sorted(found, key=lambda one: one.since)
 
 
-def with_leases(machine: Machine) -> Machine:
-    """The machine, with what live runs have of it now."""
-    if not machine.gpus:
-        return machine
-    held = leases()
-    gpus = [msgspec.structs.replace(gpu, leases=_of(gpu.uuid, held)) for gpu in machine.gpus]
-    return msgspec.structs.replace(machine, gpus=tuple(gpus))
+def let_go(descriptors: Sequence[int]) -> None:
+    """Closes what `take` has returned, once the run's supervisor has it."""
+    for fd in descriptors:
+        os.close(fd)
 
 
-def _of(uuid: str, held: Sequence[Lease]) -> tuple[Lease, ...]:
-    return tuple(one for one in held if one.gpu == uuid)
+def with_leases(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """The GPUs, with the runs that have them now."""
+    held = leases() if gpus else []
+    return tuple(msgspec.structs.replace(gpu, leases=tuple(one for one in held if one.gpu == gpu.uuid)) for gpu in gpus)
 
 
 def _files() -> list[Path]:
@@ -112,17 +110,20 @@ def _files() -> list[Path]:
 
 
 def _sweep() -> None:
-    """Removes this user's files of runs that have ended."""
+    """Removes this user's leases of runs that have ended, and nothing else: the directory may be a wrong one."""
     for path in _files():
-        with contextlib.suppress(OSError):
-            if path.lstat().st_uid != os.getuid():
-                continue
+        with contextlib.suppress(OSError, msgspec.DecodeError):
             fd = open_regular(path)
             try:
-                if not _is_held(fd):
+                owned = os.fstat(fd).st_uid == os.getuid()
+                if owned and not _is_held(fd) and _read(fd).file == path.name:
                     path.unlink()
             finally:
                 os.close(fd)
+
+
+def _read(fd: int) -> Lease:
+    return msgspec.json.decode(os.pread(fd, MAX_BYTES, 0), type=Lease)
 
 
 def _is_held(fd: int) -> bool:
@@ -143,8 +144,7 @@ def _open_shared(path: Path) -> int:
     with contextlib.suppress(FileNotFoundError):
         return open_regular(path)
     fd = open_regular(path, os.O_RDWR | os.O_CREAT)
-    if stat.S_IMODE(os.fstat(fd).st_mode) != 0o644:
-        os.fchmod(fd, 0o644)
+    os.fchmod(fd, 0o644)
     return fd
 
 

@@ -55,8 +55,7 @@ def begin(run: RunDir, gpus: Sequence[str]) -> str:
             try:
                 problem = _start(run, waiting, gpus, lock, leases)
             finally:
-                for lease in leases:
-                    os.close(lease)
+                gpu_leases.let_go(leases)
         if not problem or waiting.retry:
             note_started(run, waiting)
         return problem

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from tuiapp.trainers.config.files import printable
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.mirror import OFF, mirror_fault, place_mirror
@@ -27,6 +29,8 @@ from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import apart, start_job, start_supervisor
 from tuiapp.trainers.state.summary import run_name
 
+CHOICES = 10
+"""How often GPUs are chosen anew because others took them meanwhile; then they are shared."""
 MIRROR_VARIABLE = "TUIAPP_MIRROR"
 """The key `mirror` of a run that a script begins by itself."""
 NETWORK_VARIABLE = "TUIAPP_NETWORK"
@@ -42,22 +46,20 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, ab
     """
     machine = machine or inspect_machine()
     plan = prepare(config, machine)
-    while True:
+    for left in reversed(range(CHOICES)):
         with gpu_leases.choosing():
-            now = gpu_leases.with_leases(machine)
-            if settled := plan.config.launcher != "local" or place(config, now).device_ids == plan.config.device_ids:
+            now = msgspec.structs.replace(machine, gpus=gpu_leases.with_leases(machine.gpus))
+            same = plan.config.launcher != "local" or place(config, now).device_ids == plan.config.device_ids
+            if same or not left:
                 run = make_directory(plan, runs_dir, machine, about or About())
                 leases = gpu_leases.take(plan.config.device_ids, run.run_id)
-        if settled:
-            break
+                break
         # Somebody took one of its GPUs meanwhile.
         machine, plan = now, prepare(config, now)
     try:
         return _start(run, plan.config, leases)
     finally:
-        # The supervisor has them now.
-        for lease in leases:
-            os.close(lease)
+        gpu_leases.let_go(leases)
 
 
 def start(run: RunDir, lock: int, leases: Sequence[int] = ()) -> None:

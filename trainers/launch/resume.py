@@ -155,8 +155,7 @@ def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: 
             try:
                 return start_supervisor(run, offset, (lock, *leases), str(lock), *resumed).attempt, offset
             finally:
-                for lease in leases:
-                    os.close(lease)
+                gpu_leases.let_go(leases)
         except BaseException:
             _rewrite(run.config, before)
             raise

@@ -51,8 +51,8 @@ class Evaluation(NamedTuple):
     """Means over the examples, as the loss."""
 
 
-def batch_size(plan: Plan) -> int:
-    """How many examples a device evaluates at a time: of large images as many as it trains on.
+def batch_size(plan: Plan, devices: int = 1) -> int:
+    """How many examples so many devices evaluate at a time: of large images as many as they train on.
 
     So that an evaluation, which keeps nothing for a backward pass, takes no more memory than a step.
     """
@@ -60,7 +60,7 @@ def batch_size(plan: Plan) -> int:
         return max(1, EVAL_LABELS // plan.data.labels)
     config = plan.config
     trained = config.global_batch_size // (config.devices * config.accumulate)
-    return min(EVAL_BATCH, max(trained, EVAL_VALUES // prod(plan.data.input_shape), 1))
+    return min(EVAL_BATCH, devices * max(trained, EVAL_VALUES // prod(plan.data.input_shape), 1))
 
 
 def columns(classes: int) -> int:

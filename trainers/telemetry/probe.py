@@ -18,7 +18,7 @@ import pynvml
 
 from tuiapp.trainers.config.machine import Gpu, GpuReport
 from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
-from tuiapp.trainers.contract.gpu_leases import leases
+from tuiapp.trainers.contract.gpu_leases import with_leases
 from tuiapp.trainers.telemetry.nvidia import NvmlSource
 from tuiapp.trainers.telemetry.nvidia_gpu import NvmlGpu
 from tuiapp.trainers.telemetry.owners import Owners
@@ -77,9 +77,7 @@ def read_gpus(opened: Sequence[NvmlGpu | DeadGpu] = ()) -> GpuReport:
             problem = f"{given} hides {'the GPU' if len(usable) == 1 else f'all {len(usable)} GPUs'} of this machine"
         elif len(gpus) < len(usable):
             limit = f"{given} leaves {len(gpus)} of {len(usable)} GPUs"
-    held = leases()
-    gpus = tuple(msgspec.structs.replace(gpu, leases=tuple(one for one in held if one.gpu == gpu.uuid)) for gpu in gpus)
-    return GpuReport(gpus=gpus, driver=driver, problem="" if gpus else problem, limit=limit)
+    return GpuReport(gpus=with_leases(gpus), driver=driver, problem="" if gpus else problem, limit=limit)
 
 
 def _loads(gpus: Mapping[str, NvmlGpu]) -> dict[str, int]:

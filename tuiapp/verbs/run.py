@@ -41,7 +41,7 @@ from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
-from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning
+from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning, why_cpu
 from tuiapp.view.notification import ending, notification
 
 POLL_S = 0.05
@@ -127,8 +127,8 @@ def _warn(config: RunConfig, machine: Machine) -> None:
     placed = place(config, machine)
     memory = memory_warning(placed, machine, estimate_memory(placed)) if can_estimate(placed) else ""
     busy = [f"GPU {gpu.number} is {use_of(gpu).words}: {describe_use(gpu)}" for gpu in busy_gpus(placed, machine)]
-    cpu = f"no GPU is used: {machine.gpu_trouble}" if placed.platform == "cpu" and config.platform == "auto" else ""
-    for warning in filter(None, (*busy, memory, cpu if machine.gpu_trouble else "")):
+    cpu = f"no GPU is used: {why}" if (why := why_cpu(config, placed, machine)) else ""
+    for warning in filter(None, (*busy, memory, cpu)):
         tell(warning)
 
 

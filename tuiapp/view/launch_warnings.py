@@ -32,6 +32,11 @@ def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate
     return ""
 
 
+def why_cpu(config: RunConfig, placed: RunConfig, machine: Machine) -> str:
+    """Why an open platform comes to the CPU on a machine with NVIDIA's driver; "" if it does not, or there is none."""
+    return sanitize(machine.gpu_trouble) if (config.platform, placed.platform) == ("auto", "cpu") else ""
+
+
 def busy_gpus(placed: RunConfig, machine: Machine) -> list[Gpu]:
     """Returns the GPUs of a placed configuration that others use."""
     return [gpu for gpu in machine.gpus if gpu.uuid in placed.device_ids and use_of(gpu) > Use.IDLE]
@@ -50,6 +55,11 @@ def describe_use(gpu: Gpu) -> str:
 def describe_lease(lease: Lease) -> str:
     """Describes the run that has a GPU: whose, and since when."""
     return f"{sanitize(lease.run)} of {sanitize(lease.user)} since {format_clock(lease.since)}"
+
+
+def user_names(gpu: Gpu) -> list[str]:
+    """Returns who has a GPU, by a run or by processes, each once."""
+    return [*dict.fromkeys([*(sanitize(lease.user) for lease in gpu.leases), *users_of(gpu)])]
 
 
 def users_of(gpu: Gpu) -> dict[str, str]:

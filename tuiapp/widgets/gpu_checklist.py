@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 from tuiapp.trainers.config.gpu_choice import Use, limits, use_of
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
-from tuiapp.view.launch_warnings import describe_use, users_of
+from tuiapp.view.launch_warnings import describe_use, user_names
 
 NAME_CELLS = 24
 """Most cells of a GPU's name."""
@@ -146,8 +146,7 @@ def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -
     if gpu.utilization_percent is not None:
         parts.append(f"{gpu.utilization_percent:3d} %{' busy' if words else ''}")
     if gpu.processes is not None:
-        users = {**dict.fromkeys(sanitize(lease.user) for lease in gpu.leases), **users_of(gpu)}
-        parts.append(", ".join(users) or "unused")
+        parts.append(", ".join(user_names(gpu)) or "unused")
     return parts
 
 

@@ -16,7 +16,7 @@ from tuiapp.trainers.config.memory import free_memory, jax_pool_bytes, on_host
 from tuiapp.trainers.config.script import short_command
 from tuiapp.trainers.state.text import MISSING, format_bytes, join_words, plural, sanitize, sanitize_lines
 from tuiapp.view.draft import FIELDS, Draft, device_words, sweep_words
-from tuiapp.view.launch_warnings import busy_gpus, memory_warning, users_of
+from tuiapp.view.launch_warnings import busy_gpus, memory_warning, user_names, why_cpu
 from tuiapp.widgets.colors import MUTED
 
 LABEL_CELLS = 10
@@ -154,11 +154,11 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
     if draft.placed is None:
         return Content(MISSING)
     words = Content(device_words(draft.placed, machine))
-    if draft.placed.platform == "cpu" and draft.config.platform == "auto" and machine.gpu_trouble:
-        words = Content.assemble(words, BETWEEN, (f"! {sanitize(machine.gpu_trouble)}", "bold $text-warning"))
+    if why := why_cpu(draft.config, draft.placed, machine):
+        words = Content.assemble(words, BETWEEN, (f"! {why}", "bold $text-warning"))
     users: dict[str, list[str]] = {}
     for gpu in busy_gpus(draft.placed, machine):
-        for user in users_of(gpu) or ("others",):
+        for user in user_names(gpu) or ("others",):
             users.setdefault(user, []).append(gpu.number)
     if users:
         # The list above has the figures.

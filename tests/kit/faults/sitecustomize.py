@@ -23,6 +23,10 @@ def _eat_memory() -> None:
     bytearray(4 << 30)
 
 
+def _block(*_: object) -> None:
+    time.sleep(3600)
+
+
 def _misbehave(kind: str) -> None:
     if kind.endswith("-gated"):
         _misbehave("gate")
@@ -31,7 +35,7 @@ def _misbehave(kind: str) -> None:
             raise ValueError("the test's own failure")
         case "raise-blocked":
             # As NCCL's does, whose kernels wait for those of other ranks.
-            vars(importlib.import_module("torch.distributed"))["destroy_process_group"] = lambda *_: time.sleep(3600)
+            setattr(importlib.import_module("torch.distributed"), "destroy_process_group", _block)  # noqa: B010
             raise ValueError("the test's own failure")
         case "exit":
             print("\n".join(f"last words {number}" for number in range(30)), file=sys.stderr, flush=True)

@@ -6,9 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.machine import Gpu, Lease
 from tuiapp.trainers.contract.gpu_leases import choosing, directory, leases, take, with_leases
 
 ONE, OTHER = "20261128T100000-script-train-3fa1", "20261128T100001-script-train-3fa2"
@@ -29,8 +30,7 @@ def test_a_lease_is_held_until_the_last_process_that_has_it_ends() -> None:
             os.close(fd)
         assert len(held()) == 3
         gpus = tuple(Gpu(index=number, uuid=f"GPU-{number}", name="") for number in range(3))
-        seen = with_leases(Machine(cpu_cores=1, memory_total_bytes=1, gpus=gpus))
-        assert [[lease.run for lease in gpu.leases] for gpu in seen.gpus] == [[ONE], [ONE, OTHER], []]
+        assert [[lease.run for lease in gpu.leases] for gpu in with_leases(gpus)] == [[ONE], [ONE, OTHER], []]
         supervisor.kill()
     assert held() == [("GPU-1", OTHER)]
     os.close(second[0])
@@ -60,3 +60,15 @@ def test_what_somebody_else_put_there_is_ignored() -> None:
     (directory() / "nonsense").write_text("{")
     assert held() == [("GPU-0", ONE)]
     os.close(fd)
+
+
+def test_in_a_wrong_directory_nothing_is_removed() -> None:
+    directory().mkdir()
+    (directory() / "letter.txt").write_text("dear")
+    (directory() / "empty").touch()
+    # Of a lease a copy of another name is not one.
+    lease = Lease(gpu="GPU-0", run=ONE, user="ada", since=0.0)
+    (directory() / "copy").write_bytes(msgspec.json.encode(lease))
+    with choosing():
+        take([], ONE)
+    assert {path.name for path in directory().iterdir()} == {"choosing", "letter.txt", "empty", "copy"}

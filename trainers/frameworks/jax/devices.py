@@ -27,7 +27,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import FrameworkMemory, Shard, Sharding
 from tuiapp.trainers.frameworks.jax.losses import Losses
 from tuiapp.trainers.frameworks.jax.profile import JaxProfiler
-from tuiapp.trainers.rank.evaluation import EVAL_BATCH, WORST, Sums, batch_size, columns
+from tuiapp.trainers.rank.evaluation import WORST, Sums, batch_size, columns
 from tuiapp.trainers.rank.loop import STEPS_IN_FLIGHT
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.rank.schedules import learning_rate
@@ -344,7 +344,7 @@ class TestSet:
         axis: int | None = None,
     ) -> None:
         self._arrays, self._split, self._axis = arrays, split, axis
-        most = batch_size(plan) if plan.data.labels != 1 else min(EVAL_BATCH, batch_size(plan) * devices)
+        most = batch_size(plan, devices)
         self._batch_size = -(-min(most, len(arrays.y_test)) // devices) * devices
         self._put = None if isinstance(arrays, datasets.StoredArrays) else list(self._batches())
 
