@@ -20,7 +20,7 @@ import pytest
 from tests.kit.harness import Gate, Watched, wait_dead, watching
 from tuiapp.library.find import find_run
 from tuiapp.trainers.contract.events import StopRequested
-from tuiapp.verbs.run import LIVE_CHECK_S
+from tuiapp.trainers.state.follow import CHECK_EVERY_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SAID_S = 60.0
@@ -115,7 +115,7 @@ def test_a_directory_that_is_away_for_a_while_changes_nothing(runs_dir: Path, he
         with away(run):
             command.wait_said("is unreachable; the run's supervisor is still alive")
             # Until it has looked once more: the first look is not the only one that it survives.
-            time.sleep(1.2 * LIVE_CHECK_S)
+            time.sleep(1.2 * CHECK_EVERY_S)
         held.open()
         code, out = command.end()
     assert (code, json.loads(out)["status"], json.loads(out)["steps"]) == (0, "completed", 87)

@@ -23,10 +23,10 @@ from tuiapp.trainers.config.files import open_regular
 from tuiapp.trainers.config.mirror import mirror_directory
 from tuiapp.trainers.config.run_config import to_toml_values
 from tuiapp.trainers.contract.events import RunEnded
-from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.summary import read_config
 
 POLL_S = 0.5
@@ -54,24 +54,34 @@ def mirror(run: RunDir, directory: Path, config: Mapping[str, object]) -> None:
 
     with _held(run.mirror) as lock:
         progress = _read(lock)
-        offset = progress.offset if progress.directory == str(directory) else 0
-        reader = JournalReader(run.journal, offset)
-        last_seen = time.monotonic()
-        over = False
+        offset, over = progress.offset if progress.directory == str(directory) else 0, False
         with contextlib.closing(EventFiles(directory / run.run_id, run.run_id, config)) as files:
-            while True:
-                seen = run.liveness()
-                while events := reader.read():
-                    for event in events:
+            for batch in follow(run, offset, _Presence(run), check_every_s=0.0):
+                if batch.events:
+                    for event in batch.events:
                         files.add(event)
-                    over = isinstance(events[-1], RunEnded)
                     files.flush()
-                    _write(lock, Progress(str(directory), reader.offset))
-                last_seen = time.monotonic() if seen.is_live else last_seen
-                # Without a lock file the directory is away.
-                if over or seen is Liveness.NOBODY or time.monotonic() - last_seen > AWAY_S:
+                    _write(lock, Progress(str(directory), batch.offset))
+                    over = isinstance(batch.events[-1], RunEnded)
+                elif over or not batch.alive:
                     return
-                time.sleep(POLL_S)
+                else:
+                    time.sleep(POLL_S)
+
+
+class _Presence:
+    """Tells whether a run is live, or its directory is away, which is known by its lock file."""
+
+    trouble = ""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run, self._seen_at = run, time.monotonic()
+
+    def is_alive(self) -> bool:
+        seen, now = self._run.liveness(), time.monotonic()
+        if seen.is_live:
+            self._seen_at = now
+        return seen is not Liveness.NOBODY and now - self._seen_at <= AWAY_S
 
 
 @contextlib.contextmanager

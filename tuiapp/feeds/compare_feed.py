@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuiapp.feeds.polling import PollingThread
 from tuiapp.trainers.contract.events import AnyEvent, Facts
-from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL_BUCKETS, Curves
 from tuiapp.trainers.state.digest import read_digest
+from tuiapp.trainers.state.follow import Batch, follow
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
 POLL_S = 1.0  # for live runs, once all is read
@@ -29,7 +28,7 @@ class Compared:
     curves: Curves = field(default_factory=lambda: Curves(by_rank=False, most=MOST_BUCKETS))
     facts: Facts = field(default_factory=lambda: Facts(time=0.0, mono=0.0))
     progress: float | None = 0.0  # share of the journal read, 0 to 1; None once all is read
-    reader: JournalReader | None = None  # None until it is begun
+    batches: Iterator[Batch] | None = None  # None until it is begun
 
     def note(self, events: Iterable[AnyEvent]) -> None:
         for event in events:
@@ -72,7 +71,7 @@ class CompareFeed(PollingThread):
             more = [self._read_piece(run) for run in self.runs]
             yield 0.0 if any(more) else POLL_S
 
-    def _begin(self, run: Compared) -> JournalReader:
+    def _begin(self, run: Compared) -> Iterator[Batch]:
         directory = run.info.directory
         digest = read_digest(directory) if run.info.is_readable else None
         if digest is not None:
@@ -80,19 +79,19 @@ class CompareFeed(PollingThread):
                 run.curves.load(digest)
                 run.note(digest.events)
                 self.version += 1
-        run.reader = JournalReader(directory.journal, digest.offset if digest else 0)
-        return run.reader
+        run.batches = follow(directory, digest.offset if digest else 0)
+        return run.batches
 
     def _read_piece(self, run: Compared) -> bool:
-        reader = run.reader or self._begin(run)
-        events = reader.read() if run.info.is_readable else []
+        batches = run.batches or self._begin(run)
+        batch = next(batches) if run.info.is_readable else None
+        events, progress = (batch.events, batch.share) if batch else ([], None)
         with self.lock:
             run.curves.fold(events)
             run.note(events)
-        progress = _share(reader.offset, run.info.directory) if events else None
         changed = bool(events) or progress != run.progress
         info = None
-        if not self._listed and not events and (changed or run.info.is_live):
+        if not self._listed and progress is None and (changed or run.info.is_live):
             info = replace(summarise(run.info.directory), facts=run.facts)
             changed |= info != run.info
         with self.lock:
@@ -100,11 +99,3 @@ class CompareFeed(PollingThread):
             run.info, run.progress = info or run.info, progress
             self.version += changed
         return bool(events)
-
-
-def _share(offset: int, run: RunDir) -> float:
-    try:
-        size = os.stat(run.journal).st_size
-    except OSError:
-        return 1.0
-    return min(1.0, offset / size) if size else 1.0

@@ -14,20 +14,16 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import to_toml_values
 from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
-from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.digest import Digest, read_digest
+from tuiapp.trainers.state.follow import CHECK_EVERY_S, follow
 from tuiapp.trainers.state.summary import read_config, read_only_reason
 
 POLL_S = 0.08  # for a growing journal that is read to its end
 ENDED_POLL_S = 1.0  # after the run's end, as it may be resumed
 METADATA_POLL_S = 1.0
-LIVE_CHECK_S = 1.0  # tries the lock, to see whether the supervisor is alive
 CHUNK_BYTES = 1 << 17
 """Read at a time: little, so that the thread that handles keys soon gets the interpreter."""
-
-SLACK_BYTES = 8 * CHUNK_BYTES
-"""Left unread by a feed that keeps up: hundreds of ranks write as much in half a second."""
 
 MAX_WAITING = 4096  # queued events at which the thread stops reading
 
@@ -75,19 +71,16 @@ class JournalFeed(PollingThread):
         run: RunDir,
         *,
         poll_s: float = POLL_S,
-        live_check_s: float = LIVE_CHECK_S,
+        live_check_s: float = CHECK_EVERY_S,
         whole: bool = False,
     ) -> None:
         super().__init__("journal-feed")
         self._run, self._whole = run, whole
-        self._reader = JournalReader(run.journal, chunk_bytes=CHUNK_BYTES)
-        self._poll_s = poll_s
-        self._checks_every = max(1, round(live_check_s / poll_s))
+        self._poll_s, self._live_check_s = poll_s, live_check_s
         self._waiting: deque[AnyEvent | Digest] = deque()
         self._dead = False
         self.removed = False
         self._ended = False
-        self._polls = 0
         self._share: float | None = 0.0  # of the journal that was read; None once it was read to its end
         self._taken = False  # all events up to that end
         self.trouble = ""
@@ -112,44 +105,30 @@ class JournalFeed(PollingThread):
             yield from self._tail(pulse)
 
     def _tail(self, pulse: LivenessProbe) -> Generator[float, None, None]:
+        offset = 0
         if not self._whole and (digest := read_digest(self._run)):
-            self._reader = JournalReader(self._run.journal, digest.offset, CHUNK_BYTES)
+            offset = digest.offset
             self._note_ends(digest.events)
             self._waiting.append(digest)
-        is_new = False
-        while True:
-            if len(self._waiting) > MAX_WAITING:
-                yield 0.005
-                continue
-            # Check liveness before the read: what a supervisor wrote before it released the lock is then seen. A
-            # journal that grows needs no check, which takes seconds in a slow directory.
-            alive = pulse.is_alive() if not is_new and self._polls % self._checks_every == 0 else None
-            keeps_up = self._share is None
-            # What is written during the first reading is not waited for.
-            size = 0 if keeps_up else self._size()
-            events = self._reader.read()
-            is_new = bool(events)
-            if events:
-                self._waiting.extend(events)
-                self._note_ends(events)
+        for batch in follow(self._run, offset, pulse, check_every_s=self._live_check_s, chunk_bytes=CHUNK_BYTES):
+            kept_up = self._share is None
+            self._waiting.extend(batch.events)
+            self._share = batch.share
+            self._taken &= batch.share is None
+            if batch.events:
+                self._note_ends(batch.events)
                 self._dead = False
-            if not events:
-                size = 0
-            elif keeps_up:
-                size = self._size()
-            left = self._note_share(size)
-            if events:
                 # What is written meanwhile is read together: many small reads cost more.
-                yield self._poll_s if keeps_up and left <= CHUNK_BYTES else 0.0
-                continue
-            if alive is not None:
-                dead = not alive and not self._ended
-                self.removed = dead and self._run.is_gone()
-                self._dead = dead
-                self.trouble = pulse.trouble if alive else ""
-                self._tell_of_the_queue()
-            self._polls += 1
-            yield ENDED_POLL_S if self._ended else self._poll_s
+                yield self._poll_s if kept_up and batch.left <= CHUNK_BYTES else 0.0
+            else:
+                if batch.checked:
+                    dead = not batch.alive and not self._ended
+                    self.removed = dead and self._run.is_gone()
+                    self._dead, self.trouble = dead, batch.trouble
+                    self._tell_of_the_queue()
+                yield ENDED_POLL_S if self._ended else self._poll_s
+            while len(self._waiting) > MAX_WAITING:
+                yield 0.005
 
     def _tell_of_the_queue(self) -> None:
         """Says how the run stands in the queue, which no journal knows."""
@@ -161,21 +140,6 @@ class JournalFeed(PollingThread):
             if words != self._place:
                 self._waiting.append(Queued(job="", reason=words))
             self._place = words
-
-    def _size(self) -> int:
-        with suppress(OSError):
-            return os.stat(self._run.journal).st_size
-        return 0
-
-    def _note_share(self, size: int) -> int:
-        """Notes how much of a journal of that size is read, 0 if nothing is left; returns the bytes left."""
-        left = size - self._reader.offset
-        # Once the end was reached, more is left only if this program was suspended.
-        if left > (SLACK_BYTES if self._share is None else 0):
-            self._share, self._taken = self._reader.offset / size, False
-        else:
-            self._share = None
-        return left
 
     def _note_ends(self, events: Iterable[AnyEvent]) -> None:
         for event in events:

@@ -14,10 +14,11 @@ from tuiapp.library.find import list_runs, titled
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
-from tuiapp.trainers.contract.journal import JournalReader, journal_end
+from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
 from tuiapp.trainers.state.summary import read_only_reason, run_facts, summarise
 from tuiapp.trainers.state.text import join_words, sanitize
@@ -34,29 +35,34 @@ SAVE_TIMEOUT_S = 180.0
 def stop_run(options: Namespace) -> int:
     """Requests a stop and waits for the end of the run."""
     run = _live_run(options)
-    reader = _send(run, "stop-now" if options.now else "stop")
+    offset = _send(run, "stop-now" if options.now else "stop")
     print(f"stopping {titled(run)} …", file=sys.stderr)
     if alone := describe_alone(peek_journal(run.journal).begun()):
         tell(alone)
     with _on_interrupt("the run still stops"):
-        code = _wait_for_end(run, reader)
+        code = _wait_for_end(run, offset)
     if options.json:
         info = summarise(run)
         print(json.dumps({**run_facts(run, info.status, info.summary), "reason": info.reason}))
     return code
 
 
-def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
+def _wait_for_end(run: RunDir, offset: int) -> int:
     deadline = time.monotonic() + STOP_TIMEOUT_S
+    events: list[AnyEvent] = []
     with LivenessProbe(run) as pulse:
         trouble = _Trouble(pulse)
-        while pulse.is_alive():
+        for batch in follow(run, offset, pulse, check_every_s=POLL_S):
+            events += batch.events
+            if batch.events:
+                continue
+            if not batch.alive:
+                break
             trouble.report()
             if time.monotonic() > deadline:
                 tell(f"it has not stopped yet. To stop it at once: tuiapp stop --now {run.run_id}")
                 return 1
             time.sleep(POLL_S)
-    events = _read_all(reader)
     saved = next((event for event in reversed(events) if isinstance(event, Checkpoint)), None)
     info = summarise(run)
     what = describe_checkpoint(saved) if saved else "no new checkpoint"
@@ -70,32 +76,33 @@ def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
 def save_checkpoint(options: Namespace) -> int:
     """Requests a checkpoint, waits until it is committed, and prints its directory."""
     run = _live_run(options)
-    reader = _send(run, "checkpoint")
+    offset = _send(run, "checkpoint")
     print(f"requested a checkpoint of {titled(run)} …", file=sys.stderr)
     with _on_interrupt("the run continues and may still save it"), LivenessProbe(run) as pulse:
-        return _wait_for_checkpoint(run, pulse, reader)
+        return _wait_for_checkpoint(run, pulse, offset)
 
 
-def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReader) -> int:
+def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, offset: int) -> int:
     deadline = time.monotonic() + SAVE_TIMEOUT_S
-    answers, trouble, live = _Answers(), _Trouble(pulse), True
-    while live and time.monotonic() < deadline:
-        # Check before the read, so that what is written in between is still seen.
-        live = pulse.is_alive()
-        events = _read_all(reader)
-        if saved := answers.find(events):
+    answers, trouble = _Answers(), _Trouble(pulse)
+    for batch in follow(run, offset, pulse, check_every_s=POLL_S):
+        if saved := answers.find(batch.events):
             return _print_saved(run, saved)
-        if _print_troubles(events):
+        if _print_troubles(batch.events):
             return 1
+        if batch.events:
+            continue
+        if not batch.alive:
+            break
         trouble.report()
         if pulse.trouble and not pulse.unreachable:
             # Its journal would report the checkpoint.
             tell(f"the run cannot report a checkpoint; if it saves one, it is in {run.checkpoints}.")
             return 1
+        if time.monotonic() > deadline:
+            tell("no checkpoint yet; the run continues and may still save it.")
+            return 1
         time.sleep(POLL_S)
-    if live:
-        tell("no checkpoint yet; the run continues and may still save it.")
-        return 1
     if answers.saved is not None:
         return _print_saved(run, answers.saved)
     tell(f"{titled(run)} ended before it saved one: {summarise(run).status}.")
@@ -157,22 +164,16 @@ def _live_hint(options: Namespace) -> str:
     return f" The newest live run is {live}." if live else ""
 
 
-def _send(run: RunDir, command: mailbox.Command) -> JournalReader:
-    reader = JournalReader(run.journal, journal_end(run.journal))
+def _send(run: RunDir, command: mailbox.Command) -> int:
+    """Sends a command; returns where the journal tells of what follows."""
+    offset = journal_end(run.journal)
     try:
         instead = send_command(run, command)
     except CannotAskError as error:
         raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
     if instead:
         tell(instead)
-    return reader
-
-
-def _read_all(reader: JournalReader) -> list[AnyEvent]:
-    events: list[AnyEvent] = []
-    while more := reader.read():
-        events += more
-    return events
+    return offset
 
 
 def _print_saved(run: RunDir, saved: Checkpoint) -> int:

@@ -13,10 +13,11 @@ from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import titled
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.trainers.contract.events import Alert, Profile
-from tuiapp.trainers.contract.journal import JournalReader, journal_end
+from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.summary import read_only_reason, summarise
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError, read_through
@@ -40,14 +41,14 @@ def profile_run(options: Namespace) -> int:
         return _print(found, options)
     if reason := read_only_reason(run) or view.why_no_profile(info.config.backend if info.config else ""):
         raise UsageError(f"{run.run_id} cannot be profiled: {reason}.")
-    reader = JournalReader(run.journal, journal_end(run.journal))
+    offset = journal_end(run.journal)
     try:
         send_command(run, "profile", steps=options.steps)
     except CannotAskError as error:
         raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
     tell(f"profiling {plural(options.steps, 'step')} of {titled(run)} …")
     try:
-        found, failure = _wait(run, reader)
+        found, failure = _wait(run, offset)
     except KeyboardInterrupt:
         tell("no longer waiting; the steps are still profiled.")
         raise
@@ -58,7 +59,7 @@ def profile_run(options: Namespace) -> int:
     return _print(found, options) if found else 1
 
 
-def _wait(run: RunDir, reader: JournalReader) -> tuple[list[Profile], str]:
+def _wait(run: RunDir, offset: int) -> tuple[list[Profile], str]:
     """Returns the profiles of all ranks, of fewer if the run ends or the others take too long; and why one failed."""
     begun = peek_journal(run.journal).begun()
     ranks = begun.world_size if begun else 1
@@ -66,11 +67,8 @@ def _wait(run: RunDir, reader: JournalReader) -> tuple[list[Profile], str]:
     failed: dict[int | None, str] = {}
     give_up = float("inf")
     with LivenessProbe(run) as pulse:
-        live = True
-        while live and len(found) + len(failed) < ranks and time.monotonic() < give_up:
-            # Check before the read, so that what is written in between is still seen.
-            live = pulse.is_alive()
-            for event in reader.read():
+        for batch in follow(run, offset, pulse, check_every_s=POLL_S):
+            for event in batch.events:
                 if isinstance(event, Profile):
                     found[event.rank] = event
                 elif isinstance(event, Alert) and event.kind == "profile":
@@ -78,7 +76,12 @@ def _wait(run: RunDir, reader: JournalReader) -> tuple[list[Profile], str]:
                 else:
                     continue
                 give_up = min(give_up, time.monotonic() + OTHERS_S)
-            time.sleep(POLL_S)
+            if len(found) + len(failed) >= ranks or time.monotonic() > give_up:
+                break
+            if not batch.events:
+                if not batch.alive:
+                    break
+                time.sleep(POLL_S)
     return view.latest(found), next(iter(failed.values()), "")
 
 

@@ -26,12 +26,12 @@ from tuiapp.trainers.config.script_syntax import MODULE
 from tuiapp.trainers.config.settings import Settings, read_settings, settings_path
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import About, Change, change_about, read_about
-from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.orphans import describe_orphans, find_orphans
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments.queue import add
 from tuiapp.trainers.launch import launch, resume
 from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.initial import check_weights
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.summary import run_facts, summarise
@@ -45,7 +45,6 @@ from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning,
 from tuiapp.view.notification import ending, notification
 
 POLL_S = 0.05
-LIVE_CHECK_S = 1.0
 LET_GO_S = 5.0  # from a run's last event to the end of the wait: somebody else may have resumed it
 EXIT_CODES = {"completed": 0, "failed": 1, "lost": 1, "stopped": 3}
 
@@ -142,24 +141,20 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
 
 
 def _follow(run: RunDir, pulse: LivenessProbe, narrate: PlainNarrator, offset: int, notes: deque[str]) -> RunState:
-    reader, state = JournalReader(run.journal, offset), RunState(run.run_id, about=read_about(run)[0])
-    checked = time.monotonic()
-    # Slurm may start an ended run again: its job says, a moment later.
-    while state.is_live or run.has_job():
-        # Check before the read, so that an end written in between is still seen.
-        alive = True
-        if time.monotonic() - checked > LIVE_CHECK_S:
-            alive, checked = pulse.is_alive(), time.monotonic()
-            state.note_trouble(pulse.trouble if alive else "")
+    state = RunState(run.run_id, about=read_about(run)[0])
+    for batch in follow(run, offset, pulse):
+        state.note_trouble(batch.trouble)
         while notes:
             narrate.say(f"tuiapp: {sanitize(notes.popleft())}")
-        events = reader.read()
-        for event in events:
+        for event in batch.events:
             apply(state, event)
             narrate.event(event, state)
-        if not events:
-            if not alive:
-                state.mark_lost(removed=run.is_gone())
+        if not batch.events and not batch.alive:
+            state.mark_lost(removed=run.is_gone())
+        # Slurm may start an ended run again: its job says, a moment later.
+        if not state.is_live and not run.has_job():
+            break
+        if not batch.events:
             narrate.tick(state)
             time.sleep(POLL_S)
     # The supervisor may not have let go yet: until then the run counts as live.

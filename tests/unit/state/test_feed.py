@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -109,12 +110,13 @@ def test_without_supervisor_and_end_the_run_is_lost(run: RunDir) -> None:
 def test_with_a_live_supervisor_it_is_not(run: RunDir) -> None:
     run.take_lock()
     write(run, h.beginning())
-    feed = quick(run)
-    feed.start()
-    until(lambda: not feed.take(1000) and feed._reader._offset > 0)
-    until(lambda: feed._polls > 3)
-    assert not feed.lost
-    feed.close()
+    feed = JournalFeed(run, poll_s=0.0, live_check_s=0.0)
+    with closing(feed._poll()) as looks:
+        for _ in range(5):
+            next(looks)
+            feed.take(1000)
+            assert not feed.lost
+    assert feed.reading is None
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -15,7 +15,9 @@ from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.run_reader import RunReader
 from tuiapp.trainers.contract.events import Alert, AnyEvent, encode
+from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state import follow
 from tuiapp.trainers.state.condition import headline
 from tuiapp.view.rank_list import rank_rows
 
@@ -28,7 +30,7 @@ NOW = h.START + 2.5 + LAST / 20
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     """A run that makes its 6,000th step just now, with a hang near its beginning that has long been over."""
     monkeypatch.setattr(feeds, "CHUNK_BYTES", 4096)
-    monkeypatch.setattr(feeds, "SLACK_BYTES", 4096)
+    monkeypatch.setattr(follow, "SLACK_BYTES", 4096)
     run = RunDir(tmp_path)
     run.take_lock()
     write_journal(run, journal())
@@ -109,15 +111,15 @@ def test_a_journal_that_grows_during_each_read_is_read_to_its_end(
 ) -> None:
     """In a slow directory a live run writes something while its journal is read."""
     feed, steps = JournalFeed(live, whole=True), count(LAST + 1)
-    read = feed._reader.read
+    read = JournalReader.read
 
-    def read_slowly() -> list[AnyEvent]:
-        found = read()
+    def read_slowly(reader: JournalReader) -> list[AnyEvent]:
+        found = read(reader)
         with live.journal.open("ab") as file:
             file.write(encode(h.steps(0, step := next(steps), step, 500)))
         return found
 
-    monkeypatch.setattr(feed._reader, "read", read_slowly)
+    monkeypatch.setattr(JournalReader, "read", read_slowly)
     looks = feed._poll()
     for _ in islice(looks, 2 * live.journal.stat().st_size // feeds.CHUNK_BYTES):
         feed.take(10_000)
@@ -130,7 +132,7 @@ def test_a_journal_that_grows_during_each_read_is_read_to_its_end(
 def test_a_feed_that_keeps_up_reads_together_what_is_written_meanwhile(
     live: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeds, "SLACK_BYTES", 1 << 20)
+    monkeypatch.setattr(follow, "SLACK_BYTES", 1 << 20)
     feed = JournalFeed(live, poll_s=0.005)
     looks = feed._poll()
     while feed.reading is not None:
