@@ -234,6 +234,8 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     run.add_argument("--plain", action="store_true", help="print plain lines, even on a terminal")
     quiet = "print only what goes wrong, and how the run ends"
     run.add_argument("--quiet", action="store_true", help=quiet)
+    strict = "exit with 1 if the run completes with a blemish, as a NaN loss, or a checkpoint that was not saved"
+    run.add_argument("--strict", action="store_true", help=strict)
     run.add_argument("--queue", action="store_true", help="start it when its devices are free: see tuiapp queue")
     run.add_argument("--detach", action="store_true", help="do not wait for the run to end; print its id")
     _json(run)
@@ -326,6 +328,8 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     note.add_argument("--group", metavar="GROUP", help="what it belongs to with other runs, as a sweep")
     note.add_argument("-m", "--note", metavar="TEXT", help="replace the note")
+    accept = "no longer show what mars the run: a NaN loss, a checkpoint that was not saved …"
+    note.add_argument("--accept", action="store_true", help=accept)
     _runs_dir(note, again=True)
     note.set_defaults(does="note:change_note")
 

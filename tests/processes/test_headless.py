@@ -41,7 +41,7 @@ def test_the_last_line_of_stdout_is_the_result(runs_dir: Path) -> None:
     result = json.loads(done.stdout.splitlines()[-1])
     assert set(result) == {
         "run", "directory", "status", "steps", "epochs", "examples_per_second",
-        "loss", "test_loss", "test_accuracy", "seconds",
+        "loss", "test_loss", "test_accuracy", "seconds", "blemishes",
     }  # fmt: skip
     assert (result["status"], result["steps"], result["epochs"]) == ("completed", 58, 2.0)
     assert Path(result["directory"]).is_dir()
@@ -69,6 +69,21 @@ def test_a_name_given_at_launch_outlasts_a_resume(runs_dir: Path) -> None:
     done = subprocess.run([*_run(runs_dir), "--tag", "a b"], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "'a b' is not a tag" in done.stderr) == (2, True)
     assert find_run("latest", runs_dir) == run
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("loss", "code"), [("math.nan", 1), ("1 / step", 0)])
+def test_strict_takes_a_blemish_for_a_failure(runs_dir: Path, tmp_path: Path, loss: str, code: int) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import math, tuiapp\nfor step in range(1, 88):\n"
+        f"    tuiapp.log({{'loss': {loss} if step > 5 else 2.0, 'return': math.nan}}, step=step)\n"
+    )
+    words = [*TUIAPP, "run", str(script), "--strict", "--json", "--runs-dir", str(runs_dir)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    facts = json.loads(done.stdout)
+    assert (done.returncode, facts["status"], len(facts["blemishes"])) == (code, "completed", code), done.stderr
+    assert ("▲ NaN in the training loss from step 6 of 87 on" in done.stderr.splitlines()[-1]) == bool(code)
 
 
 @pytest.mark.usefixtures("no_framework")

@@ -27,6 +27,7 @@ from tuiapp.screens.run import RunScreen
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import About, read_about, write_about
+from tuiapp.trainers.contract.events import Blemish, RunEnded
 from tuiapp.trainers.contract.mailbox import take
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import Resumed
@@ -80,6 +81,23 @@ async def test_a_run_that_cannot_be_resumed_says_why(recorded: list[RunInfo]) ->
         await answered(pilot, "accept")
         await until(pilot, lambda: any("the disk is full" in note.message for note in app._notifications))
         assert app.asked == []
+
+
+async def test_what_mars_a_run_is_accepted(tmp_path: Path) -> None:
+    *events, _ = h.completed()
+    marred = h.summary(290, 17.5)
+    marred.blemishes.append(Blemish(kind="nan", since_step=6, text="NaN in the training loss"))
+    end = RunEnded(status="completed", reason="", summary=marred, **h.at(18))
+    run = record(tmp_path, "20261120T101500-torch-ddp-net-3fb0", [*events, end])
+    app = RunsApp(ListLister([summarise(run)]))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: "✓▲ completed" in "".join(app.rows))
+        await pilot.press("v")
+        await until(pilot, lambda: not summarise(run).blemishes)
+        app.lister.put(summarise(run))
+        await until(pilot, lambda: "✓ completed" in "".join(app.rows))
+        await pilot.press("v")
+        await until(pilot, lambda: any("Nothing mars" in note.message for note in app._notifications))
 
 
 async def test_a_key_that_cannot_be_used_says_why(recorded: list[RunInfo]) -> None:

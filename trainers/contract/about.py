@@ -40,6 +40,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     group: str = ""
     """What it belongs to with other runs, as a sweep; "" for nothing."""
+    accepted: tuple[str, ...] = ()
+    """Kinds of blemishes that the user knows of, and that are no longer shown."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -66,6 +68,8 @@ class Change:
     """To add."""
     untags: tuple[str, ...] = ()
     """To remove."""
+    accepted: tuple[str, ...] = ()
+    """Kinds of blemishes to accept."""
 
     def of(self, about: About) -> About:
         """Returns `about` changed; raises AboutError."""
@@ -74,6 +78,7 @@ class Change:
             tags=tuple(dict.fromkeys(tag for tag in (*about.tags, *self.tags) if tag not in self.untags)),
             note=about.note if self.note is None else _plain_lines(self.note),
             group=about.group if self.group is None else self.group.strip(),
+            accepted=tuple(dict.fromkeys((*about.accepted, *self.accepted))),
         )
 
 

@@ -421,6 +421,15 @@ class Figures(msgspec.Struct, frozen=True, array_like=True):
         return Figures(column[-1], min(known), max(known)) if known else Figures()
 
 
+class Blemish(msgspec.Struct, frozen=True, kw_only=True):
+    """What mars a run, whatever its status is."""
+
+    kind: str
+    """nan, diverged, hang, checkpoint, export, replicas, values."""
+    since_step: int | None = None
+    text: str
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A run's results; null for what it did not reach."""
 
@@ -446,6 +455,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     which a later one resumes. The time between attempts does not count."""
     metrics: dict[str, Figures] = {}
     """Of a script: the first `MAX_FIGURES` metrics, each of the first rank that reported it, over all attempts."""
+    blemishes: list[Blemish] = []
+    """At most one of a kind: see `tuiapp.trainers.state.blemishes`."""
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):

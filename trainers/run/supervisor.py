@@ -20,6 +20,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -70,6 +71,7 @@ from tuiapp.trainers.run.run_events import run_ended_event, run_started_event
 from tuiapp.trainers.run.script_process import reserve_port
 from tuiapp.trainers.run.teardown import Teardown
 from tuiapp.trainers.run.watchdog import Watchdog
+from tuiapp.trainers.state.blemishes import BlemishMeter
 from tuiapp.trainers.state.messages import listed
 from tuiapp.trainers.state.summary import last_attempt, summarise
 from tuiapp.trainers.state.summary_meter import SummaryMeter
@@ -102,7 +104,10 @@ class Supervisor:
         best = best_saved(run.checkpoints) if resumed else NEVER
         self._attempt = last_attempt(run) + 1
         before = summarise(run).summary if self._attempt > 1 else None
+        # A script resumes from a checkpoint of its own.
+        self._resumed_from = None if self._is_script and self._attempt > 1 else self._from
         self._meter = SummaryMeter(plan, plan.world_size, self._from, best, before)
+        self._blemishes = BlemishMeter(before.blemishes if before else (), self._resumed_from)
         self._journal = JournalKeeper(run, lock, self._attempt, self._summary)
         self._saved: tuple[int, str] | None = None
         """Step and name of the last checkpoint."""
@@ -136,9 +141,7 @@ class Supervisor:
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
-        # A script resumes from a checkpoint of its own.
-        resumed_from = None if self._is_script and self._attempt > 1 else self._from
-        self._emit(run_started_event(self._run, self._plan, self._attempt, resumed_from))
+        self._emit(run_started_event(self._run, self._plan, self._attempt, self._resumed_from))
         for note in notes:
             self._emit(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
@@ -452,9 +455,11 @@ class Supervisor:
 
     def _summary(self, *, completed: bool = False) -> Summary:
         """What the run has come to."""
-        return self._meter.summary(monotonic() - self._started, self._journal.earlier, completed=completed)
+        summary = self._meter.summary(monotonic() - self._started, self._journal.earlier, completed=completed)
+        return replace(summary, blemishes=self._blemishes.blemishes(summary.steps, time.time()))
 
     def _emit(self, event: Event) -> None:
+        self._blemishes.add(event)
         self._journal.add(event)
 
     def _write(self, *, durable: bool = False) -> None:

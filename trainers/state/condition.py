@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from tuiapp.trainers.contract.events import StopRequested
-from tuiapp.trainers.state.messages import describe_failure, describe_result
+from tuiapp.trainers.state.messages import describe_blemishes, describe_failure, describe_result
 from tuiapp.trainers.state.rank_state import RankState
 from tuiapp.trainers.state.run_state import RunState, Stall
 from tuiapp.trainers.state.signs import SIGNS, Condition, Severity
@@ -148,8 +148,10 @@ def _summary(state: RunState) -> Condition:
     summary = state.ended.summary
     counted = state.steps_per_epoch or (state.is_script and summary.epochs)
     epochs = round(summary.epochs, 1) if summary.epochs is not None and counted else None
+    blemishes = describe_blemishes(state.blemishes)
     words = join_words(
         [
+            blemishes,
             plural(summary.steps, "step") if summary.steps or not state.is_script else "",
             f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}" if epochs is not None else "",
             f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
@@ -160,7 +162,8 @@ def _summary(state: RunState) -> Condition:
         ]
     )
     if state.ended.status == "completed":
-        return Condition(f"completed: {words}", "warning" if troubles else "good", SIGNS["completed"].symbol)
+        severity: Severity = "warning" if troubles or blemishes else "good"
+        return Condition(f"completed: {words}", severity, SIGNS["completed"].symbol)
     reason = sanitize(state.ended.reason, 120)
     words = join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words])
     return Condition(words, "info", SIGNS["stopped"].symbol)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tuiapp.trainers.config.datasets import labels_of
 from tuiapp.trainers.config.files import printable
 from tuiapp.trainers.config.learning_rate import started_rate_words
 from tuiapp.trainers.contract.events import (
+    Blemish,
     Checkpoint,
     InitialWeights,
     Node,
@@ -20,6 +21,7 @@ from tuiapp.trainers.contract.events import (
     Summary,
 )
 from tuiapp.trainers.contract.metrics import accuracy_percent
+from tuiapp.trainers.state.signs import BLEMISH
 from tuiapp.trainers.state.text import (
     format_bytes,
     format_percent,
@@ -95,6 +97,12 @@ def describe_result(summary: Summary) -> str:
     if summary.test_loss is not None:
         return f"{evaluated_on} loss {summary.test_loss:.4g}"
     return f"loss {summary.loss:.4g}" if summary.loss is not None else ""
+
+
+def describe_blemishes(blemishes: Iterable[Blemish]) -> str:
+    """What mars a run, in one line with its sign; "" for nothing."""
+    words = join_words(sanitize(one.text, 200) for one in blemishes)
+    return f"{BLEMISH} {words}" if words else ""
 
 
 def describe_failure(failure: RankFailed) -> str:

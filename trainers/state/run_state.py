@@ -20,6 +20,7 @@ from tuiapp.trainers.contract import events as ev
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
 from tuiapp.trainers.state.array_state import ArrayState, Device
+from tuiapp.trainers.state.blemishes import unaccepted
 from tuiapp.trainers.state.curves import Curves, SampledCurve
 from tuiapp.trainers.state.efficiency import EfficiencyMeter
 from tuiapp.trainers.state.history import Gaps
@@ -145,6 +146,11 @@ class RunState:
     @property
     def is_live(self) -> bool:
         return self.status in ("queued", "starting", "running")
+
+    @property
+    def blemishes(self) -> list[ev.Blemish]:
+        """What mars a run that has ended, and the user has not accepted."""
+        return unaccepted(self.ended.summary, self.about) if self.ended else []
 
     @property
     def last_checkpoint(self) -> ev.Checkpoint | None:

@@ -29,6 +29,10 @@ class Condition(NamedTuple):
         return f"{self.symbol} {self.text if len(self.text) + 2 <= room else self.word}"
 
 
+BLEMISH = SYMBOLS["warning"]
+"""Beside the sign of a run's state: it has come to its end, and not all is well."""
+
+
 class Sign(NamedTuple):
     symbol: str
     tone: Severity | Literal["live"]

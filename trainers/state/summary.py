@@ -20,6 +20,7 @@ from tuiapp.trainers.contract.evaluations import NEVER, Evaluated, Evaluations
 from tuiapp.trainers.contract.events import (
     PRUNED,
     AnyEvent,
+    Blemish,
     Facts,
     Metrics,
     Queued,
@@ -39,6 +40,7 @@ from tuiapp.trainers.contract.manifest import best_saved
 from tuiapp.trainers.contract.metrics import EXAMPLES, STEP_TIME, last_examples, loss_of, mean, total
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Waiting, read_waiting
+from tuiapp.trainers.state.blemishes import unaccepted
 from tuiapp.trainers.state.messages import describe_place, describe_queued
 from tuiapp.trainers.state.summary_meter import add_figures
 
@@ -80,6 +82,11 @@ class RunInfo:
     def name(self) -> str:
         """As the user named it, or else its script; "" if neither did."""
         return self.about.name or self.facts.name
+
+    @property
+    def blemishes(self) -> list[Blemish]:
+        """What mars it and the user has not accepted."""
+        return unaccepted(self.summary, self.about)
 
     @property
     def epoch_seconds(self) -> float | None:
@@ -307,6 +314,7 @@ def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
         "test_loss": summary.test_loss,
         "test_accuracy": summary.test_accuracy,
         "seconds": summary.seconds,
+        "blemishes": msgspec.to_builtins(summary.blemishes),
     }
 
 

@@ -34,6 +34,7 @@ from tuiapp.screens.runs_actions import (
     is_script,
 )
 from tuiapp.screens.workspace import Workspace
+from tuiapp.trainers.contract.about import AboutError, Change, change_about
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments.queue import QueueError, change, move
@@ -126,6 +127,7 @@ class RunsScreen(RefusingScreen[None]):
             id="runs.about",
             show=False,
         ),
+        Binding("v", "accept", "Accept", tooltip="Accept what mars these runs", id="runs.accept", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay this run", id="runs.replay", show=False),
         Binding("y", "copy_path", "Copy the paths", id="runs.copy", show=False),
         Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),
@@ -486,6 +488,19 @@ class RunsScreen(RefusingScreen[None]):
         own = chosen[0].facts.name if len(chosen) == 1 else ""
         if chosen and await ask_about(self.app, *(info.directory for info in chosen), own=own):
             self._lister.poll_now()
+
+    @work(thread=True, group="about")
+    def action_accept(self) -> None:
+        """Accepts the blemishes of the marked runs, or else of what is under the cursor: they are no longer shown."""
+        marred = [info for info in self._chosen if info.blemishes]
+        try:
+            for info in marred:
+                change_about(info.directory, Change(accepted=tuple(one.kind for one in info.blemishes)))
+        except AboutError as error:
+            self.app.call_from_thread(tell, self.app, str(error), "error", title="Not saved")
+        if not marred:
+            self.app.call_from_thread(self.notify, "Nothing mars this run.")
+        self._lister.poll_now()
 
     def action_study(self) -> None:
         if (row := self.query_one(RunTable).row) is None:

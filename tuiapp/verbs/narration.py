@@ -36,6 +36,7 @@ from tuiapp.trainers.state.digest import is_logged
 from tuiapp.trainers.state.known_metrics import format_accuracy, metric
 from tuiapp.trainers.state.messages import (
     describe_average,
+    describe_blemishes,
     describe_checkpoint,
     describe_initial,
     describe_queued,
@@ -201,7 +202,8 @@ def describe_end(state: RunState, run: RunDir) -> str:
     parts += filter(None, [describe_result(summary)])
     if summary.examples_per_second is not None:
         parts.append(describe_rate(summary.examples_per_second, state.config))
-    return " · ".join([*parts, format_duration(summary.seconds), sanitize(str(run.path))])
+    parts += [format_duration(summary.seconds), sanitize(str(run.path)), describe_blemishes(state.blemishes)]
+    return join_words(parts)
 
 
 def _in_words(event: AnyEvent, state: RunState) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tuiapp.library.find import titled
 from tuiapp.trainers.contract.about import MAX_FILE_BYTES, About, Change, change_about, read_about
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
@@ -31,8 +32,10 @@ def change_note(options: Namespace) -> int:
         group=options.group,
         tags=tuple(options.tags),
         untags=tuple(options.untags),
+        accepted=tuple(one.kind for one in summarise(run).blemishes) if options.accept else (),
     )
-    about = change_about(run, Change(note=_edited(run)) if change == Change() else change)
+    edits = change == Change() and not options.accept
+    about = change_about(run, Change(note=_edited(run)) if edits else change)
     group = f"group {about.group}" if about.group else ""
     print(sanitize(join_words([titled(run), group, ", ".join(about.tags), _length(about)])), file=sys.stderr)
     return 0

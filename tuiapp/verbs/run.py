@@ -73,6 +73,8 @@ def launch_run(options: Namespace) -> int:
         # A lost run has no summary: use its journal.
         summary = state.ended.summary if state.ended else summarise(run).summary
         print(json.dumps(run_facts(run, status, summary)))
+    if options.strict and status == "completed" and state.blemishes:
+        return 1
     return 130 if interrupts.by_key else EXIT_CODES[status]
 
 

@@ -30,6 +30,7 @@ from tuiapp.trainers.state.known_metrics import KNOWN, format_accuracy, metric, 
 from tuiapp.trainers.state.messages import (
     describe_alone,
     describe_average,
+    describe_blemishes,
     describe_initial,
     describe_replicas,
     failure_lines,
@@ -225,6 +226,8 @@ def show_run(options: Namespace) -> int:
     if state.replicas:
         facts["replicas"] = describe_replicas(state.replicas)
     facts["reason"] = info.reason
+    if marred := describe_blemishes(info.blemishes):
+        facts["blemishes"] = marred
     if gaps.words:
         facts["gap"] = gaps.words
     if info.config is not None and info.problem:

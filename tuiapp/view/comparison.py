@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tuiapp.trainers.config.run_config import OPTIONS
 from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.state.known_metrics import KNOWN, format_accuracy
+from tuiapp.trainers.state.messages import describe_blemishes
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import (
@@ -114,7 +115,9 @@ def results(rows: Sequence[Row]) -> list[Line]:
     """Returns each run's results, of a group their mean and deviation, after the states."""
     states = tuple(state(row) if isinstance(row, RunInfo) else state_counts(row.infos, in_words=True) for row in rows)
     found = [Line(name, tuple(_result(row, figure) for row in rows)) for name, figure in result_figures(rows).items()]
-    return [Line("state", states), *found]
+    marred = tuple(describe_blemishes(one for info in runs_of(row) for one in info.blemishes) for row in rows)
+    blemishes = [Line("blemishes", tuple(words or MISSING for words in marred))] if any(marred) else []
+    return [Line("state", states), *blemishes, *found]
 
 
 def objective_line(rows: Sequence[Row], objective: Objective | None) -> Line | None:

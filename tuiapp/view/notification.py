@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuiapp.trainers.config.script import data_name, subject
-from tuiapp.trainers.state.messages import describe_result
+from tuiapp.trainers.state.messages import describe_blemishes, describe_result
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import sanitize, without_directories
 
@@ -47,4 +47,5 @@ def ending(info: RunInfo) -> str:
         what = f"{info.name} ({trained})" if info.name else trained
     came_to = f", {result}" if (result := describe_result(info.summary)) else ""
     why = f": {info.reason}" if info.status in ("failed", "lost") else ""
-    return sanitize(f"{what} {info.status}{came_to}{why}")
+    marred = f" · {words}" if (words := describe_blemishes(info.blemishes)) else ""
+    return sanitize(f"{what} {info.status}{came_to}{why}{marred}")

@@ -12,7 +12,7 @@ from tuiapp.trainers.config.script import data_name, subject
 from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.trainers.state.objective import Objective
-from tuiapp.trainers.state.signs import SIGNS
+from tuiapp.trainers.state.signs import BLEMISH, SIGNS
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import (
     MISSING,
@@ -55,7 +55,7 @@ def state_name(info: RunInfo) -> str:
 def state(info: RunInfo) -> str:
     """Returns the run's state with its sign."""
     place = f" {info.place}" if info.place else ""
-    return f"{SIGNS[state_name(info)].symbol} {state_name(info)}{place}"
+    return f"{SIGNS[state_name(info)].symbol}{BLEMISH if info.blemishes else ''} {state_name(info)}{place}"
 
 
 def devices(info: RunInfo) -> str:
@@ -171,7 +171,8 @@ COLUMNS = (
 
 BY_NAME = {column.name: column for column in COLUMNS}
 
-TAG, STATE = "tag", "state"
+TAG, STATE, KIND = "tag", "state", "blemish"
+"""What a filter's words may begin with, beside the names of keys and metrics."""
 
 WHAT_RUNS = ("backend", "model", "dataset", "devices")
 """Columns that are left out where all runs have the same."""
@@ -242,8 +243,8 @@ def words_of(info: RunInfo) -> str:
 def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
     """Returns the runs in which every word of a filter is found, and every comparison holds; all for an empty one.
 
-    `tag:WORD` is a whole tag, `state:WORD` the state; `lr<0.01` compares a configuration key or metric. What is not
-    yet written to its end, as `lr<`, filters nothing.
+    `tag:WORD` is a whole tag, `state:WORD` the state, `blemish:nan` a kind of blemish, `blemish:any` every one;
+    `lr<0.01` compares a configuration key or metric. What is not yet written to its end, as `lr<`, filters nothing.
     """
     infos = list(infos)
     words, comparisons = _read_filter(text, infos)
@@ -274,12 +275,15 @@ def _has_all(text: str, words: Iterable[str]) -> bool:
 
 
 def _is_name(name: str, infos: Sequence[RunInfo]) -> bool:
-    return name in (TAG, STATE) or any(listed_value(info, name) is not None for info in infos)
+    return name in (TAG, STATE, KIND) or any(listed_value(info, name) is not None for info in infos)
 
 
 def _holds(info: RunInfo, one: Comparison) -> bool:
     if one.name == TAG:
         has = one.value.lower() in {tag.lower() for tag in info.about.tags}
+        return has if one.how in (":", "=") else one.how == "!=" and not has
+    if one.name == KIND:
+        has = any(one.value.lower() in (blemish.kind, "any") for blemish in info.summary.blemishes)
         return has if one.how in (":", "=") else one.how == "!=" and not has
     if one.name == STATE and one.how in (":", "="):
         return one.value.lower() in (info.status, state_name(info))

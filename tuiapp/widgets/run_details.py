@@ -10,6 +10,7 @@ from textual.widgets import Static
 from tuiapp.trainers.config.options import format_value
 from tuiapp.trainers.config.run_config import RunConfig, changed_keys
 from tuiapp.trainers.state.known_metrics import format_accuracy
+from tuiapp.trainers.state.messages import describe_blemishes
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import (
@@ -63,6 +64,7 @@ def _lines(info: RunInfo) -> list[Content]:
         [
             state(info),
             sanitize(info.reason),
+            describe_blemishes(info.blemishes),
             sanitize(info.where),
             f"step {steps}" if summary.steps and steps not in info.reason else "",
             f"{on} accuracy {format_accuracy(summary.test_accuracy)}" if summary.test_accuracy is not None else "",

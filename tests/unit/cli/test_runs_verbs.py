@@ -178,6 +178,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
         "platform": "cpu",
         "devices": 2,
         "reason": "",
+        "blemishes": [],
         "problem": "",
     }
     assert [run["status"] for run in facts] == ["completed", "failed", "lost", "lost", "lost"]

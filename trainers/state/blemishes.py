@@ -1,0 +1,159 @@
+"""What mars a run that may have completed all the same: a loss that is NaN or diverged, a checkpoint that is missing.
+
+A run's verdict is its status and its blemishes. The supervisor works them out once, from the events on their way to the
+journal; they are part of the run's summary.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.events import Alert, Blemish, Event, Metrics, Summary
+from tuiapp.trainers.contract.metrics import is_loss, loss_of
+from tuiapp.trainers.state.text import format_duration, plural
+
+WINDOW = 0.02
+"""Part of a run's steps whose median loss is compared."""
+TIMES = 3.0
+"""A loss has diverged whose last median is so many times the least one, and above the first."""
+LEAST_VALUES = 20
+"""Of fewer nothing is said."""
+MOST_VALUES = 4096
+"""Of a curve; beyond it every second one is dropped."""
+MOST_LOSSES = 16
+
+KINDS = {
+    "hang": "hang", "checkpoint": "checkpoint", "export": "export", "replicas": "replicas", "backlog": "values",
+    "metric": "values",
+}  # fmt: skip
+"""Kind of an alert that is no mere information → kind of blemish."""
+SEVERAL = {"checkpoint": "checkpoints were not saved", "values": "times values were not recorded"}
+
+_INFINITE = re.compile(r" is (-?inf)\b")
+
+
+class _Curve:
+    """A metric that may be the training loss: where it is not finite on any rank, and its values on the first rank."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._steps, self._values = array("q"), array("d")
+        self._every, self._left = 1, 0
+        self._ends_bad: dict[int, bool] = {}
+        self._bad_from: int | None = None
+        self._bad_steps: set[int] = set()
+
+    def add(self, event: Metrics, column: Sequence[float | None]) -> None:
+        if None in column:
+            bad = [step for (step, _), value in zip(event.places(), column, strict=False) if value is None]
+            self._bad_from = min(bad if self._bad_from is None else [self._bad_from, *bad])
+            if len(self._bad_steps) < MOST_VALUES:
+                self._bad_steps.update(bad)
+        self._ends_bad[event.rank] = column[-1] is None
+        if event.rank != self._rank:
+            return
+        for (step, _), value in zip(event.places(), column, strict=False):
+            if value is None:
+                continue
+            if self._left:
+                self._left -= 1
+                continue
+            self._left = self._every - 1
+            self._steps.append(step)
+            self._values.append(value)
+            if len(self._values) >= MOST_VALUES:
+                del self._steps[1::2], self._values[1::2]
+                self._every *= 2
+
+    def not_finite(self, word: str, steps: int) -> Iterable[Blemish]:
+        if self._bad_from is None:
+            return
+        where = f"from step {self._bad_from:,} of {steps:,} on"
+        if not any(self._ends_bad.values()):
+            where = f"at {plural(len(self._bad_steps), 'step')} of {steps:,}, the first {self._bad_from:,}"
+        yield Blemish(kind="nan", since_step=self._bad_from, text=f"{word} in the training loss {where}")
+
+    def diverged(self) -> Iterable[Blemish]:
+        if len(self._values) < LEAST_VALUES:
+            return
+        size = max(1, int(WINDOW * len(self._values)))
+        medians = [median(self._values[begin : begin + size]) for begin in range(0, len(self._values), size)]
+        last, least = median(self._values[-size:]), min(medians)
+        if not (0 < TIMES * least < last and last > medians[0]):
+            return
+        below = max(n for n, one in enumerate(medians) if one <= TIMES * least)
+        above = (n for n in range((below + 1) * size, len(self._values)) if self._values[n] > TIMES * least)
+        since = self._steps[next(above, -1)]
+        text = f"the training loss diverged: {last:.4g} at the end, {least:.4g} at its best"
+        yield Blemish(kind="diverged", since_step=since, text=text)
+
+
+class BlemishMeter:
+    """Finds a run's blemishes; `before` has those of earlier attempts.
+
+    `resumed_from` is the step after which this one begins, None where only the first report of training tells it.
+    """
+
+    def __init__(self, before: Iterable[Blemish] = (), resumed_from: int | None = 0) -> None:
+        self._before, self._resumed_from = before, resumed_from
+        self._losses: dict[str, _Curve] = {}
+        self._word = "NaN"
+        self._reported_at: float | None = None
+        self._hung_since: float | None = None
+        self._hung_s = 0.0
+        self._alerts: dict[str, list[Alert]] = {}
+        """By kind of blemish, in order."""
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Metrics):
+            self._add_metrics(event)
+        elif isinstance(event, Alert):
+            self._add_alert(event)
+
+    def _add_metrics(self, event: Metrics) -> None:
+        if event.is_training:
+            self._reported_at = event.time
+            if self._resumed_from is None:
+                self._resumed_from = event.first_step - 1
+        for name, column in event.values.items():
+            if is_loss(name) and (name in self._losses or len(self._losses) < MOST_LOSSES):
+                self._losses.setdefault(name, _Curve(event.rank)).add(event, column)
+
+    def _add_alert(self, alert: Alert) -> None:
+        if alert.kind == "hang":
+            if alert.ended:
+                self._hung_s += alert.time - (self._hung_since or alert.time)
+                self._hung_since = None
+                return
+            self._hung_since = self._hung_since or self._reported_at or alert.time
+        if alert.kind == "nan" and (infinite := _INFINITE.search(alert.text)):
+            self._word = infinite[1]
+        # How an attempt began is a warning that is no blemish.
+        least = ("error",) if alert.kind == "checkpoint" else ("error", "warning")
+        if (kind := KINDS.get(alert.kind)) and alert.severity in least:
+            self._alerts.setdefault(kind, []).append(alert)
+
+    def blemishes(self, steps: int, now: float) -> list[Blemish]:
+        """Returns those known so far, of a run that has come to so many steps; `now` in seconds since the epoch."""
+        known = [one for one in self._before if (one.since_step or 0) <= (self._resumed_from or 0)]
+        if curve := self._losses.get(loss_of(self._losses)):
+            known += [*curve.not_finite(self._word, steps)] or curve.diverged()
+        for kind, alerts in self._alerts.items():
+            text = alerts[0].text
+            if kind == "hang":
+                lasted = self._hung_s + (now - self._hung_since if self._hung_since else 0.0)
+                text = f"no progress for {format_duration(lasted)}"
+            elif len(alerts) > 1 and kind in SEVERAL:
+                text = f"{len(alerts):,} {SEVERAL[kind]}, the first: {text}"
+            known.append(Blemish(kind=kind, since_step=alerts[0].step, text=text))
+        # Of a kind that an earlier attempt had, too, the present one's.
+        return list({one.kind: one for one in known}.values())
+
+
+def unaccepted(summary: Summary, about: About) -> list[Blemish]:
+    """Returns the blemishes that the user has not accepted."""
+    return [one for one in summary.blemishes if one.kind not in about.accepted]
