@@ -11,6 +11,8 @@
  *   energy_mj rate 500000                        so many for each second of the monotonic clock
  *   process 4121 1073741824 1                    a process and its bytes ("-": not available), in the second part alone
  *   mig MIG-bbbb 1g.5gb 5368709120 1048576       a part: UUID, profile, total and used bytes
+ *   xid 31 79                                    Xid errors so far, reported to those that registered before
+ *   xid_instance 3                               the GPU instance that they concern
  *   fault nvmlDeviceGetName return 15            of this GPU alone; "*" for every function
  *
  * What a GPU has no line for it does not support. */
@@ -22,8 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
-enum { GPUS = 16, VALUES = 40, TURNS = 16, FAULTS = 12, PROCESSES = 16, PARTS = 8 };
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
+enum { GPUS = 16, VALUES = 40, TURNS = 16, FAULTS = 12, PROCESSES = 16, PARTS = 8, SETS = 64 };
 
 typedef unsigned long long u64;
 typedef struct { int gpu, part; } Handle; /* part: -1 for the whole GPU */
@@ -324,5 +326,43 @@ int nvmlDeviceGetMigDeviceHandleByIndex(const Handle *device, unsigned index, Ha
     if (code) return code;
     if (index >= (unsigned)gpu->part_count) return NOT_FOUND;
     *part = &handles[device->gpu][index + 1];
+    return OK;
+}
+
+typedef struct { const Handle *device; int delivered; } EventSet;
+typedef struct { const Handle *device; u64 type, data; unsigned gpu_instance, compute_instance; } EventData;
+static EventSet sets[SETS];
+
+static const Value *xids(const Gpu *gpu) {
+    static const Value none;
+    for (int i = 0; i < gpu->value_count; i++)
+        if (!strcmp(gpu->values[i].key, "xid")) return &gpu->values[i];
+    return &none;
+}
+int nvmlEventSetCreate(EventSet **set) {
+    static unsigned used;
+    *set = &sets[used++ % SETS];
+    return suffer(&everywhere, "nvmlEventSetCreate");
+}
+int nvmlDeviceRegisterEvents(const Handle *device, u64 types, EventSet *set) {
+    int code;
+    Gpu *gpu = enter("nvmlDeviceRegisterEvents", device, &code);
+    if (code) return code;
+    if (types != 8) return INVALID_ARGUMENT;
+    *set = (EventSet){device, xids(gpu)->count};
+    return OK;
+}
+int nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned timeout_ms) {
+    int code;
+    double instance;
+    Gpu *gpu = enter("nvmlEventSetWait_v2", set->device, &code);
+    if (code) return code;
+    if (set->delivered >= xids(gpu)->count) {
+        usleep(1000 * timeout_ms);
+        return TIMEOUT;
+    }
+    if (ask("", set->device, "xid_instance", &instance)) instance = -1;
+    unsigned of = (unsigned)(long long)instance;
+    *data = (EventData){set->device, 8, (u64)xids(gpu)->turns[set->delivered++], of, of};
     return OK;
 }

@@ -53,6 +53,12 @@ def test_a_line_says_all_that_is_known_of_a_gpu() -> None:
     )
 
 
+def test_a_gpu_with_the_systems_memory_says_so() -> None:
+    spark = gpu(0, 20 * GIB, has_system_memory=True)
+    assert "119/139 GiB free (system)" in str(describe_gpus([spark], frozenset())[0])
+    assert details(spark).startswith("the system's memory · ")
+
+
 def test_who_uses_a_gpu_is_not_cut_where_there_is_little_room() -> None:
     ada = GpuProcess(pid=7, user="ada", name="python", memory_bytes=12 * GIB)
     gpus = [gpu(0, 13 * GIB, ada), gpu(1, name="NVIDIA RTX 6000 Ada Generation")]

@@ -2,7 +2,8 @@
 
 A GPU is *in use* if a live run of anybody's has it, or if more of its memory is in use, or it is busier, than the
 user's limits allow. Of the others one is *shared* if somebody's processes hold memory there, and else *idle*: those
-that draw a desktop do not count. What the driver does not report speaks for a GPU.
+that draw a desktop do not count, nor does the system's memory where a GPU has no other. What the driver does not report
+speaks for a GPU.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def use_of(gpu: Gpu) -> Use:
     """Returns what others leave of a GPU, by the user's limits."""
     most = limits()
     total, used = gpu.memory_total_bytes, gpu.memory_used_bytes
+    if gpu.has_system_memory:
+        total = None
     full = total is not None and used is not None and used > most.memory_percent / 100 * total
     if gpu.leases or full or (gpu.utilization_percent or 0) >= max(1, most.load_percent):
         return Use.IN_USE

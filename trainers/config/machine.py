@@ -64,6 +64,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
+    has_system_memory: bool = False
+    """It has no memory of its own, as on GB10 and Jetson: both figures above are the system's."""
     utilization_percent: int | None = None
     """The highest of a second."""
     processes: tuple[GpuProcess, ...] | None = None

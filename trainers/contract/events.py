@@ -248,8 +248,8 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     """
 
     kind: str
-    """nan, hang, stopped, reaper, log-flood, telemetry, thermal, power, ecc, gpu-memory, gpu-idle, gpu-lost, disk, shm,
-    replicas, …"""
+    """nan, hang, stopped, reaper, log-flood, telemetry, thermal, power, ecc, xid, gpu-memory, gpu-idle, gpu-lost, disk,
+    shm, replicas, …"""
     severity: Literal["info", "warning", "error"] = "warning"
     rank: int | None = None
     ranks: list[int] = []
@@ -522,6 +522,8 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     """Share of the time in which its memory was read or written."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
+    has_system_memory: bool = False
+    """It has no memory of its own, as on GB10 and Jetson: both figures above are the system's."""
     processes: list[GpuProcess] | None = None
     """Those that hold its memory, except those in `mig`; null if the driver does not report them."""
     power_w: float | None = None

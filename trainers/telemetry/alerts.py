@@ -117,7 +117,8 @@ class Alerts:
             return []
         share = used / total
         holds = _between(share, MEMORY_FREE_AGAIN, MEMORY_FULL)
-        return self._move(MEMORY, sample, holds, f"{name}'s memory is {share:.0%} full")
+        whose = f"{name}'s memory, which is the system's," if sample.has_system_memory else f"{name}'s memory"
+        return self._move(MEMORY, sample, holds, f"{whose} is {share:.0%} full")
 
     def _idle(self, sample: DeviceSample, name: str) -> list[Alert]:
         """A GPU that waits while others work may wait forever."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuiapp.trainers.config.machine import GpuProcess
-from tuiapp.trainers.contract.events import DeviceSample
+from tuiapp.trainers.contract.events import Alert, DeviceSample
 from tuiapp.trainers.telemetry.owners import Owners
 from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, Gpu, SourceError
 
@@ -89,6 +89,9 @@ class AmdGpu:
             ecc_corrected=_whole(_number(ecc, "correctable_count")),
             ecc_uncorrected=_whole(_number(ecc, "uncorrectable_count")),
         )
+
+    def alerts(self, now: float) -> list[Alert]:
+        return []
 
     def _millijoules(self, now: float) -> int | None:
         count = self._query("amdsmi_get_energy_count", now)

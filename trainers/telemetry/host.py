@@ -30,7 +30,7 @@ class HostSampler:
     def sample(self, now: float) -> HostSample:
         """Shares of the CPU are those since the last call."""
         cores = psutil.cpu_percent(percpu=True)
-        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        (memory_used, memory_total), swap = system_memory(), psutil.swap_memory()
         load = os.getloadavg()
         network = [counts for name, counts in psutil.net_io_counters(pernic=True).items() if name != "lo"]
         shm_used, _, shm_total = _space("/dev/shm")
@@ -42,8 +42,8 @@ class HostSampler:
             load_1m=load[0],
             load_5m=load[1],
             load_15m=load[2],
-            memory_used_bytes=memory.total - memory.available,
-            memory_total_bytes=memory.total,
+            memory_used_bytes=memory_used,
+            memory_total_bytes=memory_total,
             swap_used_bytes=swap.used,
             swap_total_bytes=swap.total,
             shm_used_bytes=shm_used,
@@ -53,6 +53,12 @@ class HostSampler:
             network_rx_bytes_per_s=self._received.of(sum(counts.bytes_recv for counts in network), now),
             network_tx_bytes_per_s=self._sent.of(sum(counts.bytes_sent for counts in network), now),
         )
+
+
+def system_memory() -> tuple[int, int]:
+    """Bytes that are in use, and all."""
+    memory = psutil.virtual_memory()
+    return memory.total - memory.available, memory.total
 
 
 class RankSampler:

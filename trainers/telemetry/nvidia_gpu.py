@@ -9,8 +9,9 @@ import msgspec
 
 from tuiapp.trainers.config import machine
 from tuiapp.trainers.config.machine import GpuProcess
-from tuiapp.trainers.contract.events import DeviceSample, MigInstance
-from tuiapp.trainers.telemetry.host import Rate
+from tuiapp.trainers.contract.events import Alert, DeviceSample, MigInstance
+from tuiapp.trainers.telemetry.host import Rate, system_memory
+from tuiapp.trainers.telemetry.nvidia_xid import XidEvents
 from tuiapp.trainers.telemetry.owners import Owners
 from tuiapp.trainers.telemetry.source import EnergyCount, SourceError
 
@@ -46,6 +47,10 @@ class Question:
         self._absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self._dead = (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_UNINITIALIZED)
 
+    def is_unsupported(self, now: float) -> bool:
+        """Whether there is no such value, as of the last time that it was asked for."""
+        return now < self._again
+
     def ask(self, now: float) -> Any:
         """The answer; None if there is none. Raises SourceError if the GPU no longer answers at all."""
         if now < self._again:
@@ -70,6 +75,7 @@ class NvmlGpu:
         self._slow: dict[str, Any] = {}
         self._slow_due = 0.0
         self._links = Links(nvml, handle)
+        self._xids = XidEvents(nvml, handle, index, uuid)
 
         def question(name: str, *arguments: Any) -> Question:
             return Question(nvml, getattr(nvml, name), handle, *arguments)
@@ -107,7 +113,7 @@ class NvmlGpu:
 
         No more is asked than that takes, since a driver may crash or hang at the rest, and still train.
         """
-        utilization, memory = self._utilization.ask(now), self._memory.ask(now)
+        utilization = self._utilization.ask(now)
         mode, capability = self._mig_mode.ask(now), self._capability.ask(now)
         if mode and mode[0]:
             return [
@@ -130,24 +136,37 @@ class NvmlGpu:
                 index=self.index,
                 uuid=self.uuid,
                 name=self.name,
-                memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
-                memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
+                **self._read_memory(now),
                 utilization_percent=_number(utilization.gpu, 100) if utilization else None,
                 processes=None if processes is None else tuple(processes),
                 capability=capability,
             )
         ]
 
+    def _read_memory(self, now: float) -> dict[str, Any]:
+        """The fields of its memory, as far as they are known; the system's where it has no other."""
+        if memory := self._memory.ask(now):
+            used, total = _number(memory.used, MOST_64), _number(memory.total, MOST_64)
+            return {"memory_used_bytes": used, "memory_total_bytes": total}
+        if not self._memory.is_unsupported(now):
+            return {}
+        used, total = system_memory()
+        return {"memory_used_bytes": used, "memory_total_bytes": total, "has_system_memory": True}
+
     def load(self, now: float) -> int | None:
         """Utilization in percent."""
         utilization = self._utilization.ask(now)
         return _number(utilization.gpu, 100) if utilization else None
 
+    def alerts(self, now: float) -> list[Alert]:
+        return self._xids.read(now)
+
     def sample(self, now: float) -> DeviceSample:
-        utilization, memory = self._utilization.ask(now), self._memory.ask(now)
+        utilization, memory = self._utilization.ask(now), self._read_memory(now)
         power = _scaled(_number(self._power.ask(now)), 1e-3)
         temperature = _number(self._temperature.ask(now), HOTTEST_C)
-        if any(one is not None for one in (utilization, memory, power, temperature)):
+        own = memory and "has_system_memory" not in memory
+        if own or any(one is not None for one in (utilization, power, temperature)):
             self._spoke = True
         elif self._spoke:
             raise SourceError("it no longer answers")
@@ -161,8 +180,7 @@ class NvmlGpu:
             name=self.name,
             utilization_percent=_number(utilization.gpu, 100) if utilization else None,
             memory_utilization_percent=_number(utilization.memory, 100) if utilization else None,
-            memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
-            memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
+            **memory,
             power_w=power,
             energy_j=None if energy is None else round(energy, 3),
             temperature_c=temperature,

@@ -58,6 +58,7 @@ class Guarded:
         incomplete = not self._gpus
         for gpu in self._gpus:
             try:
+                events += self._call(lambda gpu=gpu: gpu.alerts(time.monotonic()), CALL_LIMIT_S)  # type: ignore[misc]
                 events.append(self._call(lambda gpu=gpu: gpu.sample(time.monotonic()), CALL_LIMIT_S))  # type: ignore[misc]
             except SourceError as error:
                 incomplete = True

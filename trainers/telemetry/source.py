@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tuiapp.trainers.config import machine
-from tuiapp.trainers.contract.events import DeviceSample
+from tuiapp.trainers.contract.events import Alert, DeviceSample
 
 
 class SourceError(Exception):
@@ -20,6 +20,9 @@ class Gpu(Protocol):
 
     def sample(self, now: float) -> DeviceSample:
         """Samples at this time on the monotonic clock; raises SourceError if the GPU no longer answers."""
+
+    def alerts(self, now: float) -> list[Alert]:
+        """Returns what the driver has reported of it since the last call, also while it does not answer."""
 
 
 class Source(Protocol):
@@ -42,6 +45,9 @@ class DeadGpu:
 
     def sample(self, now: float) -> DeviceSample:
         raise SourceError(self._problem)
+
+    def alerts(self, now: float) -> list[Alert]:
+        return []
 
 
 GAP_S = 10.0

@@ -26,6 +26,7 @@ from tuiapp.trainers.contract.orphans import describe_orphans, end_orphans, find
 from tuiapp.trainers.state.text import format_bytes, sanitize
 from tuiapp.verbs.settings import read_all
 from tuiapp.verbs.sources import runs_dir
+from tuiapp.view.devices.drawing import SYSTEM_MEMORY
 
 LOW_DISK_BYTES = 2 << 30
 LOW_SHM_BYTES = 64 << 20
@@ -101,7 +102,7 @@ def _devices(machine: Machine, environments: Sequence[Environment]) -> Iterator[
     memory = format_bytes(machine.memory_total_bytes)
     yield Finding("CPU", "pass", f"{machine.cpu_cores} cores, {memory} memory, up to {machine.max_cpu_ranks} ranks")
     for gpu in machine.gpus:
-        total = format_bytes(gpu.memory_total_bytes)
+        total = format_bytes(gpu.memory_total_bytes) + (f" ({SYSTEM_MEMORY})" if gpu.has_system_memory else "")
         yield Finding(f"GPU {gpu.number}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
     if machine.gpu_limit:
         yield Finding("GPUs", "info", machine.gpu_limit)

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 from tuiapp.trainers.config.gpu_choice import Use, limits, use_of
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
+from tuiapp.view.devices.drawing import SYSTEM_MEMORY
 from tuiapp.view.launch_warnings import describe_use, user_names
 
 NAME_CELLS = 24
@@ -142,7 +143,8 @@ def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -
         # In the unit of the total, so that lines can be compared.
         total, unit = format_bytes(gpu.memory_total_bytes).split()
         free = (gpu.memory_total_bytes - gpu.memory_used_bytes) / gpu.memory_total_bytes * float(total)
-        parts.append(f"{free:>4.{0 if free >= 99.5 else 1}f}/{total} {unit} free")
+        whose = " (system)" if gpu.has_system_memory else ""
+        parts.append(f"{free:>4.{0 if free >= 99.5 else 1}f}/{total} {unit} free{whose}")
     if gpu.utilization_percent is not None:
         parts.append(f"{gpu.utilization_percent:3d} %{' busy' if words else ''}")
     if gpu.processes is not None:
@@ -152,4 +154,4 @@ def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -
 
 def details(gpu: Gpu) -> str:
     """Returns what a GPU's line may omit: its users' memory and its UUID."""
-    return join_words([describe_use(gpu), sanitize(gpu.uuid)])
+    return join_words([SYSTEM_MEMORY if gpu.has_system_memory else "", describe_use(gpu), sanitize(gpu.uuid)])

@@ -117,6 +117,15 @@ def test_gpus_for_people(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.Mo
     assert words["throttled by"] == ["hot", "nothing"]
 
 
+@needs_compiler
+def test_the_systems_memory_is_called_so(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    nvml.say([gpu("GPU-gb10", "NVIDIA GB10", memory_total=None, memory_used=None), gpu("GPU-bbbb")])
+    line = next(line for line in tuiapp("devices").out.splitlines() if line.startswith("memory of"))
+    assert [word.strip() for word in line[14:].split("  ") if word.strip()] == ["the system", "the GPU"]
+    assert [one["has_system_memory"] for one in facts(tuiapp("devices", "--json"))["gpus"]] == [True, False]
+
+
 @pytest.mark.nightly
 @needs_compiler
 def test_sixteen_gpus_take_no_more_than_the_terminal_s_width(

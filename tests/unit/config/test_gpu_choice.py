@@ -83,6 +83,9 @@ DESKTOP = (GpuProcess(pid=8, user="ada", name="Xorg", memory_bytes=GIB, draws=Tr
         # Of a run that has not got as far as its GPU.
         (msgspec.structs.replace(gpu(0), leases=(LEASE,)), Use.IN_USE),
         (Gpu(index=0, uuid="GPU-mute", name="Mute"), Use.IDLE),
+        # What the system's processes hold says nothing of it.
+        (msgspec.structs.replace(gpu(0, 30), has_system_memory=True), Use.IDLE),
+        (msgspec.structs.replace(gpu(0, 30, 0, ADA), has_system_memory=True), Use.SHARED),
     ],
 )
 def test_what_others_leave(one: Gpu, use: Use) -> None:

@@ -75,7 +75,7 @@ def test_values_that_move(nvml: FakeNvml, sample: Start) -> None:
 
 
 def test_what_a_gpu_does_not_tell_is_null(nvml: FakeNvml, sample: Start) -> None:
-    nvml.say("gpu GPU-mute Mute\n")
+    nvml.say("gpu GPU-mute Mute\nfault nvmlDeviceGetMemoryInfo return 4\n")
     told = sample().wait(DeviceSample)
     # What every sample has, and what goes without saying.
     assert told == DeviceSample(index=0, uuid="GPU-mute", name="Mute", time=told.time, mono=told.mono)
@@ -83,6 +83,19 @@ def test_what_a_gpu_does_not_tell_is_null(nvml: FakeNvml, sample: Start) -> None
     told = sample().wait(DeviceSample, lambda one: one.pcie_rx_bytes_per_s is not None)
     assert (told.nvlink_rx_bytes_per_s, told.fan_percent, told.ecc_corrected) == (None, None, None)
     assert (told.ecc_uncorrected, told.temperature_c) == (0, 61)
+
+
+def test_a_gpu_without_memory_of_its_own_has_the_systems(nvml: FakeNvml, sample: Start) -> None:
+    """As GB10 and Jetson."""
+    nvml.say(gpu("GPU-gb10", "NVIDIA GB10", memory_total=None, memory_used=None))
+    sampling = sample()
+    told, host = sampling.wait(DeviceSample), sampling.wait(HostSample)
+    assert told.has_system_memory
+    assert told.memory_total_bytes == host.memory_total_bytes
+    assert told.memory_used_bytes == pytest.approx(host.memory_used_bytes, abs=GIB)
+    # Its handle is good for nothing any more: the system's memory is no answer of its own.
+    nvml.say("gpu GPU-gb10 NVIDIA GB10\n")
+    assert sampling.wait(DeviceSample, lambda one: bool(one.problem)).problem == "it no longer answers"
 
 
 def test_a_gpu_without_links_has_no_traffic_over_them(nvml: FakeNvml, sample: Start) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler, several
 from tests.unit.telemetry.conftest import Sampling
-from tuiapp.trainers.contract.events import DeviceSample, HostSample, RankSample, TelemetrySource
+from tuiapp.trainers.contract.events import Alert, DeviceSample, HostSample, RankSample, TelemetrySource
 from tuiapp.trainers.telemetry import sampler
 from tuiapp.trainers.telemetry.handover import Handover
 from tuiapp.trainers.telemetry.sampler import Guarded
@@ -145,6 +145,9 @@ class Alive:
         if self.problem:
             raise SourceError(self.problem)
         return DeviceSample(index=self.index, uuid=self.uuid, name=self.name)
+
+    def alerts(self, now: float) -> list[Alert]:
+        return []
 
 
 def seen(guarded: Guarded, now: float) -> list[tuple[int, str, str]]:

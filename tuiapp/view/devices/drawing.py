@@ -10,6 +10,8 @@ from tuiapp.trainers.state.readings import FULL_PERCENT, HISTORY
 from tuiapp.trainers.state.text import MISSING, bar, format_bytes
 
 NOT_AVAILABLE = "n/a"
+SYSTEM_MEMORY = "the system's memory"
+"""What a GPU has that has none of its own."""
 
 _SCALES = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
 

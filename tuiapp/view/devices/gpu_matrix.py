@@ -89,8 +89,10 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str], graph_row
         *(row for meter in _METERS if meter.name not in missing for row in _meter_rows(meter, views, room, graph_rows)),
     ]
     figures: list[Row] = []
+    if any(view.gpu.sample.has_system_memory for view in views):
+        figures.append(("memory of", [_cell(_memory_owner(view.gpu.sample)) for view in views]))
     if any(view.framework_bytes(lambda one: one.used_bytes) is not None for view in views):
-        figures = [
+        figures += [
             # Live arrays, and what is reserved from the driver, used or not.
             ("framework", [_bytes(view.framework_bytes(lambda one: one.used_bytes)) for view in views]),
             (" its peak", [_bytes(view.framework_bytes(lambda one: one.peak_bytes)) for view in views]),
@@ -143,6 +145,10 @@ def _memory(sample: DeviceSample) -> str:
     if sample.memory_used_bytes is None and sample.memory_total_bytes is None:
         return ""
     return share(sample.memory_used_bytes, sample.memory_total_bytes)
+
+
+def _memory_owner(sample: DeviceSample) -> str:
+    return "the system" if sample.has_system_memory else "the GPU"
 
 
 def _count(value: int | None) -> str:

@@ -15,6 +15,7 @@ from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.signs import Condition
 from tuiapp.trainers.state.text import fit, plural, sanitize, sparkline
 from tuiapp.view.devices.drawing import (
+    SYSTEM_MEMORY,
     Line,
     Role,
     Span,
@@ -57,6 +58,7 @@ class GpuView:
             name=sample.name,
             memory_total_bytes=sample.memory_total_bytes,
             memory_used_bytes=sample.memory_used_bytes,
+            has_system_memory=sample.has_system_memory,
             utilization_percent=None if busy is None else round(busy),
             processes=tuple(self.foreign_processes),
             leases=self.leases,
@@ -272,6 +274,7 @@ def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
 
 def _figures(sample: DeviceSample, *, limit: bool) -> list[str]:
     return [
+        SYSTEM_MEMORY if sample.has_system_memory else "",
         watts(sample, limit=limit),
         celsius(sample.temperature_c),
         megahertz(sample.sm_clock_mhz),
