@@ -158,10 +158,9 @@ class InFlight:
 
     def add(self, step: Step, loss: Any, gradient_norm: Any) -> None:
         self._given.append((step, loss, gradient_norm, self._mark(loss)))
-        # The reporting of how the first one's arrays are sharded, and an evaluation after an epoch, must neither wait
-        # for steps nor count as part of one.
-        drain = step.is_first or self._plan.ends_epoch(step.number)
-        self.wait(0 if drain else self._limit)
+        # The reporting of how the first one's arrays are sharded must neither wait for steps nor count as part of one.
+        # An epoch's last is left to the loop: placing the next epoch is part of it.
+        self.wait(0 if step.is_first else max(self._limit, self._plan.ends_epoch(step.number)))
 
     def wait(self, most: int = 0) -> None:
         """Waits until at most so many steps are left, and reports the others."""
@@ -206,11 +205,11 @@ def training(
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
     comparison = Comparison(report)
     number, saved = done, -1
-    for epoch in plan.epochs_after(done):
+    epochs = _placed(plan, done, place)
+    epoch = next(epochs, None)
+    while epoch is not None:
         report.phase("training")
-        first, order = remaining(plan, epoch, done)
-        batches = zip(order, timed(place(with_draws(plan, epoch, first, order))), strict=True)
-        for number, (batch, (rows, waited_s)) in enumerate(batches, start=first):
+        for number, (batch, (rows, waited_s)) in epoch:
             # A stop right after an epoch has its checkpoint already.
             if report.save_before(number) and not (number - 1 == saved and report.stop_before(number)):
                 in_flight.wait()
@@ -234,6 +233,10 @@ def training(
             if is_first:
                 # Reporting how its arrays are sharded is no part of the second.
                 report.restart_clock()
+        # The next epoch is placed, and its first batches are read, while the last steps of this one are computed. What
+        # follows them, as an evaluation, must neither wait for them nor count as part of one.
+        epoch = next(epochs, None)
+        in_flight.wait()
         tracing.finish(number)
         if loss_scale and plan.config.precision == "float16" and not report.rank:
             report.metrics(number, dict(zip((SCALE, SKIPPED), loss_scale(), strict=True)))
@@ -253,6 +256,16 @@ def training(
             break
     tracing.give_up(number)
     yield Export()
+
+
+def _placed(
+    plan: Plan, done: int, place: Callable[[Order], Iterable[Any]]
+) -> Iterator[Iterator[tuple[int, tuple[Any, tuple[Any, float]]]]]:
+    """Yields for each epoch its steps after `done`: number, examples, and what `place` gave, with the wait for it."""
+    for epoch in plan.epochs_after(done):
+        first, order = remaining(plan, epoch, done)
+        placed = place(with_draws(plan, epoch, first, order))
+        yield enumerate(zip(order, timed(placed), strict=True), start=first)
 
 
 def timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import Any, TypeAlias, TypeVar
 
@@ -171,14 +172,20 @@ AHEAD = 4
 
 
 def prefetch(batches: Iterable[Rows], read: Callable[[Rows], Batch]) -> Iterator[Batch]:
-    """Yields what `read` makes of each batch, in order, read by other threads; raises what `read` raises."""
-    waiting: deque[Future[Batch]] = deque()
-    with ThreadPoolExecutor(THREADS, "prefetch") as pool:
+    """Yields what `read` makes of each batch, in order; raises what it raises. Other threads read from now on."""
+    pool, rows = ThreadPoolExecutor(THREADS, "prefetch"), iter(batches)
+    waiting = deque(pool.submit(read, one) for one in islice(rows, AHEAD))
+    return _in_order(pool, waiting, rows, read)
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, waiting: deque[Future[Batch]], batches: Iterator[Rows], read: Callable[[Rows], Batch]
+) -> Iterator[Batch]:
+    with pool:
         try:
             for rows in batches:
                 waiting.append(pool.submit(read, rows))
-                if len(waiting) > AHEAD:
-                    yield waiting.popleft().result()
+                yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:

@@ -220,7 +220,7 @@ def test_the_wait_for_a_batch_is_that_of_asking_for_it(pipe: Pipe, monkeypatch: 
             device.now += 0.25
             yield rows
 
-    plan = make_plan(replace(CONFIG, epochs=1))
+    plan = make_plan(replace(CONFIG, epochs=2))
     for work in training(plan, pipe.report, cast(Checkpoints, Shelf()), place=place):
         if isinstance(work, Step):
             device.now += 1.0
@@ -228,5 +228,19 @@ def test_the_wait_for_a_batch_is_that_of_asking_for_it(pipe: Pipe, monkeypatch: 
             if work.is_first:
                 device.now += 5.0
     pipe.close()
-    assert values(pipe.messages, DATA_WAIT) == pytest.approx([0.25] * 3)
-    assert values(pipe.messages, STEP_TIME) == pytest.approx([4.25, 1.25, 1.25])
+    assert values(pipe.messages, DATA_WAIT) == pytest.approx([0.25] * 6)
+    # The second epoch is placed after the last step of the first was given, and before that is waited for.
+    assert values(pipe.messages, STEP_TIME) == pytest.approx([1.25, 1.25, 4.25, 1.25, 1.25, 1.25])
+
+
+def test_the_next_epoch_is_placed_while_the_last_steps_of_this_one_are_in_flight() -> None:
+    report = Recorder()
+    reported: list[int] = []
+
+    def place(order: np.ndarray[Any, Any]) -> Iterator[Any]:
+        reported.append(len(report.steps))
+        return iter(order)
+
+    assert follow(report, Shelf(), place=place, wait=lambda loss: None, limit=2)[-1] == "export"
+    # The first is waited for; of the others two are in flight.
+    assert reported == [0, 1, 4]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuiapp.trainers.sources.arrays import StoredImages
+from tuiapp.trainers.sources.arrays import AHEAD, StoredImages, prefetch
 
 SHAPES = [(50, 6, 5), (50, 6, 5, 3)]
 
@@ -70,3 +71,27 @@ def test_a_file_that_was_cut_is_said_in_words(tmp_path: Path) -> None:
     assert images[:5].any()
     with pytest.raises(OSError, match="the images' file ends before byte 1,328: it was cut while the run read it"):
         images[40:]
+
+
+def test_batches_are_read_before_the_first_is_asked_for() -> None:
+    """So that those of the next epoch are there when this one, and its evaluation, are done."""
+    begun = threading.Semaphore(0)
+
+    def read(number: int) -> int:
+        begun.release()
+        return -number
+
+    batches = prefetch(range(2 * AHEAD), read)
+    assert all(begun.acquire(timeout=5) for _ in range(AHEAD))
+    assert not begun.acquire(blocking=False)
+    assert [*batches] == [-number for number in range(2 * AHEAD)]
+
+
+def test_what_is_read_ahead_and_not_wanted_leaves_no_thread() -> None:
+    batches = prefetch(range(2 * AHEAD), abs)
+    readers = [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+    assert readers
+    del batches
+    for thread in readers:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in readers)
