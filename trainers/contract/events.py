@@ -404,6 +404,8 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     """The end of its stderr."""
     step: int | None = 0
     """Its last reported step; null if it reports none."""
+    phase: PhaseName | None = None
+    """What it did; null if it does not report that, as a script."""
     lost: bool = False
     """Its node is out of reach, as `error` says: what became of the rank itself is not known."""
 

@@ -46,6 +46,7 @@ from tuiapp.trainers.contract.events import (
     LogLine,
     Metrics,
     Phase,
+    PhaseName,
     ProfileRequested,
     RankFailed,
     RunEnded,
@@ -115,6 +116,8 @@ class Supervisor:
         """The ranks that somebody else started."""
         self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
         self._failures: list[Failure] = []
+        self._phases: dict[int, PhaseName] = {}
+        """Rank → what it does; of a script's nothing."""
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._is_script else None)
         self._watchdog = Watchdog(self._emit, self._place_of, self._unreachable)
@@ -322,6 +325,7 @@ class Supervisor:
                 self._agreement.leave(message.step, self._voters())
             elif not isinstance(message, wire.Hello | wire.Failed):
                 if isinstance(message, Phase):
+                    self._phases[message.rank] = message.phase
                     rank.done |= message.phase == "done"
                     if message.phase == "checkpointing":
                         self._teardown.give_time_to_save(monotonic())
@@ -368,7 +372,7 @@ class Supervisor:
                 self._agreement.leave(last_step, self._voters())
             return
         failed, consequence = failure
-        failed = replace(failed, step=last_step or failed.step)
+        failed = replace(failed, step=last_step or failed.step, phase=self._phases.get(rank.rank))
         self._failures.append((failed, consequence))
         self._emit(failed)
         self._write(durable=True)

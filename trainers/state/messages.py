@@ -40,6 +40,17 @@ _HINTS = {
     "SIGABRT": " — native code aborted; see stderr.log",
 }
 
+_MEMORY = "memory"
+_LESS_MEMORY = {
+    "preparing": "the model and the data alone do not fit",
+    "compiling": "with a smaller global_batch_size a step needs less memory",
+    "training": "with a smaller global_batch_size a step needs less memory",
+    "evaluating": "with a smaller global_batch_size an evaluation needs less memory",
+}
+"""Phase → the advice that stands as `_MEMORY` in `_ADVICE`. A script has neither the phase nor the key."""
+_DOING = ("compiling", "evaluating", "checkpointing", "profiling")
+"""Phases beside training that are worth a word."""
+
 _WHERE = "CUDA_LAUNCH_BLOCKING=1 in the environment shows where"
 _ADVICE = [
     (re.compile(pattern, re.IGNORECASE), advice)
@@ -47,7 +58,7 @@ _ADVICE = [
         (
             # The two libraries take their own memory, and name its lack differently.
             r"MemoryError|RESOURCE_EXHAUSTED|out of memory|(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)",
-            "a smaller global_batch_size needs less memory",
+            _MEMORY,
         ),
         (r"device-side assert", f"an index, such as a label, is out of its range; {_WHERE}"),
         (r"illegal memory access", f"a kernel read or wrote outside its arrays; {_WHERE}"),
@@ -113,6 +124,7 @@ def describe_failure(failure: RankFailed) -> str:
 
 def _how_it_ended(failure: RankFailed) -> str:
     where = f" at step {failure.step:,}" if failure.step else " before its first step" if failure.step == 0 else ""
+    where += f", while {failure.phase}" if failure.phase in _DOING else ""
     who = f"rank {failure.rank} on node {failure.node}" if failure.node else f"rank {failure.rank}"
     if failure.signal:
         hint = f" — {failure.hint}" if failure.hint else _HINTS.get(failure.signal, "")
@@ -120,8 +132,10 @@ def _how_it_ended(failure: RankFailed) -> str:
     if failure.lost:
         return f"{failure.error}; its ranks had come to step {failure.step:,}" if failure.step else failure.error
     if error := _error_line(failure.error):
-        advice = next((f" — {advice}" for pattern, advice in _ADVICE if pattern.search(error)), "")
-        return f"{who} failed{where}: {error}{advice}"
+        advice = next((advice for pattern, advice in _ADVICE if pattern.search(error)), "")
+        if advice == _MEMORY:
+            advice = _LESS_MEMORY.get(failure.phase or "", "")
+        return f"{who} failed{where}: {error}{f' — {advice}' if advice else ''}"
     left = f"{who} exited with code {failure.exit_code}{where}"
     # As of argparse, or of sys.exit with a text.
     last = sanitize(failure.last_lines[-1], MAX_ERROR_CHARACTERS).strip() if failure.last_lines else ""

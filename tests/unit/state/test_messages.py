@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.kit import histories as h
 from tests.kit.hostile import WIRE, harm_in
-from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.contract.events import PhaseName, RankFailed
 from tuiapp.trainers.state.messages import describe_alone, describe_failure, describe_ranks, describe_result
 
 
@@ -65,9 +65,36 @@ def test_how_a_rank_ended(failure: RankFailed, words: str) -> None:
     ],
 )
 def test_what_to_do_about_an_error_of_cuda(error: str, advice: str) -> None:
-    said = describe_failure(RankFailed(rank=0, exit_code=1, error=f"RuntimeError: {error}", step=3))
+    failure = RankFailed(rank=0, exit_code=1, error=f"RuntimeError: {error}", step=3, phase="training")
+    said = describe_failure(failure)
     assert said.startswith(f"rank 0 failed at step 3: RuntimeError: {error} — ")
     assert advice in said
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "words"),
+    [
+        (0, "preparing", " before its first step: {} — the model and the data alone do not fit"),
+        (
+            0,
+            "compiling",
+            " before its first step, while compiling: {} — with a smaller global_batch_size a step needs less memory",
+        ),
+        (3, "training", " at step 3: {} — with a smaller global_batch_size a step needs less memory"),
+        (
+            3,
+            "evaluating",
+            " at step 3, while evaluating: {} — with a smaller global_batch_size an evaluation needs less memory",
+        ),
+        (3, "checkpointing", " at step 3, while checkpointing: {}"),
+        # A script has no such key.
+        (3, None, " at step 3: {}"),
+    ],
+)
+def test_memory_that_ran_out_names_the_phase(step: int, phase: PhaseName | None, words: str) -> None:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
+    failure = RankFailed(rank=0, exit_code=1, error=error, step=step, phase=phase)
+    assert describe_failure(failure) == "rank 0 failed" + words.format(error)
 
 
 def test_long_errors_stay_one_short_sentence() -> None:
