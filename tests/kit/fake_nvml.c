@@ -8,6 +8,7 @@
  *   fault nvmlDeviceGetTemperature crash         a segmentation fault
  *   gpu GPU-aaaa Fake A                          begins a GPU: UUID and name; the lines below are about it
  *   utilization 42 97 15                         values that take turns, a second each
+ *   capability 89                                8.9
  *   energy_mj rate 500000                        so many for each second of the monotonic clock
  *   process 4121 1073741824 1                    a process and its bytes ("-": not available), in the second part alone
  *   mig MIG-bbbb 1g.5gb 5368709120 1048576       a part: UUID, profile, total and used bytes
@@ -308,6 +309,12 @@ int nvmlDeviceGetFieldValues(const Handle *device, int count, FieldValue *out) {
     return OK;
 }
 
+int nvmlDeviceGetCudaComputeCapability(const Handle *device, int *major, int *minor) {
+    double value;
+    int code = ask("nvmlDeviceGetCudaComputeCapability", device, "capability", &value);
+    if (!code) *major = (int)value / 10, *minor = (int)value % 10;
+    return code;
+}
 int nvmlDeviceGetMigMode(const Handle *device, unsigned *current, unsigned *pending) {
     double value;
     int code = ask("nvmlDeviceGetMigMode", device, "mig_mode", &value);

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import psutil
@@ -14,7 +15,10 @@ import pytest
 from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler
 from tuiapp.trainers.config import machine as config_machine
 from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.telemetry import probe
+from tuiapp.trainers.telemetry.nvidia_gpu import NvmlGpu
 from tuiapp.trainers.telemetry.owners import HOST_PID_NAMESPACE
+from tuiapp.trainers.telemetry.source import SourceError
 
 INSPECT = """
 import sys, msgspec
@@ -76,6 +80,32 @@ def test_who_uses_a_gpu(tmp_path: Path) -> None:
     else:
         # In a container the number would be the host's.
         assert (process.pid, process.user) == (None, "")
+
+
+@needs_compiler
+def test_what_a_build_must_have_for_the_gpus(tmp_path: Path) -> None:
+    """The driver and the compute capabilities, which builds of PyTorch and JAX are compared with."""
+    old = gpu("GPU-bbbb", "Tesla V100", capability=70)
+    machine = inspect_with(tmp_path, "driver 550.54.15\n" + gpu("GPU-aaaa", "Fake A") + old)
+    assert machine.driver == "550.54.15"
+    assert [one.capability for one in machine.gpus] == [None, (7, 0)]
+
+
+def test_a_gpu_between_two_steps_is_as_busy_as_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The highest of several readings counts; one that fails is left out."""
+    monkeypatch.setattr(probe, "LOOK_S", 0.0)
+
+    class Reading:
+        def __init__(self, *loads: int | None) -> None:
+            self._loads = [*loads]
+
+        def load(self, now: float) -> int | None:
+            if not self._loads:
+                raise SourceError("GPU is lost")
+            return self._loads.pop(0)
+
+    gpus = {"GPU-a": Reading(0, 91, 3, None), "GPU-b": Reading(0), "GPU-c": Reading(None, None)}
+    assert probe._loads(cast("dict[str, NvmlGpu]", gpus)) == {"GPU-a": 91, "GPU-b": 0}
 
 
 @needs_compiler
