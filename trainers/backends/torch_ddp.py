@@ -112,7 +112,8 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Compare():
-                    work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
+                    found, models = replica_checksums(self.model, with_statistics=self.config.sync_batch_norm)
+                    work.done(found, models=models)
                 case Evaluate():
                     with self.average.used():
                         sums = evaluate(self.model, self.x_test, self.y_test, plan, self.autocast, self.losses)
@@ -123,7 +124,7 @@ class Replica:
                     work.done(*self.snapshot())
                 case Export():
                     average_statistics(self.model, plan.config.devices, plan.weight_of(self.rank))
-                    self.checkpoints.export(self.snapshot()[0])
+                    self.checkpoints.export(self.snapshot().complete())
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
@@ -131,11 +132,14 @@ class Replica:
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
+        loss = self.gradients(x, y)
+        return loss, update(self.config, self.model, self.optimizer, rate, self.loss_scale)
+
+    def gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Makes the gradients, averaged over the ranks; returns this rank's mean loss, on the device."""
         self.optimizer.zero_grad()
         weight = self.plan.weight_of(self.rank)
-        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp, weight)
-        norm = update(self.config, self.model, self.optimizer, rate, self.loss_scale)
-        return loss, norm
+        return backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp, weight)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
