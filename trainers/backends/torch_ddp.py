@@ -29,6 +29,7 @@ from torch import Tensor
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.frameworks.torch.average import Average
 from tuiapp.trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
+from tuiapp.trainers.frameworks.torch.graphs import Graph
 from tuiapp.trainers.frameworks.torch.initial import begin
 from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
 from tuiapp.trainers.frameworks.torch.losses import losses_of
@@ -91,6 +92,7 @@ class Replica:
         # Compiled inside DDP, whose own code torch.compile does not enter.
         graphs = uses_cuda_graphs(config)
         self.ddp = distribute(compile_model(self.model, cuda_graphs=graphs) if config.compile else self.model)
+        self.passes = Graph(self.model, self.gradients) if config.cuda_graphs else self.gradients
         if resumed := checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
             restore(resumed, rank, self.model, self.optimizer, device, config.devices, self.average, self.loss_scale)
@@ -132,7 +134,7 @@ class Replica:
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
-        loss = self.gradients(x, y)
+        loss = self.passes(x, y)
         return loss, update(self.config, self.model, self.optimizer, rate, self.loss_scale)
 
     def gradients(self, x: Tensor, y: Tensor) -> Tensor:
