@@ -145,7 +145,8 @@ class Shelf:
         self.saved: dict[int, Saved] = {}
         self.exported: Tensors = {}
 
-    def save(self, step: int, model: Tensors, state: Tensors) -> None:
+    def save(self, step: int, model: Tensors, state: Tensors, ready: Callable[[], object]) -> None:
+        ready()
         self.saved[step] = Saved(step, dict(model), dict(state))
 
     def export(self, model: Tensors) -> None:

@@ -104,7 +104,8 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Compare():
-                    work.done(replica_checksums(self.model, with_statistics=False))
+                    found, models = replica_checksums(self.model, with_statistics=False)
+                    work.done(found, models=models)
                 case Evaluate():
                     with self.average.used():
                         sums = evaluate(self.model, self.x_test, self.y_test, plan, nullcontext(), self.losses)

@@ -29,6 +29,7 @@ from torch import Tensor
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.frameworks.torch.average import Average
 from tuiapp.trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
+from tuiapp.trainers.frameworks.torch.graphs import Graph
 from tuiapp.trainers.frameworks.torch.initial import begin
 from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
 from tuiapp.trainers.frameworks.torch.losses import losses_of
@@ -91,6 +92,7 @@ class Replica:
         # Compiled inside DDP, whose own code torch.compile does not enter.
         graphs = uses_cuda_graphs(config)
         self.ddp = distribute(compile_model(self.model, cuda_graphs=graphs) if config.compile else self.model)
+        self.passes = Graph(self.model, self.gradients) if config.cuda_graphs else self.gradients
         if resumed := checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
             restore(resumed, rank, self.model, self.optimizer, device, config.devices, self.average, self.loss_scale)
@@ -112,7 +114,8 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Compare():
-                    work.done(replica_checksums(self.model, with_statistics=self.config.sync_batch_norm))
+                    found, models = replica_checksums(self.model, with_statistics=self.config.sync_batch_norm)
+                    work.done(found, models=models)
                 case Evaluate():
                     with self.average.used():
                         sums = evaluate(self.model, self.x_test, self.y_test, plan, self.autocast, self.losses)
@@ -123,7 +126,7 @@ class Replica:
                     work.done(*self.snapshot())
                 case Export():
                     average_statistics(self.model, plan.config.devices, plan.weight_of(self.rank))
-                    self.checkpoints.export(self.snapshot()[0])
+                    self.checkpoints.export(self.snapshot().complete())
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""
@@ -131,11 +134,14 @@ class Replica:
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
+        loss = self.passes(x, y)
+        return loss, update(self.config, self.model, self.optimizer, rate, self.loss_scale)
+
+    def gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Makes the gradients, averaged over the ranks; returns this rank's mean loss, on the device."""
         self.optimizer.zero_grad()
         weight = self.plan.weight_of(self.rank)
-        loss = backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp, weight)
-        norm = update(self.config, self.model, self.optimizer, rate, self.loss_scale)
-        return loss, norm
+        return backward(self.loss, x, y, self.config.accumulate, self.loss_scale, self.ddp, weight)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:

@@ -131,7 +131,7 @@ class Trainer:
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
-                    self.checkpoints.export(self.snapshot()[0])
+                    self.checkpoints.export(self.snapshot().complete())
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns each device's mean loss before the update, float32 [devices], and the norm of clipped gradients."""
@@ -158,10 +158,10 @@ class Trainer:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        model, state = snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
+        found = snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
         if self.device.type == "cuda":
-            state[RANDOM] = np.stack([torch.cuda.get_rng_state(device).numpy() for device in self.devices])
-        return model, state
+            found.state[RANDOM] = np.stack([torch.cuda.get_rng_state(device).numpy() for device in self.devices])
+        return found
 
     def seed_dropout(self) -> None:
         """Makes Dropout draw differently on every device, and on the first as rank 0 of torch-ddp does."""

@@ -98,7 +98,8 @@ class Part:
             plan = self.plan = with_measured_shares(
                 plan, self.model, self.loss, self.training_set, device, report, checkpoints
             )
-        # On the host, and in its memory format, which FSDP needs: a part goes to the device as it is split.
+        # On the host: a part goes to the device as it is split. FSDP2 refuses weights that are channels last. Where
+        # images are, so are the convolutions, and cuDNN rearranges each weight as it is used.
         self.model = build_model(plan, torch.device("cpu"))
         begin(plan, self.model, report, checkpoints)
         if config.sync_batch_norm:
@@ -138,7 +139,7 @@ class Part:
                     work.done(*self.snapshot())
                 case Export():
                     average_statistics(self.model, self.config.devices, self.plan.weight_of(self.rank))
-                    self.checkpoints.export(self.snapshot()[0])
+                    self.checkpoints.export(self.snapshot().complete())
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
         """This rank's examples of each step."""

@@ -320,7 +320,7 @@ BACKENDS = {
             engine="torch",
             process_per_device=True,
             tasks=(IMAGES.name, TEXT.name),
-            keys=("accumulate", "ema", "sync_batch_norm", "compile", "check_replicas", "shares"),
+            keys=("accumulate", "ema", "sync_batch_norm", "compile", "cuda_graphs", "check_replicas", "shares"),
             autocasts=True,
         ),
         Backend(

@@ -476,6 +476,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             is_rare=True,
         ),
     ] = False
+    cuda_graphs: Annotated[
+        bool,
+        Option(
+            "Optimization",
+            "CUDA graphs",
+            "a step's passes by one launch; one GPU",
+            only=("backend", backends_with("cuda_graphs")),
+            similar=("use_cuda_graphs", "cudagraphs", "reduce_overhead"),
+            is_rare=True,
+        ),
+    ] = False
 
     epochs: Annotated[
         int,
@@ -693,6 +704,7 @@ def cross_check(config: RunConfig) -> list[Problem]:
     elif config.compile and config.devices > (BACKENDS[config.backend].max_compiled_devices or config.devices):
         message = "cannot compile a model's copies on several devices; use one device, or torch-ddp."
         problems.append(Problem("compile", message, also=("backend", "devices")))
+    problems += _check_cuda_graphs(config)
     if config.learning_rate_scaling != "linear" and not config.learning_rate_for:
         message = f"{config.learning_rate_scaling} has no effect unless learning_rate_for names a batch."
         problems.append(Problem("learning_rate_scaling", message, also=("learning_rate_for",)))
@@ -709,6 +721,22 @@ def cross_check(config: RunConfig) -> list[Problem]:
             message = message.replace("use float32", "give them bfloat16 in its file")
         problems.append(Problem("precision", message, also=("backend", "model")))
     return problems
+
+
+def _check_cuda_graphs(config: RunConfig) -> list[Problem]:
+    """Problems of replaying a step's passes as a CUDA graph, in which nothing may wait for the host or another GPU."""
+    reasons = {
+        "platform": (config.platform == "cpu", "are of NVIDIA's GPUs: leave them out on the CPU"),
+        "devices": (config.devices > 1, f"are for one GPU, not for {config.devices}: take one, or leave them out"),
+        "model": (
+            config.model.startswith(PY),
+            "are for the models that ship: yours may wait for the host",
+        ),
+        "sync_batch_norm": (config.sync_batch_norm, "are for one GPU, which has no statistics to synchronize"),
+        "compile": (config.compile, "come with compile where they can be used: set one of the two"),
+    }
+    wrong = {key: words for key, (is_so, words) in reasons.items() if config.cuda_graphs and is_so}
+    return [Problem("cuda_graphs", f"CUDA graphs {words}.", also=(key,)) for key, words in wrong.items()]
 
 
 def _check_training(config: RunConfig) -> list[Problem]:

@@ -100,17 +100,18 @@ class Checkpoints:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._wait()
 
-    def save(self, step: int, model: Tensors, state: Tensors) -> None:
+    def save(self, step: int, model: Tensors, state: Tensors, ready: Callable[[], object] = lambda: None) -> None:
         """Saves the state after a step; returns before it is written. Nobody may change the arrays afterwards.
 
         Waits for the previous checkpoint, so that at most one is held in memory. `model` has weights and running
-        statistics, under the framework's own names; `state` all else.
+        statistics, under the framework's own names; `state` all else; `ready` waits until both are copied, and is
+        called in another thread.
         """
         if self._rank == 0:
             self._wait()
             evaluated, began = self._report.evaluated, perf_counter()
             result = evaluated[1] if evaluated and evaluated[0] == step else NEVER
-            work = step, result, (self.patience.best, self.patience.spent), model, state, began
+            work = step, result, (self.patience.best, self.patience.spent), model, state, ready, began
             self._writer = threading.Thread(target=self._write, args=work, name="checkpoint")
             self._writer.start()
 
@@ -170,6 +171,7 @@ class Checkpoints:
         patience: tuple[Evaluated, int],
         model: Tensors,
         state: Tensors,
+        ready: Callable[[], object],
         began: float,
     ) -> None:
         name = checkpoint_name(step)
@@ -177,6 +179,7 @@ class Checkpoints:
         try:
             _make_durably(self._run.checkpoints)
             pending.mkdir(mode=0o700)
+            ready()
             files = {
                 MODEL_FILE: _write_durably(pending / MODEL_FILE, tensor_files.encode(model)),
                 STATE_FILE: _write_durably(pending / STATE_FILE, tensor_files.encode(state)),

@@ -113,9 +113,9 @@ class Compare:
     step: int
     comparison: Comparison
 
-    def done(self, found: Checksums, parts: Sequence[int] = ()) -> None:
-        """Reports the comparison; `parts` says in how many each array is, if ranks have parts: see `Comparison`."""
-        self.comparison.add(self.step, found, parts)
+    def done(self, found: Checksums, parts: Sequence[int] = (), models: Sequence[int] = ()) -> None:
+        """Reports the comparison; of ranks that have parts of arrays, or other GPUs than others: see `Comparison`."""
+        self.comparison.add(self.step, found, parts, models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,9 @@ class Save:
     step: int
     checkpoints: Checkpoints
 
-    def done(self, model: Tensors, state: Tensors) -> None:
-        self.checkpoints.save(self.step, model, state)
+    def done(self, model: Tensors, state: Tensors, ready: Callable[[], object] = lambda: None) -> None:
+        """Has the state saved; see `Checkpoints.save`."""
+        self.checkpoints.save(self.step, model, state, ready)
 
 
 @dataclass(frozen=True, slots=True)

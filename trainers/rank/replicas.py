@@ -4,6 +4,8 @@ Replicas that begin alike and make the same updates stay alike, bit for bit. The
 when something changes on each device by itself, such as a buffer that nobody keeps alike; the loss may then look as
 good as ever, and a checkpoint has the first device's weights alone.
 
+GPUs of several models need not round alike: only those of one model are compared with each other, which is said.
+
 The checksum of an array is the sum of its values' bits, read as integers, modulo 2^32: whatever the order of the sum
 it is the same, and a single bit that differs always shows.
 """
@@ -11,6 +13,7 @@ it is the same, and a single bit that differs always shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
@@ -27,20 +30,29 @@ STATISTICS = ("running_mean", "running_var", "moving_mean", "moving_variance")
 """How BatchNorm's statistics are called, which each rank has of its own examples: no part of what is to be equal."""
 
 
+SEVERAL_MODELS = "the GPUs are of several models, which may round differently: only replicas on the same are compared"
+
+
 class Comparison:
     def __init__(self, report: Reporter) -> None:
         self._report = report
         self._equal_at = 0
         self._differing: list[Differing] = []
         self._alerted: set[int] = set()
+        self._has_said = False
 
-    def add(self, step: int, found: Checksums, parts: Sequence[int] = ()) -> None:
+    def add(self, step: int, found: Checksums, parts: Sequence[int] = (), models: Sequence[int] = ()) -> None:
         """Reports whether the replicas are equal after a step; an alert says when that changes.
 
-        See `find_differing` for `parts`.
+        See `find_differing` for `parts` and `models`.
         """
         names, sums = found
-        differing = find_differing(names, sums, parts)
+        if len(set(models)) > 1 and not self._has_said:
+            self._report.once(Alert(kind="replicas", severity="info", step=step, text=SEVERAL_MODELS))
+            self._has_said = True
+        if len(set(models)) == len(sums):
+            return
+        differing = find_differing(names, sums, parts, models)
         self._report.once(Replicas(step=step, replicas=len(sums), arrays=len(names), differing=differing))
         if differing and differing != self._differing:
             text = self._describe(step, len(sums), differing)
@@ -64,19 +76,26 @@ class Comparison:
         return f"{text}{differing[0].array}{before}"
 
 
-def find_differing(names: Sequence[str], sums: npt.NDArray[np.integer], parts: Sequence[int] = ()) -> list[Differing]:
+def find_differing(
+    names: Sequence[str], sums: npt.NDArray[np.integer], parts: Sequence[int] = (), models: Sequence[int] = ()
+) -> list[Differing]:
     """The ranks with another checksum than most, or of equally many than the lowest rank, and the first such array.
 
     `sums` is int [ranks, arrays], the names are in the same order. `parts` says of each array in how many parts it is,
-    which ranks have in turn: only those with the same part are compared. By default each is whole.
+    which ranks have in turn: only those with the same part are compared. By default each is whole. `models` tells apart
+    the models of the ranks' devices: only those on the same are compared. By default all are alike.
     """
     found: dict[int, str] = {}
+    models = models or [0] * len(sums)
     for number in np.flatnonzero((sums != sums[0]).any(axis=0)).tolist():
         count = parts[number] if parts else 1
-        for part in range(count):
-            column = sums[part::count, number]
+        for part, model in product(range(count), set(models)):
+            ranks = [rank for rank in range(part, len(sums), count) if models[rank] == model]
+            if not ranks:
+                continue
+            column = sums[ranks, number]
             _, first, counts = np.unique(column, return_index=True, return_counts=True)
             usual = column[min(first[counts == counts.max()])]
             for place in np.flatnonzero(column != usual).tolist():
-                found.setdefault(part + count * place, names[number])
+                found.setdefault(ranks[place], names[number])
     return [Differing(rank, found[rank]) for rank in sorted(found)]

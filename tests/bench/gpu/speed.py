@@ -81,8 +81,22 @@ def beside_bare(box: Box) -> None:
         labels, graphs = labels[:1], []
         box.find.note("compile skipped", "there is no C compiler (gcc)" if not box.on_cpu else "on the CPU")
     bare = compare(box, labels, graphs)
+    if not box.on_cpu:
+        with box.find.part("cuda_graphs"):
+            beside_eager(box)
     for label in graphs:
         box.find.note(f"a bare loop with CUDA graphs: images/s {bare[label]:,.0f}")
+
+
+def beside_eager(box: Box) -> None:
+    """`cuda_graphs` beside the same run without: ResNet-18, and a small model that waits for launches."""
+    large = config_of(box, "bfloat16")
+    small = msgspec.structs.replace(large, model="net", global_batch_size=CPU_BATCH, epochs=4)
+    for name, config in (("speed-bfloat16", large), ("speed-small", small)):
+        eager = rate_of(box.shared(name, config))
+        replayed = rate_of(box.shared(f"{name}-graphs", msgspec.structs.replace(config, cuda_graphs=True)))
+        what = f"{config.model} with cuda_graphs: images/s {replayed:,.0f}, eager {eager:,.0f}, ratio"
+        box.find.at_least(what, replayed / max(1.0, eager), 1.0, ".3f")
 
 
 def precisions(box: Box) -> None:

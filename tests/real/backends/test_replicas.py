@@ -26,7 +26,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, Differing, Replicas
 from tuiapp.trainers.frameworks.jax.replicas import replica_checksums
 from tuiapp.trainers.frameworks.torch.replicas import checksums
-from tuiapp.trainers.rank.replicas import Comparison, find_differing
+from tuiapp.trainers.rank.replicas import SEVERAL_MODELS, Comparison, find_differing
 from tuiapp.trainers.rank.reporter import Reporter
 
 pytestmark = pytest.mark.nightly
@@ -239,6 +239,20 @@ def test_the_odd_one_out_is_named() -> None:
     assert find_differing(names, np.array([[1, 2, 3], [1, 9, 3]])) == [Differing(1, "b")]
     # Each another seed.
     assert find_differing(names, np.arange(9).reshape(3, 3)) == [Differing(1, "a"), Differing(2, "a")]
+
+
+def test_gpus_of_several_models_are_compared_with_their_like() -> None:
+    """Two of each of two models, which round differently; then one of each."""
+    recorder = Recorder()
+    comparison = Comparison(cast(Reporter, recorder))
+    sums = np.array([[1], [2], [1], [2]], np.int32)
+    for step, last in enumerate([2, 2, 3], start=1):
+        sums[3] = last
+        comparison.add(step, (["w"], sums), models=[5, 7, 5, 7])
+    assert [one.differing for one in recorder.compared] == [[], [], [Differing(3, "w")]]
+    assert [(one.severity, one.text) for one in recorder.alerts[:-1]] == [("info", SEVERAL_MODELS)]
+    comparison.add(4, (["w"], sums[2:]), models=[5, 7])
+    assert len(recorder.compared) == 3
 
 
 def test_an_alert_comes_once_and_ends() -> None:

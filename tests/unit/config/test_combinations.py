@@ -59,6 +59,7 @@ VALUES: dict[str, list[Any]] = {
     "precision": ["bfloat16", "float16", "tf32"],
     "sync_batch_norm": [True],
     "compile": [True],
+    "cuda_graphs": [True],
     "epochs": [1, 1_000_000],
     "max_steps": [1, 2, 13],
     "eval_every": [0, 3],

@@ -28,6 +28,7 @@ from tuiapp.trainers.frameworks.torch import models as torch_models
 from tuiapp.trainers.frameworks.torch.augmentation import change, mix
 from tuiapp.trainers.frameworks.torch.collectives import collectives
 from tuiapp.trainers.frameworks.torch.copies import Copies, Filled
+from tuiapp.trainers.frameworks.torch.flat import by_type, flatten
 from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
 from tuiapp.trainers.frameworks.torch.losses import Losses
 from tuiapp.trainers.frameworks.torch.profile import TorchProfiler
@@ -495,11 +496,15 @@ def distribute(model: nn.Module) -> nn.Module:
 
 def average_statistics(model: nn.Module, world_size: int, weight: float = 1.0) -> None:
     """Gives every replica the mean of all replicas' BatchNorm statistics, in which this one's count `weight` times."""
-    for buffer in model.buffers():
-        if buffer.is_floating_point():
-            buffer *= weight
-            dist.all_reduce(buffer)
-            buffer /= world_size
+    floats = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+    for buffers in by_type(floats):
+        # One collective, where each of ResNet-18's 40 would wait for the ranks by itself.
+        joined = flatten(buffers.values()) * weight
+        dist.all_reduce(joined)
+        joined /= world_size
+        means = joined.split([buffer.numel() for buffer in buffers.values()])
+        for buffer, mean in zip(buffers.values(), means, strict=True):
+            buffer.copy_(mean.view_as(buffer))
 
 
 @torch.no_grad()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,25 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tuiapp.trainers.frameworks.torch.average import Average
+from tuiapp.trainers.frameworks.torch.flat import by_type, flatten
+from tuiapp.trainers.frameworks.torch.host import Arrays, split_up, to_host, to_numpy
 from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
 from tuiapp.trainers.rank.checkpoints import LOSS_SCALE, TRAINED, Saved
-from tuiapp.trainers.rank.tensor_files import BFLOAT16, as_float32
+from tuiapp.trainers.rank.tensor_files import as_float32
 
-Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
-Snapshot: TypeAlias = tuple[Arrays, Arrays]
-"""The model, and all else that training resumes from."""
+
+class Snapshot(NamedTuple):
+    """Copies of all that training resumes from; not to be read before `ready` has returned."""
+
+    model: Arrays
+    state: Arrays
+    """All else."""
+    ready: Callable[[], object]
+
+    def complete(self) -> Arrays:
+        """The model, once it is there."""
+        self.ready()
+        return self.model
 
 
 def snapshot(
@@ -32,29 +44,32 @@ def snapshot(
 ) -> Snapshot:
     """Copies of all that training resumes from; every rank calls this. Without a process group there is one rank.
 
-    Returns the model, with the mean of the ranks' BatchNorm statistics, by their `examples` if these are not equally
-    many, which training does not read; and all else: the optimizer's state, and with a leading axis of ranks those
-    statistics and the random state. Of weights that are averaged the model has the average, and the rest themselves.
+    The model has the mean of the ranks' BatchNorm statistics, by their `examples` if these are not equally many, which
+    training does not read; all else: the optimizer's state, and with a leading axis of ranks those statistics and the
+    random state. Of weights that are averaged the model has the average, and the rest themselves.
     """
-    arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
+    present = model.state_dict()
+    floats = {name for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+    statistics = {name: tensor for name, tensor in present.items() if name in floats}
+    of_rank = {"random": torch.get_rng_state(), **statistics}
     if device.type == "cuda":
-        state["ranks.random_cuda"] = _gather(torch.cuda.get_rng_state(device), device)
-    own = {name for name, buffer in model.named_buffers() if buffer.is_floating_point()}
-    for name, tensor in model.state_dict().items():
-        arrays[name] = _to_numpy(tensor)
-        if name in own:
-            state[f"ranks.{name}"] = _gather(tensor, device)
-            of_ranks = as_float32(state[f"ranks.{name}"])
-            mean = np.average(of_ranks, axis=0, weights=examples) if examples else of_ranks.mean(0, of_ranks.dtype)
-            arrays[name] = _to_numpy(torch.as_tensor(mean).to(tensor.dtype))
-    for name, kept in average.kept.items():
-        state[f"{TRAINED}{name}"], arrays[name] = arrays[name], _to_numpy(kept)
-    state |= {f"{LOSS_SCALE}{name}": _to_numpy(value) for name, value in loss_scale.saved().items()}
+        of_rank["random_cuda"] = torch.cuda.get_rng_state(device)
+    of_ranks = _gather(of_rank, device)
+    means = {}
+    for name, tensor in statistics.items():
+        every = as_float32(of_ranks[name])
+        mean = np.average(every, axis=0, weights=examples) if examples else every.mean(0, every.dtype)
+        means[name] = to_numpy(torch.as_tensor(mean).to(tensor.dtype))
+    weights = {name: average.kept.get(name, tensor) for name, tensor in present.items() if name not in statistics}
+    rest = {f"{TRAINED}{name}": present[name] for name in average.kept}
+    rest |= {f"{LOSS_SCALE}{name}": value for name, value in loss_scale.saved().items()}
     for index, entry in optimizer.state_dict()["state"].items():
         for key, value in entry.items():
             if value is not None:
-                state[f"optimizer.{index}.{key}"] = _to_numpy(torch.as_tensor(value))
-    return arrays, state
+                rest[f"optimizer.{index}.{key}"] = torch.as_tensor(value)
+    copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+    state = to_host(rest, copies) | {f"ranks.{name}": array for name, array in of_ranks.items()}
+    return Snapshot(to_host(weights, copies) | means, state, copies.synchronize if copies else lambda: None)
 
 
 def restore(
@@ -95,14 +110,17 @@ def restore(
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _gather(tensor: Tensor, device: torch.device) -> npt.NDArray[Any]:
-    """A tensor of every rank: [ranks, …]."""
-    if not dist.is_initialized():
-        return _to_numpy(tensor[None])
-    mine = tensor.detach().to(device)
-    gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, mine)
-    return _to_numpy(torch.stack(gathered))
+def _gather(tensors: Mapping[str, Tensor], device: torch.device) -> Arrays:
+    """Tensors of every rank: each [ranks, …]."""
+    found: Arrays = {}
+    for same in by_type(tensors):
+        mine = flatten(tensor.to(device) for tensor in same.values())
+        gathered = mine[None]
+        if dist.is_initialized():
+            gathered = mine.new_empty((dist.get_world_size(), len(mine)))
+            dist.all_gather([*gathered], mine)
+        found |= split_up(to_numpy(gathered), same)
+    return found
 
 
 def _split_as(like: Tensor | None, value: Tensor) -> Tensor:
@@ -110,21 +128,6 @@ def _split_as(like: Tensor | None, value: Tensor) -> Tensor:
     if not isinstance(like, DTensor):
         return value
     return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
-
-
-def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    """A copy on the host, its last axis the densest whatever the tensor's memory format.
-
-    One that is split over the ranks is put together from all, for rank 0, which alone writes.
-    """
-    if isinstance(tensor, DTensor):
-        whole = tensor.full_tensor()
-        tensor = tensor.to_local() if dist.get_rank() else whole
-    tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:
-        # PyTorch gives NumPy no such type.
-        return np.array(tensor.view(torch.int16).numpy(), order="C").view(BFLOAT16)
-    return np.array(tensor.numpy(), order="C")
 
 
 def _to_tensor(array: npt.NDArray[Any]) -> Tensor:
