@@ -8,7 +8,6 @@ crashes.
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import importlib
 import io
@@ -110,6 +109,8 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 def _hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
     """What was meant by words that an action does not know, or ""."""
+    from tuiapp.trainers.config.options import nearest
+
     if hint := _script_hint(options, unknown):
         return hint
     if hasattr(options, "settings"):
@@ -118,8 +119,8 @@ def _hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
         if setting := as_setting(*unknown[:2]):
             return f"; to set a configuration key: {setting}"
     names = {name.lstrip("-"): name for name in options.parser._option_string_actions}
-    near = difflib.get_close_matches(unknown[0].lstrip("-"), names, n=1)
-    return f". Did you mean {names[near[0]]}?" if near else ""
+    meant = nearest(unknown[0].lstrip("-"), names)
+    return f". Did you mean {names[meant]}?" if meant else ""
 
 
 def _script_hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
