@@ -106,8 +106,8 @@ class Option:
         if self.only is None:
             return True
         key, allowed = self.only
-        value = values[key]
-        return value in allowed or any(one.endswith(":") and str(value).startswith(one) for one in allowed)
+        value = str(values[key])
+        return value in allowed or any(one.endswith(":") and value.startswith(one) for one in allowed)
 
     def allowed(self) -> str:
         if self.menu:

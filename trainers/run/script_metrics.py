@@ -155,10 +155,10 @@ class ScriptMetrics:
 class MatchedLines:
     """The lines of one stream of a rank.
 
-    A line's step is that of its group `step`, or else the stream's last one; without such a group rows are counted. What
+    A row's step is that of its group `step`, or else the stream's last one; without such a group rows are counted. What
     a line says once more, as where prints are joined, is a row of its own. A step that falls is the beginning of an
-    epoch: what follows is counted on. A row whose step no run reaches, or which skips `MAX_COUNT` steps, says nothing of
-    training.
+    epoch: what follows is counted on. A row whose step no run reaches, or which skips `MAX_COUNT` steps, says nothing
+    of training.
     """
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
