@@ -18,6 +18,7 @@ from tuiapp.trainers.config.mesh import Mesh, mesh_of
 from tuiapp.trainers.config.mirror import OFF, TENSORBOARD
 from tuiapp.trainers.config.normalization import parse_normalization
 from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
+from tuiapp.trainers.config.ports import read_ports
 from tuiapp.trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
 from tuiapp.trainers.config.text import CONTEXT
 from tuiapp.trainers.config.user_code import PY
@@ -272,6 +273,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     network: Annotated[
         str,
         Option("Devices", "Network", "interface or address; empty: the first", only=_ON_NODES, is_rare=True),
+    ] = ""
+    master_port: Annotated[
+        str,
+        Option(
+            "Devices",
+            "Ports",
+            "that a firewall lets through: 29500-29510; empty: any",
+            only=_ON_NODES,
+            similar=("port", "main_process_port", "rdzv_port", "ports"),
+            is_rare=True,
+        ),
     ] = ""
     node_grace_s: Annotated[
         float,
@@ -897,6 +909,10 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
     if config.launcher == "slurm" and config.platform == "auto":
         message = "auto is decided by this machine, but the job runs on others; use cuda or cpu."
         problems.append(Problem("platform", message, also=("launcher",)))
+    try:
+        read_ports(config.master_port)
+    except ValueError as error:
+        problems.append(Problem("master_port", str(error)))
     try:
         uneven = devices_per_node(config.devices_per_node)
     except ValueError as error:
