@@ -205,7 +205,7 @@ def _hang(camera: Camera, runs_dir: Path) -> None:
 
 def _script(camera: Camera) -> None:
     """A script of the user's own, with one line that reports."""
-    script = ["run", str(HERE.parent / "tuiapp" / "examples" / "ddp_article.py"), *CPU, "--", "--epochs", "40"]
+    script = ["run", str(HERE.parent / "tuiapp" / "examples" / "ddp_digits.py"), *CPU, "--", "--epochs", "40"]
     with Terminal([*TUIAPP, *script], columns=120, lines=40) as headless:
         headless.wait("step [3-9][0-9][0-9]", PATIENCE_S)
         with Terminal([*TUIAPP, "attach"], columns=120, lines=40) as terminal:

@@ -8,7 +8,6 @@ crashes.
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import importlib
 import io
@@ -110,6 +109,8 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 def _hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
     """What was meant by words that an action does not know, or ""."""
+    from tuiapp.trainers.config.options import nearest
+
     if hint := _script_hint(options, unknown):
         return hint
     if hasattr(options, "settings"):
@@ -118,8 +119,8 @@ def _hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
         if setting := as_setting(*unknown[:2]):
             return f"; to set a configuration key: {setting}"
     names = {name.lstrip("-"): name for name in options.parser._option_string_actions}
-    near = difflib.get_close_matches(unknown[0].lstrip("-"), names, n=1)
-    return f". Did you mean {names[near[0]]}?" if near else ""
+    meant = nearest(unknown[0].lstrip("-"), names)
+    return f". Did you mean {names[meant]}?" if meant else ""
 
 
 def _script_hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
@@ -149,9 +150,21 @@ def _stand_in_for_closed_streams() -> None:
 class _Parser(argparse.ArgumentParser):
     """Quotes what the user typed in error messages, whatever it is; an action's own parser is in `options.parser`."""
 
+    _is_intermixing = False
+
     # mypy knows three signatures of it.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        options, unknown = super().parse_known_args(args, namespace)
+        """Lets options stand between positional arguments."""
+        # A parser with subparsers cannot; and after `--` a word that looks like an option is none.
+        if self._is_intermixing or self._subparsers or "--" in (args or ()):
+            options, unknown = super().parse_known_args(args, namespace)
+        else:
+            # It calls this method for the options, and once more for the rest.
+            self._is_intermixing = True
+            try:
+                options, unknown = super().parse_known_intermixed_args(args, namespace)
+            finally:
+                self._is_intermixing = False
         if not hasattr(options, "parser"):
             options.parser = self
         return options, unknown
@@ -206,8 +219,10 @@ def build_parser() -> argparse.ArgumentParser:
     tools.add_argument("--allow-launch", action="store_true", help="offer tools that launch, queue and stop runs, too")
     _runs_dir(tools, again=True)
     tools.set_defaults(does="mcp:serve_tools")
-    pages = verbs.add_parser("help", help="show the handbook: its pages, or one of them")
-    pages.add_argument("topic", nargs="?", metavar="TOPIC", help="a page; default: list them")
+    pages = verbs.add_parser("help", help="show the handbook: list its pages, print one, or search it")
+    pages.add_argument(
+        "words", nargs="*", metavar="TOPIC|WORD", help="a page, or words to find; default: list the pages"
+    )
     pages.set_defaults(does="help:show")
     return parser
 
@@ -501,6 +516,8 @@ def _add_sweep(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     sweep.add_argument("--retry", type=arguments.count, default=0, metavar="N", help="as of tuiapp queue add")
     sweep.add_argument("--hold", action="store_true", help="of a grid: keep its runs in the queue until released")
     _launching(sweep)
+    dry = "check it, print the tuiapp run command of each run, and queue nothing"
+    sweep.add_argument("--dry-run", action="store_true", help=dry)
     _json(sweep)
     _runs_dir(sweep, again=True)
     sweep.set_defaults(does="sweep:begin_sweep")

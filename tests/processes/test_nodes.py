@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,6 +40,7 @@ from tuiapp.trainers.contract.events import (
 )
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE, RunDir
 from tuiapp.trainers.run.node_wire import RankAttached, RankExited
+from tuiapp.trainers.run.place import LOOPBACK
 from tuiapp.trainers.run.supervisor import Supervisor
 
 NAMED_S = 10.0
@@ -163,6 +164,48 @@ def rank_of(process: psutil.Process) -> str:
         return process.environ().get("RANK", "")
     except psutil.Error:
         return ""
+
+
+@contextmanager
+def listening(count: int) -> Iterator[list[int]]:
+    """Yield consecutive ports on which somebody listens, followed by two that are free."""
+    with ExitStack() as stack:
+        while True:
+            first = stack.enter_context(socket.create_server((LOOPBACK, 0))).getsockname()[1]
+            with suppress(OSError), ExitStack() as free:
+                taken = [stack.enter_context(socket.create_server((LOOPBACK, first + n))) for n in range(1, count)]
+                for number in (count, count + 1):
+                    free.enter_context(socket.create_server((LOOPBACK, first + number)))
+                break
+        yield [first, *(server.getsockname()[1] for server in taken)]
+
+
+@pytest.mark.nightly
+def test_nodes_meet_on_ports_that_a_firewall_lets_through(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with listening(2) as taken:
+        low, high = taken[0], taken[-1] + 2
+        config = msgspec.structs.replace(ON_TWO, master_port=f"{low}-{high}")
+        with launched(config, runs_dir) as run, agent(run):
+            assert address_of(run)[1] == high - 1
+            run.at_step(3)
+            ports = {one.environ()["MASTER_PORT"] for one in run.processes("tuiapp.trainers.rank.process")}
+            assert ports == {str(high)}
+
+
+@pytest.mark.nightly
+def test_a_run_whose_ports_are_all_taken_says_so(runs_dir: Path) -> None:
+    with listening(2) as (low, high):
+        with launched(msgspec.structs.replace(ON_TWO, master_port=f"{low}-{high}"), runs_dir) as run:
+            end = run.end()
+            assert (end.status, end.reason) == (
+                "failed",
+                f"the run cannot listen for its nodes: none of the ports {low} to {high} of 127.0.0.1 is free",
+            )
+            run.wait_gone()
+        with launched(msgspec.structs.replace(ON_TWO, master_port=str(low)), runs_dir) as run, agent(run):
+            assert "rank 0 cannot listen for the others: none of the ports" in run.end().reason
+            run.wait_gone()
 
 
 @pytest.mark.nightly

@@ -31,8 +31,8 @@ def run(runs_dir: Path, directory: Path, name: str, *words: str) -> Watched:
     return the_run(runs_dir)
 
 
-def test_ddp_article(runs_dir: Path, tmp_path: Path) -> None:
-    watched = run(runs_dir, tmp_path, "ddp_article.py", "--set", "devices=2")
+def test_ddp_digits(runs_dir: Path, tmp_path: Path) -> None:
+    watched = run(runs_dir, tmp_path, "ddp_digits.py", "--set", "devices=2")
     for rank in (0, 1):
         losses = curve(watched, rank, "loss")
         assert max(losses) == 22

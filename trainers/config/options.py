@@ -106,8 +106,8 @@ class Option:
         if self.only is None:
             return True
         key, allowed = self.only
-        value = values[key]
-        return value in allowed or any(one.endswith(":") and str(value).startswith(one) for one in allowed)
+        value = str(values[key])
+        return value in allowed or any(one.endswith(":") and value.startswith(one) for one in allowed)
 
     def allowed(self) -> str:
         if self.menu:
@@ -270,10 +270,21 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that a mistyped or shortened one is meant for; "" where none is near enough to be that."""
+    spelt = {name.casefold(): name for name in known}
+    word = word.casefold()
+    # Of 4 letters one may be wrong, of 3 none, so that "gpu" is not taken for "cpu".
+    near = get_close_matches(word, spelt, n=1, cutoff=0.75)
+    near = near or [name for name in spelt if sorted(name) == sorted(word)]
+    near = near or [name for name in spelt if word in re.split(r"[\W_]+", name) or (word and name.startswith(word))]
+    return spelt[near[0]] if near else ""
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """The sentence " Did you mean …?" for the nearest known word, or ""."""
-    matches = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {matches[0]!r}?" if matches else ""
+    meant = nearest(word, known)
+    return f" Did you mean {meant!r}?" if meant else ""
 
 
 def _number(value: float) -> str:

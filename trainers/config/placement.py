@@ -19,7 +19,15 @@ from tuiapp.trainers.config.mesh import mesh_of
 from tuiapp.trainers.config.mirror import mirror_fault, place_mirror
 from tuiapp.trainers.config.normalization import parse_normalization
 from tuiapp.trainers.config.options import ConfigError, Problem, suggest
-from tuiapp.trainers.config.run_config import GPUS_ON_CPU, OPTIONS, RunConfig, beside_own_loss, check_batch, cross_check
+from tuiapp.trainers.config.run_config import (
+    GPUS_ON_CPU,
+    OPTIONS,
+    RunConfig,
+    beside_own_loss,
+    check_batch,
+    cross_check,
+    with_global_batch,
+)
 from tuiapp.trainers.config.script import check_script, place_script
 from tuiapp.trainers.config.user_code import PY, UserCodeError, has_function
 from tuiapp.trainers.config.user_code import check as check_code
@@ -53,6 +61,7 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
         config = _with_devices_said(config)
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
         problems += cross_check(placed)
+        placed = with_global_batch(placed)
         problems += check_data_fits(placed, machine) + check_gpus_have_room(placed, machine)
     except ConfigError as error:
         problems += error.problems
@@ -238,13 +247,13 @@ def _all(machine: Machine) -> str:
 def _count_on_nodes(config: RunConfig, *, most: int) -> int:
     """As `_count`, with the same number on every node, at most `most`."""
     counts = range(most * config.nodes, 0, -config.nodes)
-    if not BACKENDS[config.backend].builtin:
+    if not BACKENDS[config.backend].builtin or config.per_device_batch_size:
         return counts[0]
     return next((count for count in counts if config.global_batch_size % count == 0), config.nodes)
 
 
 def _count(config: RunConfig, *, most: int) -> int:
-    """The largest number of devices that divides a built-in trainer's global batch."""
-    if not BACKENDS[config.backend].builtin:
+    """The largest number of devices that divides a built-in trainer's global batch, where that is given."""
+    if not BACKENDS[config.backend].builtin or config.per_device_batch_size:
         return most
     return next(count for count in range(most, 0, -1) if config.global_batch_size % count == 0)

@@ -48,6 +48,8 @@ def with_changes(base: Mapping[str, object], changes: Mapping[str, object], chec
     Raises ConfigError, also for a change that would have no effect.
     """
     values = {**base, **changes}
+    if "global_batch_size" in changes and "per_device_batch_size" not in changes:
+        values["per_device_batch_size"] = OPTIONS["per_device_batch_size"].default
     for key in inapplicable_keys(values) - inapplicable_keys(base) - changes.keys():
         values[key] = OPTIONS[key].default
     return build_config(values, checks=[*checks, lambda config: check_inapplicable(config, changes)])

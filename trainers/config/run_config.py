@@ -18,6 +18,7 @@ from tuiapp.trainers.config.mesh import Mesh, mesh_of
 from tuiapp.trainers.config.mirror import OFF, TENSORBOARD
 from tuiapp.trainers.config.normalization import parse_normalization
 from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
+from tuiapp.trainers.config.ports import read_ports
 from tuiapp.trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
 from tuiapp.trainers.config.text import CONTEXT
 from tuiapp.trainers.config.user_code import PY
@@ -273,6 +274,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Devices", "Network", "interface or address; empty: the first", only=_ON_NODES, is_rare=True),
     ] = ""
+    master_port: Annotated[
+        str,
+        Option(
+            "Devices",
+            "Ports",
+            "that a firewall lets through: 29500-29510; empty: any",
+            only=_ON_NODES,
+            similar=("port", "main_process_port", "rdzv_port", "ports"),
+            is_rare=True,
+        ),
+    ] = ""
     node_grace_s: Annotated[
         float,
         Option(
@@ -305,10 +317,24 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "examples a step, all devices",
             minimum=1,
             maximum=1 << 20,
+            only=("per_device_batch_size", ("0",)),
+            why="one follows from the other and the devices",
             aliases=("bs", "batch_size", "batch"),
-            similar=("per_device_train_batch_size", "per_device_batch_size", "train_batch_size", "micro_batch_size"),
+            similar=("train_batch_size", "total_batch_size"),
         ),
     ] = 48
+    per_device_batch_size: Annotated[
+        int,
+        Option(
+            "Devices",
+            "Device batch",
+            "instead: examples a step of each device",
+            minimum=0,
+            maximum=1 << 20,
+            similar=("per_device_train_batch_size", "micro_batch_size", "batch_size_per_gpu", "local_batch_size"),
+            is_rare=True,
+        ),
+    ] = 0
 
     shares: Annotated[
         str,
@@ -521,6 +547,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             aliases=("random_seed", "manual_seed"),
         ),
     ] = 0
+    shuffle: Annotated[
+        bool,
+        Option("Run", "Shuffle", "false: the data's own order, each epoch", is_rare=True),
+    ] = True
     eval_every: Annotated[
         int,
         Option(
@@ -621,7 +651,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 OPTIONS = declared(RunConfig)
 
-KEPT = ("backend", "model", "optimizer", "seed", "global_batch_size", "normalize", "init_from", "freeze")
+KEPT = ("backend", "model", "optimizer", "seed", "shuffle", "global_batch_size", "normalize", "init_from", "freeze")
 """Keys that a resumed run keeps: its checkpoints fit no others. All other keys may change with a resume."""
 
 
@@ -682,11 +712,44 @@ def build_config(values: Mapping[str, object], source: str = "", checks: Sequenc
     return config
 
 
+def with_global_batch(config: RunConfig) -> RunConfig:
+    """The configuration with the global batch that `per_device_batch_size` makes, as far as the devices are known.
+
+    Of a placed one it is final: what it says is written as `global_batch_size`, so that a resume on other devices, and
+    whoever reads the run, find one number.
+    """
+    if not config.per_device_batch_size:
+        return config
+    try:
+        devices = config.devices or len(config.device_ids) or sum(devices_per_node(config.devices_per_node))
+        parts = mesh_of(config.mesh, devices).batch
+    except ValueError:
+        # `cross_check` says so.
+        return config
+    size = config.per_device_batch_size * parts
+    return msgspec.structs.replace(config, global_batch_size=size, per_device_batch_size=0)
+
+
+def _in_words_of(config: RunConfig, problems: Iterable[Problem]) -> list[Problem]:
+    """Problems of a global batch as those of the key that makes it."""
+    if not config.per_device_batch_size:
+        return list(problems)
+    keys = {"global_batch_size": "per_device_batch_size"}
+    return [
+        Problem(keys.get(one.key, one.key), one.message, tuple(keys.get(key, key) for key in one.also))
+        for one in problems
+    ]
+
+
 def cross_check(config: RunConfig) -> list[Problem]:
     """Problems of values that are each allowed but do not fit together.
 
     Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads them.
     """
+    return _in_words_of(config, _cross_check(with_global_batch(config)))
+
+
+def _cross_check(config: RunConfig) -> list[Problem]:
     problems = _check_training(config) if BACKENDS[config.backend].builtin else _check_script(config)
     problems += _check_nodes(config)
     if config.device_ids and config.devices not in (0, len(config.device_ids)):
@@ -759,6 +822,9 @@ def _check_training(config: RunConfig) -> list[Problem]:
     if config.mesh and (found := _check_mesh(config, mesh)):
         return [*problems, *found]
     shares = _check_shares(config)
+    if config.global_batch_size > (most := OPTIONS["global_batch_size"].maximum or 0):
+        message = f"{config.global_batch_size:,} examples a step are too many: use a global batch of at most {most:,}."
+        problems.append(Problem("global_batch_size", message, also=("devices",)))
     if not problems and config.shares == EQUAL and config.global_batch_size % mesh.batch:
         over = f"the {mesh.batch} devices of mesh {mesh} along batch" if config.mesh else f"{mesh.batch} devices"
         problems.append(
@@ -872,6 +938,10 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
         message = "auto is decided by this machine, but the job runs on others; use cuda or cpu."
         problems.append(Problem("platform", message, also=("launcher",)))
     try:
+        read_ports(config.master_port)
+    except ValueError as error:
+        problems.append(Problem("master_port", str(error)))
+    try:
         uneven = devices_per_node(config.devices_per_node)
     except ValueError as error:
         uneven = ()
@@ -907,10 +977,11 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
 
 def check_batch(config: RunConfig, data: Dataset) -> list[Problem]:
     """Checks that the data set has enough training examples for one step."""
-    if config.global_batch_size <= data.train_examples:
+    size = with_global_batch(config).global_batch_size
+    if size <= data.train_examples:
         return []
     examples = f"{data.train_examples:,} training examples of {config.dataset}"
-    return [Problem("global_batch_size", f"{config.global_batch_size:,} is more than the {examples}.")]
+    return _in_words_of(config, [Problem("global_batch_size", f"{size:,} is more than the {examples}.")])
 
 
 def best_by(config: RunConfig) -> str:

@@ -55,6 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What the inputs were normalized by."""
     optimizer: str
     seed: int
+    shuffle: bool = True
     global_batch_size: int
     devices: int
     step: int

@@ -44,6 +44,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for, before GPUs were chosen; 0 for all that are idle."""
     device_ids: tuple[str, ...] = ()
     """As `devices`: empty for any."""
+    per_device_batch_size: int = 0
+    """What was asked for: it makes the global batch of the devices that are chosen."""
     on_slurm: bool = False
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     directory: str = "/"

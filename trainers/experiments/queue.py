@@ -103,6 +103,7 @@ def enqueue(
         platform=plan.config.platform,
         devices=len(config.device_ids) or (config.devices if plan.config.platform == "cuda" else plan.config.devices),
         device_ids=plan.config.device_ids if config.device_ids else (),
+        per_device_batch_size=config.per_device_batch_size,
         on_slurm=config.launcher == "slurm",
         environment=apart(),
         directory=working_directory() or "/",

@@ -82,7 +82,8 @@ def _start(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int, leases
         if last_attempt(run) and has_begun(run):
             resume(run, config, machine, lock)
             return ""
-        plan = prepare(config, machine)
+        each = waiting.per_device_batch_size
+        plan = prepare(msgspec.structs.replace(config, per_device_batch_size=each), machine)
         _rewrite(run, plan)
         if plan.config.launcher == "slurm":
             start_job(run, plan.config, lock)

@@ -44,6 +44,15 @@ BUILTIN_METRICS = (TEST_ACCURACY, TEST_LOSS, LOSS)
 """What the built-in trainers can be best by."""
 
 
+def plan_grid(study: Study, machine: Machine) -> list[tuple[str, RunConfig]]:
+    """As `check_grid`, after what a launch checks beside the keys; raises LaunchError, too."""
+    pairs = check_grid(study.base, study.read_axes(), machine)
+    # It is the same of all that differ in numbers alone.
+    for config in _kinds(pairs):
+        prepare(config, unused(machine))
+    return pairs
+
+
 def check_grid(base: RunConfig, axes: Sequence[Axis], machine: Machine) -> list[tuple[str, RunConfig]]:
     """Returns each combination's name and configuration; raises ConfigError with the problems of all."""
     combined = combinations(axes)
@@ -64,11 +73,7 @@ def begin_grid(
     Raises ConfigError, LaunchError, StudyError, and then has queued nothing.
     """
     machine = machine or inspect_machine()
-    base, axes = study.base, study.read_axes()
-    pairs = check_grid(base, axes, machine)
-    # What a launch checks beside the keys is the same of all that differ in numbers alone.
-    for config in _kinds(pairs):
-        prepare(config, unused(machine))
+    pairs = plan_grid(study, machine)
     place = make_study(runs_dir, study)
     runs = list[RunDir]()
     for number, (name, config) in enumerate(pairs):
@@ -179,11 +184,17 @@ def fits(config: RunConfig, machine: Machine) -> int:
     return cpu_slots(read_settings()[0])
 
 
+def plan_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
+    """As `check_search`, with what a launch checks beside the keys; raises LaunchError, too."""
+    study = check_search(study, runs_dir, machine)
+    prepare(study.base, unused(machine))
+    return study
+
+
 def begin_search(study: Study, runs_dir: Path, machine: Machine | None = None) -> StudyDir:
     """Starts a search; raises ConfigError, LaunchError, StudyError."""
     machine = machine or inspect_machine()
-    study = check_search(study, runs_dir, machine)
-    prepare(study.base, unused(machine))
+    study = plan_search(study, runs_dir, machine)
     place = make_study(runs_dir, study)
     start_search(place)
     return place

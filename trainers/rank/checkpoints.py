@@ -236,6 +236,7 @@ class Checkpoints:
             normalization=self._plan.normalization,
             optimizer=config.optimizer,
             seed=config.seed,
+            shuffle=config.shuffle,
             global_batch_size=config.global_batch_size,
             devices=config.devices,
             step=step,

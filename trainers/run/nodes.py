@@ -22,6 +22,7 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.division import devices_of_nodes
 from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.ports import ANY, read_ports
 from tuiapp.trainers.contract.events import (
     PLACE,
     Alert,
@@ -58,6 +59,7 @@ from tuiapp.trainers.run.channel import Channel, is_proved, prove
 from tuiapp.trainers.run.listener import Connection
 from tuiapp.trainers.run.local_node import Sink
 from tuiapp.trainers.run.node_wire import Challenge, Greeting, Welcome
+from tuiapp.trainers.run.place import bind_free
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.state.messages import listed
 from tuiapp.trainers.state.rank_state import MAX_NODES
@@ -160,9 +162,9 @@ class Nodes:
         self._unauthenticated: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
         self._beginning: tuple[str, int, int, str] | None = None
         """Once all agents are to start their ranks: of what run, see `begin`."""
-        self._listener = socket.socket()
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind((address, 0))
+        ports = read_ports(plan.config.master_port)
+        # The ranks' rendezvous needs one, too.
+        self._listener = bind_free(address, ports if len(ports) > 1 else ANY)
         self._listener.listen(128)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]

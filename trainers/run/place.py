@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from dataclasses import dataclass
 
 from tuiapp.trainers.config.division import devices_of
 from tuiapp.trainers.config.gpu_choice import pick
 from tuiapp.trainers.config.machine import Machine, NotHereError
+from tuiapp.trainers.config.ports import ANY
 from tuiapp.trainers.config.run_config import RunConfig
 
 LOOPBACK = "127.0.0.1"
@@ -28,6 +30,28 @@ class Place:
 
     def interfaces(self) -> dict[str, str]:
         return {"GLOO_SOCKET_IFNAME": self.interface, "NCCL_SOCKET_IFNAME": self.interface} if self.interface else {}
+
+
+def bind_free(address: str, ports: range = ANY) -> socket.socket:
+    """Returns a socket bound to the first free one of the ports; raises OSError if none is.
+
+    Another server that sets SO_REUSEADDR can still listen on it.
+    """
+    # A port that an ended run has left waiting for its last packets is taken where no other is free.
+    for reuse in (0, 1):
+        for port in ports:
+            bound = socket.socket()
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+            try:
+                bound.bind((address, port))
+            except OSError as error:
+                bound.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                return bound
+    raise OSError(errno.EADDRINUSE, f"none of the ports {ports[0]} to {ports[-1]} of {address} is free")
 
 
 def pick_gpus(config: RunConfig, machine: Machine, node: int) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from tuiapp.trainers.config import bootstrap
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.files import make_private, user_cache
 from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.ports import ANY
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import LogLine, RankFailed
 from tuiapp.trainers.contract.process_identity import identity, is_stopped
@@ -26,7 +27,7 @@ from tuiapp.trainers.run.failures import LAST_LINES, RankError, describe_exit, i
 from tuiapp.trainers.run.listener import Connection
 from tuiapp.trainers.run.log_tail import LogTail
 from tuiapp.trainers.run.out_of_memory import hint
-from tuiapp.trainers.run.place import Place
+from tuiapp.trainers.run.place import Place, bind_free
 from tuiapp.trainers.run.script_process import ELASTIC_ERROR_FILE, ScriptStart, read_failure
 
 
@@ -322,10 +323,9 @@ def start_reaper(run: RunDir, token: str, *, notify: bool = True) -> subprocess.
         )
 
 
-def bind_rendezvous(address: str) -> socket.socket:
-    """Returns a listening socket on a free port, to be passed to rank 0."""
-    listener = socket.socket()
-    listener.bind((address, 0))
+def bind_rendezvous(address: str, ports: range = ANY) -> socket.socket:
+    """Returns a listening socket on a free one of the ports, to be passed to rank 0; raises OSError."""
+    listener = bind_free(address, ports)
     listener.listen(1024)
     return listener
 

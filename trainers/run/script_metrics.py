@@ -57,6 +57,8 @@ class ScriptMetrics:
         self._ranks: dict[int, int] = {}
         self._dropped: set[str] = set()
         """Settings of which a value was dropped, which is said once."""
+        self._unread = 0
+        """Values of `output_pattern` that are no numbers."""
         self._out: list[Metrics | Alert | LogLine] = []
 
     def listen(self, process: RankProcess) -> None:
@@ -85,6 +87,9 @@ class ScriptMetrics:
         """What the ranks, which have all ended, have written last."""
         if self._files is not None:
             self._files.finish()
+        if self._unread > 1:
+            text = f"output_pattern found {self._unread:,} values that are no numbers: not recorded"
+            self._out.append(LogLine(rank=None, stream="run", text=text))
         return self.take(monotonic())
 
     def idle(self) -> list[LogLine]:
@@ -106,6 +111,7 @@ class ScriptMetrics:
                         self._idle.pop("output_pattern", None)
                 if lines.dropped is not None:
                     self._note_dropped("output_pattern", lines.dropped, "")
+                self._note_unread(lines.take_unread())
             except TimeoutError:
                 self._pattern = None
                 self._idle.pop("output_pattern", None)
@@ -134,6 +140,14 @@ class ScriptMetrics:
             text = f"{setting}: step {step:,.0f}{what} is out of range, or too far from the step before: not recorded"
             self._out.append(Alert(kind="metric", text=text))
 
+    def _note_unread(self, values: Sequence[tuple[str, str]]) -> None:
+        """Says of the first value that is no number what it is, and counts the others."""
+        if values and not self._unread:
+            name, said = values[0]
+            text = f"output_pattern found {shown(said)} for {name}, which is no number: such values are not recorded"
+            self._out.append(Alert(kind="metric", text=text))
+        self._unread += len(values)
+
     def _batch(self, rank: int) -> RowBatch:
         return self._batches.setdefault(rank, RowBatch(rank))
 
@@ -141,9 +155,10 @@ class ScriptMetrics:
 class MatchedLines:
     """The lines of one stream of a rank.
 
-    A line's step is that of its group `step`, or else the stream's last one; without such a group lines that match are
-    counted. A step that falls is the beginning of an epoch: what follows is counted on. A line whose step no run
-    reaches, or which skips `MAX_COUNT` steps, says nothing of training.
+    A row's step is that of its group `step`, or else the stream's last one; without such a group rows are counted. What
+    a line says once more, as where prints are joined, is a row of its own. A step that falls is the beginning of an
+    epoch: what follows is counted on. A row whose step no run reaches, or which skips `MAX_COUNT` steps, says nothing
+    of training.
     """
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
@@ -153,27 +168,40 @@ class MatchedLines:
         self._begun = False
         self.dropped: float | None = None
         """The last step that was out of range."""
+        self._unread: list[tuple[str, str]] = []
 
     def match(self, texts: Sequence[str]) -> Iterator[Row]:
         for text in texts:
             groups: dict[str, str] = {}
             for found in self._pattern.finditer(as_read(text)):
-                groups |= {name: said for name, said in found.groupdict().items() if said is not None}
-            step = _number(groups.pop(STEP, ""))
-            values = {
-                name.replace("__", "/"): value for name, said in groups.items() if (value := _number(said)) is not None
-            }
-            if step is not None and step >= 0:
-                base = self._base if self._base + step >= self._step else self._step + (step == 0)
-                furthest = min(MAX_STEP, self._step + MAX_COUNT - 1) if self._begun else MAX_STEP
-                if base + step > furthest:
-                    self.dropped = step
-                    continue
-                self._base, self._step, self._begun = base, base + int(step), True
-            elif self._counts and values:
-                self._step += 1
-            if values:
-                yield Row(self._step, values)
+                said = {name: value for name, value in found.groupdict().items() if value is not None}
+                if groups.keys() & said.keys():
+                    yield from self._row(groups)
+                    groups = {}
+                groups |= said
+            yield from self._row(groups)
+
+    def take_unread(self) -> list[tuple[str, str]]:
+        """The values that were no numbers since the last call, each with its metric's name."""
+        taken, self._unread = self._unread, []
+        return taken
+
+    def _row(self, groups: Mapping[str, str]) -> Iterator[Row]:
+        read = {name.replace("__", "/"): (said, _number(said)) for name, said in groups.items()}
+        self._unread += [(name, said) for name, (said, value) in read.items() if said and value is None]
+        values = {name: value for name, (_, value) in read.items() if value is not None}
+        step = values.pop(STEP, None)
+        if step is not None and step >= 0:
+            base = self._base if self._base + step >= self._step else self._step + (step == 0)
+            furthest = min(MAX_STEP, self._step + MAX_COUNT - 1) if self._begun else MAX_STEP
+            if base + step > furthest:
+                self.dropped = step
+                return
+            self._base, self._step, self._begun = base, base + int(step), True
+        elif self._counts and values:
+            self._step += 1
+        if values:
+            yield Row(self._step, values)
 
 
 class RowBatch:

@@ -20,10 +20,11 @@ import msgspec
 from tuiapp.trainers.config.division import node_of
 from tuiapp.trainers.config.files import read_end
 from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.ports import ANY
 from tuiapp.trainers.config.script import command, variables
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.place import Place
+from tuiapp.trainers.run.place import Place, bind_free
 
 RESUME = "TUIAPP_RESUME"
 """Environment variable: "1" in every attempt after the first; the script loads its own checkpoint then."""
@@ -133,16 +134,13 @@ def script_environment(run: RunDir, listener: str, plan: Plan, place: Place, att
     }
 
 
-def reserve_port(address: str) -> socket.socket:
-    """Returns a socket that keeps a free port for a script's own rendezvous, as long as it is open.
+def reserve_port(address: str, ports: range = ANY) -> socket.socket:
+    """Returns a socket that keeps a free port for a script's own rendezvous, as long as it is open; raises OSError.
 
     It is bound but does not listen: nobody else is given the port, and a server that sets SO_REUSEADDR, as PyTorch's
     and JAX's do, can listen on it.
     """
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind((address, 0))
-    return holder
+    return bind_free(address, ports)
 
 
 class ScriptError(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.machine import NotHereError, interface_of, own_address
 from tuiapp.trainers.config.mirror import OFF
 from tuiapp.trainers.config.plan import Plan, read_plan
+from tuiapp.trainers.config.ports import read_ports
 from tuiapp.trainers.contract.evaluations import NEVER
 from tuiapp.trainers.contract.events import (
     Alert,
@@ -185,7 +186,11 @@ class Supervisor:
             if self._plan.others is not None:
                 self._open_to_others()
             return
-        self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), self._reactor, self)
+        try:
+            self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), self._reactor, self)
+        except OSError as error:
+            self._refuse(f"the run cannot listen for its nodes: {error.strerror}")
+            return
         self._waits_for_nodes = True
         self._say_waiting(monotonic())
 
@@ -240,8 +245,13 @@ class Supervisor:
         listens = BACKENDS[self._config.backend].takes_listener
         interface = "lo" if self._nodes is None else interface_of(address)
         resume_from = str(self._resumed.path) if self._resumed is not None else ""
+        ports = read_ports(self._config.master_port)
         with ExitStack() as held:
-            store = bind_rendezvous(address) if listens else reserve_port(address)
+            try:
+                store = bind_rendezvous(address, ports) if listens else reserve_port(address, ports)
+            except OSError as error:
+                self._refuse(f"rank 0 cannot listen for the others: {error.strerror}")
+                return
             # It is kept for it until the run ends.
             (held if listens else self._held).enter_context(store)
             port = store.getsockname()[1]
@@ -282,6 +292,11 @@ class Supervisor:
                 self._start_ranks(self._nodes.address)
         if self._waits_for_nodes:
             self._say_waiting(now)
+
+    def _refuse(self, why: str) -> None:
+        """Ends the run before it has trained."""
+        self._fail(RankFailed(rank=0, error=why, step=None, lost=True))
+        self._teardown.fail(monotonic())
 
     def _fail(self, failed: RankFailed) -> None:
         self._failures.append((failed, False))

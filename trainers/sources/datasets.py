@@ -75,12 +75,16 @@ def part(images: Images | StoredImages, rows: slice) -> Images | StoredImages:
     return images.part(rows) if isinstance(images, StoredImages) else images[rows]
 
 
-def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+def epoch_order(
+    examples: int, global_batch_size: int, seed: int, epoch: int, *, shuffle: bool = True
+) -> npt.NDArray[np.int64]:
     """Example numbers of an epoch, counted from 1, int64 [steps, global_batch_size]; the remainder is not used.
 
+    Without `shuffle` they ascend, and the remainder is the same in every epoch.
     With per-device batch b, the device at position d along the batch axis takes columns d·b to (d+1)·b.
     """
-    order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(examples)
+    random = np.random.Generator(np.random.PCG64([seed, epoch]))
+    order = random.permutation(examples) if shuffle else np.arange(examples)
     steps = examples // global_batch_size
     return order[: steps * global_batch_size].reshape(steps, global_batch_size)
 
@@ -93,7 +97,8 @@ def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[
     """
     config, before = plan.config, (epoch - 1) * plan.steps_per_epoch
     first = max(before, after) + 1
-    order = epoch_order(plan.data.train_examples, config.global_batch_size, config.seed, epoch)
+    examples = plan.data.train_examples
+    order = epoch_order(examples, config.global_batch_size, config.seed, epoch, shuffle=config.shuffle)
     return first, order[first - 1 - before : plan.total_steps - before]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.learning_rate import rate_words
 from tuiapp.trainers.config.machine import Machine, inspect_machine
-from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig, with_global_batch
 from tuiapp.trainers.experiments.group_study import GroupStudy, Planned, read_study
 from tuiapp.trainers.experiments.measured import measure
 from tuiapp.trainers.experiments.scaling import unit_of
@@ -59,7 +61,8 @@ def _plan(options: Namespace, devices: int, fewest: int, machine: Machine) -> Pl
             raise UsageError("--steps is for built-in trainers; give the script its own option after --.")
         config = read_source(options.source, [*settings, f"devices={devices}"], checks, options.arguments)
         return Planned(config, f"{note}; the script has a batch of its own")
-    batch = base.global_batch_size * devices // fewest if options.weak else base.global_batch_size
+    batch = with_global_batch(replace(base, devices=fewest, device_ids=())).global_batch_size
+    batch = batch * devices // fewest if options.weak else batch
     # What an evaluation or a checkpoint takes is no part of a step, but of the wait for the table.
     quiet = [f"{key}=0" for key in ("eval_every", "checkpoint_every") if key not in given]
     settings += [*quiet, f"devices={devices}", f"global_batch_size={batch}"]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuiapp.library.find import find_run
 from tuiapp.trainers.config.machine import inspect_machine
-from tuiapp.trainers.config.options import ConfigError, Problem
+from tuiapp.trainers.config.options import ConfigError, Problem, Value, format_value
 from tuiapp.trainers.config.run_config import RunConfig, to_mapping, to_toml_values
 from tuiapp.trainers.config.script import subject
-from tuiapp.trainers.config.script_syntax import program_name
-from tuiapp.trainers.experiments.space import Axis, is_own, read_axis
+from tuiapp.trainers.config.script_syntax import fill_in, program_name, read_environment, split_words
+from tuiapp.trainers.experiments.space import Axis, combinations, is_own, read_axis, run_name
 from tuiapp.trainers.experiments.study import Search, Study, stem_of
-from tuiapp.trainers.experiments.sweep import begin_grid, begin_search
+from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, plan_grid, plan_search
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
@@ -44,6 +45,8 @@ def begin_sweep(options: Namespace) -> int:
         parallel=options.parallel,
     )
     _tell_of_own_values(base, axes)
+    if options.dry_run:
+        return _print_commands(options, study)
     if study.search is not None:
         place = begin_search(study, runs_dir(options))
         study = place.read()
@@ -63,6 +66,47 @@ def begin_sweep(options: Namespace) -> int:
         tell(f"sweep of {plural(len(runs), 'run')}, queued")
     tell(f"to see how it stands: tuiapp study show {place.name}")
     return 0
+
+
+def _print_commands(options: Namespace, study: Study) -> int:
+    """Checks a study as if it began, and prints the command of each run; of a search that of any trial."""
+    machine, axes = inspect_machine(), study.read_axes()
+    if study.search is None:
+        plan_grid(study, machine)
+        combined = combinations(axes)
+    else:
+        study = plan_search(study, runs_dir(options), machine)
+        combined = [{axis.key: f"{{{axis.key}}}" for axis in axes}]
+    commands = [_command(options, study.base, values) for values in combined]
+    print(json.dumps({"commands": commands}) if options.json else "\n".join(commands))
+    if search := study.search:
+        drawn = ", ".join(f"{{{axis.key}}} from {axis.text}" for axis in axes)
+        by = f"{'highest' if study.rises else 'lowest'} {study.metric}"
+        tell(f"{plural(search.trials, 'trial')} for the {by}, each with values drawn: {drawn}")
+    tell("a dry run: nothing was queued")
+    return 0
+
+
+def _command(options: Namespace, base: RunConfig, values: Mapping[str, Value]) -> str:
+    """The `tuiapp run` command of one combination, quoted for a shell."""
+    plain = to_mapping(base)
+    given = {key: format_value(value) for key, value in values.items()}
+    own = {key: value for key, value in given.items() if is_own(plain, key)}
+    settings = [*options.settings, *(f"{key}={value}" for key, value in given.items() if key not in own)]
+    filled = read_environment(base.values) | own
+    if own:
+        settings.append("values=" + shlex.join(f"{key}={value}" for key, value in filled.items()))
+    words = ["tuiapp", "run", *(["--like", options.like] if options.like else [options.source or ""])]
+    for option, items in (
+        ("--set", settings),
+        ("--name", [run_name(values) if options.grid else ""]),
+        ("--group", [options.name]),
+        ("--tag", options.tags),
+        ("--runs-dir", [options.runs_dir]),
+    ):
+        words += [word for item in items if item for word in (option, str(item))]
+    passed = [fill_in(word, filled) for word in split_words(base.arguments)]
+    return shlex.join([*filter(None, words), *(["--", *passed] if passed or options.arguments is not None else [])])
 
 
 def _read_base(options: Namespace) -> RunConfig:

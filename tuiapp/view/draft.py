@@ -21,7 +21,15 @@ from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, 
 from tuiapp.trainers.config.placement import check_data, place, placement_problems
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.relevance import inapplicable_keys
-from tuiapp.trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping, to_toml_values
+from tuiapp.trainers.config.run_config import (
+    OPTIONS,
+    RunConfig,
+    changed_keys,
+    cross_check,
+    to_mapping,
+    to_toml_values,
+    with_global_batch,
+)
 from tuiapp.trainers.config.script import rank_processes, subject
 from tuiapp.trainers.config.script_syntax import MODULE, read_environment, split_words
 from tuiapp.trainers.contract.about import About, AboutError, split_tags
@@ -49,6 +57,8 @@ CHECKED_RUNS = 64
 """Of a sweep that is edited: all are checked when it is launched."""
 TEXTS = {"mesh", "devices_per_node", "shares", "normalize"}
 """Keys whose texts a plan reads: there is none while one of them is unreadable."""
+OF_AN_EPOCH = {"dataset", "global_batch_size", "per_device_batch_size"}
+"""Keys on which an epoch's steps depend."""
 LISTED = 6
 """Values of a key at most, in words."""
 
@@ -124,17 +134,22 @@ class Draft:
         return self._unless({"dataset", "model"}, lambda: make_plan(placed).mesh_words) or ""
 
     @property
+    def _resolved(self) -> RunConfig:
+        return self.placed or with_global_batch(self.config)
+
+    @property
     def steps_per_epoch(self) -> int | None:
-        return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).steps_per_epoch or None)
+        return self._unless(OF_AN_EPOCH, lambda: make_plan(self._resolved).steps_per_epoch or None)
 
     @property
     def left_out(self) -> int | None:
-        return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).left_out)
+        return self._unless(OF_AN_EPOCH, lambda: make_plan(self._resolved).left_out)
 
     @property
     def total_steps(self) -> int | None:
-        keys = {"dataset", "global_batch_size", "epochs", "max_steps"}
-        return self._unless(keys, lambda: make_plan(self.config).total_steps or None)
+        return self._unless(
+            OF_AN_EPOCH | {"epochs", "max_steps"}, lambda: make_plan(self._resolved).total_steps or None
+        )
 
     @property
     def memory(self) -> MemoryEstimate | None:

@@ -16,8 +16,18 @@ def test_a_page_is_printed_as_it_is_written(tuiapp: Command) -> None:
     assert done.out == manual.read_page("nodes")
 
 
-def test_a_page_that_is_not_there(tuiapp: Command) -> None:
-    done = tuiapp("help", "node")
-    assert done.code == 2
-    assert done.out == ""
-    assert "Did you mean 'nodes'?" in done.err
+def test_words_are_searched_and_marked(tuiapp: Command) -> None:
+    done = tuiapp("help", "Hang", "stacks")
+    assert done.code == 0
+    sections = [line for line in done.out.splitlines() if not line.startswith("    ")]
+    assert "checkpoints: Stop, resume, failures › When something dies" in sections
+    assert "a rank *hang*s" in done.out
+    assert "*stacks*" in done.out
+    # One word that is no page is searched, too.
+    assert "nodes: More than one machine › When a *node* is out of reach" in tuiapp("help", "node").out
+
+
+def test_words_that_no_page_has(tuiapp: Command) -> None:
+    done = tuiapp("help", "nodse")
+    assert (done.code, done.out, done.err) == (2, "", "tuiapp: no page has 'nodse'. Did you mean 'nodes'?\n")
+    assert tuiapp("help", "supervisor", "zebra").err == "tuiapp: no page has 'supervisor' and 'zebra'.\n"

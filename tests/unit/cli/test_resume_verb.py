@@ -55,6 +55,7 @@ REFUSALS = {
     "model": ("model=mlp", "step-00000072 was made with model = net, not mlp: start a new run for that."),
     "optimizer": ("optimizer=sgd", "was made with optimizer = adam, not sgd"),
     "seed": ("seed=1", "was made with seed = 0, not 1"),
+    "order": ("shuffle=false", "was made with shuffle = True, not False"),
     "batch": ("global_batch_size=96", "was made with global_batch_size = 48, not 96"),
     "all steps made": ("epochs=2", "has finished its 58 steps. To train further: tuiapp run --resume "),
     "all steps allowed": ("max_steps=72", "--set max_steps=144"),

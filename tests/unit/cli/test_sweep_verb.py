@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from tests.kit import histories
 from tests.kit.command_line import Command
 from tuiapp.trainers.config.machine import Machine
+from tuiapp.trainers.config.script import command as run_command
+from tuiapp.trainers.config.script import variables
 from tuiapp.trainers.contract.about import read_about
 from tuiapp.trainers.contract.events import Figures, Metrics, RunEnded, Summary
 from tuiapp.trainers.contract.journal import JournalWriter
@@ -127,6 +130,42 @@ def test_a_script_gets_its_values(tuiapp: Command, runs_dir: Path, tmp_path: Pat
     # What it reports is not known: a search needs to be told.
     done = tuiapp("sweep", script, "--search", "lr=0.1..0.2", "--trials", "2")
     assert (done.code, "name the metric that the script reports" in done.err) == (2, True)
+
+
+def test_a_dry_run_prints_commands_that_do_the_same(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    words = ("--name", "mine", "--tag", "a", "--set", "devices=1", "--set", "values=k=2")
+    passed = ("--", "--lr", "{lr}", "--text", "a b")
+    done = tuiapp("sweep", script, "--grid", "lr=0.1,1e-3", "--grid", "seed=0..1", *words, "--dry-run", *passed)
+    assert (done.code, runs_dir.exists()) == (0, False), done.err
+    commands = [shlex.split(line) for line in done.out.splitlines()]
+    assert commands[0][:3] == ["tuiapp", "run", str(script)]
+    assert [command[-4:] for command in commands] == [
+        ["--lr", rate, "--text", "a b"] for rate in ("0.1", "0.1", "0.001", "0.001")
+    ]
+
+    tuiapp("sweep", script, "--grid", "lr=0.1,1e-3", "--grid", "seed=0..1", *words, "--hold", *passed)
+    swept = find_waiting(runs_dir)
+    for command in commands:
+        assert tuiapp("queue", "add", "--hold", *command[2:]).code == 0
+    added = find_waiting(runs_dir)[len(swept) :]
+    for one, other in zip(swept, added, strict=True):
+        assert run_command(read_config(one.run), "python") == run_command(read_config(other.run), "python")
+        assert variables(read_config(one.run)) == variables(read_config(other.run))
+        about, same = read_about(one.run)[0], read_about(other.run)[0]
+        assert (about.name, about.group, about.tags) == (same.name, same.group, same.tags)
+
+
+def test_a_dry_run_is_checked_as_a_sweep(tuiapp: Command, runs_dir: Path) -> None:
+    done = tuiapp("sweep", "mlp", "--grid", "learning_rate=0.1,1000", "--dry-run")
+    assert (done.code, done.out) == (2, "")
+    assert "1000.0 is not allowed" in done.err
+    done = tuiapp("sweep", "mlp", "--search", "learning_rate=log:1e-5..1e-1", "--trials", "5", "--dry-run", "--json")
+    assert json.loads(done.out) == {"commands": ["tuiapp run mlp --set 'learning_rate={learning_rate}'"]}
+    assert "5 trials for the highest test/accuracy" in done.err
+    assert "{learning_rate} from log:1e-5..1e-1" in done.err
+    assert not runs_dir.exists()
 
 
 def test_what_a_study_came_to(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:

@@ -122,6 +122,8 @@ def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
         ({"backend": "torch-dp", "devices": 2}, "torch-dp is one process, on one machine; use torch-ddp"),
         ({"launcher": "slurm", "platform": "auto"}, "platform: auto is decided by this machine, but the job runs on"),
         ({"launcher": "slurm", "slurm": "--comment='"}, "slurm: "),
+        ({"master_port": "29510-29500"}, "master_port: '29510-29500' is no port or range of ports: use one of 1 to"),
+        ({"port": "29500"}, "port: unknown key. Use 'master_port': that a firewall lets through"),
     ],
 )
 def test_what_does_not_fit_is_refused(keys: dict[str, object], said: str) -> None:

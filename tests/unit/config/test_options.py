@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuiapp.trainers.config.options import ConfigError, Option, Value, format_value, shown, suggest
+from tuiapp.trainers.config.options import ConfigError, Option, Value, format_value, nearest, shown, suggest
 from tuiapp.trainers.config.run_config import OPTIONS
 
 HUGE = 10**5000
@@ -294,3 +294,29 @@ def test_what_is_meant_is_guessed_of_a_file_too(value: str, hint: str) -> None:
     assert "it must be one of digits, mnist, fashion-mnist, cifar10, " in message
     assert "npz:PATH." in message
     assert message.endswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("learnig_rate", "learning_rate"), ("Epoch", "epochs"), ("batchsize", "batch_size"), ("patiance", "patience"),
+        ("decay", "weight_decay"), ("preci", "precision"), ("early_stoping", "early_stop"), ("sede", "seed"),
+        ("drop_last", ""), ("ssh_port", ""), ("num_workers", ""), ("lr_decay", ""), ("gamma", ""), ("dropout", ""),
+        ("val_split", ""), ("last", ""), ("timeout", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_the_nearest_key_is_near_or_none(word: str, meant: str) -> None:
+    names = [name for option in OPTIONS.values() for name in (option.key, *option.aliases)]
+    assert nearest(word, names) == meant
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("gpu", ("auto", "cuda", "cpu"), ""), ("sdg", ("sgd", "adam"), "sgd"), ("adm", ("sgd", "adam"), "adam"),
+        ("ddp", ("torch-ddp", "jax-pmap"), "torch-ddp"), ("jax", ("torch-ddp", "jax-pmap"), "jax-pmap"),
+        ("loss", ("test/accuracy", "eval/loss"), "eval/loss"), ("port", ("opt", "optim"), ""),
+    ],
+)  # fmt: skip
+def test_what_is_meant_is_near_enough(word: str, known: tuple[str, ...], meant: str) -> None:
+    assert nearest(word, known) == meant

@@ -58,6 +58,7 @@ def random_config(dice: random.Random) -> RunConfig:
         devices = dice.randint(0, 8)
         values["devices"] = devices
         values["global_batch_size"] = max(1, devices) * dice.randint(1, 100)
+        values["per_device_batch_size"] = dice.choice([0, dice.randint(1, 100)])
         if devices and dice.random() < 0.5:
             values["device_ids"] = [f'GPU-{index}-"quoted" \\ é' for index in range(devices)]
         try:
@@ -123,7 +124,7 @@ def test_what_other_programs_call_the_same_is_understood(name: str, key: str) ->
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("gpus", "devices"), ("per_device_train_batch_size", "global_batch_size"), ("lr_scheduler_type", "schedule")],
+    [("gpus", "devices"), ("per_device_train_batch_size", "per_device_batch_size"), ("lr_scheduler_type", "schedule")],
 )
 def test_what_other_programs_call_something_near_gets_the_key_and_its_meaning(name: str, key: str) -> None:
     assert problems(**{name: 1}) == {name: f"unknown key. Use {key!r}: {OPTIONS[key].help}."}

@@ -56,7 +56,7 @@ def test_a_changed_file_is_read_anew(file: Path) -> None:
         ("py:{}:", "must be py:FILE:NAME"),
         ("py::Six", "must be py:FILE:NAME"),
         ("py:{}:6", "must be py:FILE:NAME"),
-        ("py:{}:Sicks", "{} defines no Sicks; it defines os, system, c, one, two, three, four, Six, seven, eight. Did"),
+        ("py:{}:Sixe", "{} defines no Sixe; it defines os, system, c, one, two, three, four, Six, seven, eight. Did"),
         ("py:{}x:Six", "{}x cannot be read: No such file or directory. Did you mean 'net.py'?"),
         ("py:/:Six", "/ cannot be read"),
         ("py:{}\0:Six", "cannot be read: embedded null byte"),

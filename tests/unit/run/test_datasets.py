@@ -11,8 +11,10 @@ import pytest
 
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import DATASETS, find_dataset
+from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.sources import datasets
-from tuiapp.trainers.sources.datasets import DIGITS_FILE, epoch_order, load
+from tuiapp.trainers.sources.datasets import DIGITS_FILE, epoch_order, load, remaining
 
 
 @pytest.mark.parametrize(("examples", "batch"), [(1437, 48), (10, 3), (10, 10), (1, 1), (100, 1)])
@@ -42,6 +44,14 @@ def test_the_same_seed_gives_the_same_order_every_time() -> None:
     assert (epoch_order(1437, 48, 7, 3) == epoch_order(1437, 48, 7, 3)).all()
     # Written down, so that another NumPy that shuffles differently is noticed.
     assert epoch_order(10, 10, 0, 1).tolist() == [[9, 1, 3, 8, 7, 6, 0, 4, 2, 5]]
+
+
+def test_without_shuffling_every_epoch_has_the_order_of_the_data() -> None:
+    plan = make_plan(RunConfig(shuffle=False, devices=2, epochs=3))
+    for epoch, after, first in ((1, 0, 1), (2, 0, 30), (3, 60, 61)):
+        step, order = remaining(plan, epoch, after)
+        assert step == first
+        assert order.flatten().tolist() == list(range((first - 1) % 29 * 48, 29 * 48))
 
 
 def test_another_seed_or_epoch_gives_another_order() -> None:

@@ -6,9 +6,10 @@ from time import monotonic
 
 import pytest
 
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.script_syntax import compile_pattern
-from tuiapp.trainers.contract.events import Metrics
-from tuiapp.trainers.run.script_metrics import MatchedLines, Row, RowBatch
+from tuiapp.trainers.contract.events import Alert, LogLine, Metrics
+from tuiapp.trainers.run.script_metrics import MatchedLines, Row, RowBatch, ScriptMetrics
 
 
 def match(pattern: str, *texts: str) -> list[tuple[int, dict[str, float]]]:
@@ -28,6 +29,17 @@ def match(pattern: str, *texts: str) -> list[tuple[int, dict[str, float]]]:
             r"step (?P<step>\d+)|loss=(?P<loss>\S+)|acc=(?P<test__accuracy>\S+)",
             ["step 4 loss=1 acc=0.5", "acc=0.75"],
             [(4, {"loss": 1.0, "test/accuracy": 0.5}), (4, {"test/accuracy": 0.75})],
+        ),
+        # Prints that are joined: each says a loss.
+        (
+            r"loss (?P<loss>\S+)",
+            ["loss 2.5 Epoch 2/3 loss 1.5", "loss 1.99Epoch 3/3 loss 1"],
+            [(1, {"loss": 2.5}), (2, {"loss": 1.5}), (3, {"loss": 1.0})],
+        ),
+        (
+            r"step (?P<step>\d+)|loss=(?P<loss>\S+)|acc=(?P<acc>\S+)",
+            ["step 4 loss=1 acc=0.5 step 5 loss=2 acc=0.75 loss=3"],
+            [(4, {"loss": 1.0, "acc": 0.5}), (5, {"loss": 2.0, "acc": 0.75}), (5, {"loss": 3.0})],
         ),
         # PyTorch's MNIST example: the batch's number begins anew in every epoch.
         (
@@ -60,6 +72,19 @@ def match(pattern: str, *texts: str) -> list[tuple[int, dict[str, float]]]:
 )
 def test_lines_that_match(pattern: str, texts: list[str], rows: list[tuple[int, dict[str, float]]]) -> None:
     assert match(pattern, *texts) == rows
+
+
+def test_values_that_are_no_numbers_are_counted_and_said() -> None:
+    metrics = ScriptMetrics(RunConfig(backend="script", script="train.py", output_pattern=r"loss (?P<loss>\S*)"))
+    lines = MatchedLines(compile_pattern(r"loss (?P<loss>\S*)"))
+    metrics._on_texts(0, lines, ["loss 1.99Epoch 2/3 loss 1.5", "loss ", "loss many"])
+    assert [event.text for event in metrics.take(monotonic()) if isinstance(event, Alert)] == [
+        "output_pattern found '1.99Epoch' for loss, which is no number: such values are not recorded"
+    ]
+    metrics._on_texts(0, lines, ["loss none"])
+    assert [event.text for event in metrics.finish() if isinstance(event, LogLine)] == [
+        "output_pattern found 3 values that are no numbers: not recorded"
+    ]
 
 
 def test_a_value_that_is_not_finite_is_a_gap() -> None:

@@ -1,7 +1,7 @@
 """A network of two convolutions on small digits, by DistributedDataParallel: one process per device.
 
-torchrun --nproc-per-node 2 ddp_article.py
-tuiapp run ddp_article.py --set devices=2 -- --epochs 5
+torchrun --nproc-per-node 2 ddp_digits.py
+tuiapp run ddp_digits.py --set devices=2 -- --epochs 5
 """
 
 import argparse
