@@ -157,11 +157,17 @@ class Size:
     weights: Weights
     """Those that are trained."""
     activations: int
-    """Numbers one example's forward pass keeps for the backward pass (roughly: the outputs of all layers)."""
+    """Numbers that one example's forward pass keeps for the backward pass: what products, normalizations and
+    activation functions are computed from.
+    """
     flops: int
     """Floating point operations of one example's forward and backward pass, matrix products and convolutions only:
     "model FLOPs" as used for efficiency.
     """
+    pooled: int = 0
+    """Numbers that one example's max-pooling gives; the place of each is kept."""
+    scores: int = 0
+    """Of one example's pairs of tokens, over all heads of attention."""
 
     @property
     def parameters(self) -> int:
@@ -226,7 +232,7 @@ def _mlp_size(shape: Shape, classes: int) -> Size:
         weights |= _kernel(f"fc{number}" if number <= len(MLP_WIDTHS) else "out", inputs, outputs)
     return Size(
         weights,
-        activations=widths[0] + 2 * sum(widths[1:]),
+        activations=sum(widths),
         flops=_training_flops([i * o for i, o in pairwise(widths)]),
     )
 
@@ -234,25 +240,26 @@ def _mlp_size(shape: Shape, classes: int) -> Size:
 def _net_size(shape: Shape, classes: int) -> Size:
     height, width, channels = shape
     weights: Weights = {}
-    activations = 0
+    activations, pooled = prod(shape), 0
     products = []
     for number, outputs in enumerate(NET_CHANNELS, start=1):
         height, width = height - 2, width - 2
         products.append(height * width * outputs * channels * 9)
         weights |= _kernel(f"conv{number}", 3, 3, channels, outputs) | _norm(f"bn{number}", outputs)
-        activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
+        activations += 2 * height * width * outputs  # convolution, ReLU: BatchNorm's is made anew, or not needed
         height, width, channels = height // 2, width // 2, outputs
-        activations += height * width * channels
+        pooled += height * width * channels
     flat = height * width * channels
     weights |= _kernel("fc1", flat, NET_HIDDEN) | _kernel("fc2", NET_HIDDEN, classes)
     products += [flat * NET_HIDDEN, NET_HIDDEN * classes]
-    return Size(weights, activations + 2 * NET_HIDDEN + classes, _training_flops(products))
+    activations += pooled + NET_HIDDEN + classes
+    return Size(weights, activations, _training_flops(products), pooled=pooled)
 
 
 def _convnet_size(shape: Shape, classes: int) -> Size:
     height, width, channels = shape
     weights: Weights = {}
-    activations = 0
+    activations = prod(shape)
     products = []
     for number, (outputs, kernel, stride, bias, padded) in enumerate(CONVNET_LAYERS, start=1):
         # Padded to keep every pixel, or only where the kernel fits.
@@ -261,18 +268,18 @@ def _convnet_size(shape: Shape, classes: int) -> Size:
         products.append(height * width * outputs * channels * kernel**2)
         weights |= _kernel(f"conv{number}", kernel, kernel, channels, outputs, bias=bias)
         weights |= _norm(f"bn{number}", outputs, scale=False)
-        activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
+        activations += 2 * height * width * outputs  # convolution, ReLU
         channels = outputs
     weights |= _kernel("fc1", channels, CONVNET_HIDDEN) | _kernel("fc2", CONVNET_HIDDEN, classes)
     products += [channels * CONVNET_HIDDEN, CONVNET_HIDDEN * classes]
-    return Size(weights, activations + 2 * channels + 3 * CONVNET_HIDDEN + classes, _training_flops(products))
+    return Size(weights, activations + channels + 3 * CONVNET_HIDDEN + classes, _training_flops(products))
 
 
 def _resnet18_size(shape: Shape, classes: int) -> Size:
     height, width, inputs = shape
     channels = RESNET_STAGES[0][0]
     weights = _kernel("conv", 3, 3, inputs, channels) | _norm("bn", channels)
-    activations = 3 * height * width * channels  # convolution, BatchNorm, ReLU
+    activations = prod(shape) + 2 * height * width * channels  # convolution, ReLU
     products = [height * width * channels * inputs * 9]
     for stage, (outputs, first_stride) in enumerate(RESNET_STAGES, start=1):
         for block in range(1, RESNET_BLOCKS + 1):
@@ -281,15 +288,14 @@ def _resnet18_size(shape: Shape, classes: int) -> Size:
             for number, kernels in enumerate((channels, outputs), start=1):
                 weights |= _kernel(f"{name}.conv{number}", 3, 3, kernels, outputs)
                 weights |= _norm(f"{name}.bn{number}", outputs)
-            activations += 6 * height * width * outputs  # twice convolution, BatchNorm, ReLU
+            activations += 4 * height * width * outputs  # twice convolution, ReLU
             products += [height * width * outputs * kernels * 9 for kernels in (channels, outputs)]
             if stride > 1:
                 weights |= _kernel(f"{name}.shortcut", 1, 1, channels, outputs)
-                activations += height * width * outputs
                 products.append(height * width * outputs * channels)
             channels = outputs
     flops = _training_flops([*products, channels * classes])
-    return Size(weights | _kernel("fc", channels, classes), activations + 2 * channels + classes, flops)
+    return Size(weights | _kernel("fc", channels, classes), activations + channels + classes, flops)
 
 
 def _gpt_size(shape: Shape, classes: int) -> Size:
@@ -305,7 +311,7 @@ def _gpt_size(shape: Shape, classes: int) -> Size:
     # Of each block both norms, queries, keys and values, attention, its projection, and the hidden layer's three.
     activations = context * ((2 + 16 * GPT_LAYERS + 1) * width + classes)
     # Embeddings multiply nothing, and all products' inputs need gradients.
-    return Size(weights, activations, _training_flops([0, products]))
+    return Size(weights, activations, _training_flops([0, products]), scores=GPT_LAYERS * GPT_HEADS * context**2)
 
 
 BACKENDS = {

@@ -12,18 +12,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor, prod
 
-from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Shape
+from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Shape, Size
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
 from tuiapp.trainers.config.division import devices_of_nodes, local_batches
 from tuiapp.trainers.config.frozen import frozen_weights
 from tuiapp.trainers.config.gpu_choice import pick
 from tuiapp.trainers.config.machine import Gpu, Machine
-from tuiapp.trainers.config.mesh import mesh_of, split_of
+from tuiapp.trainers.config.mesh import TRANSFORMER, mesh_of, split_of
 from tuiapp.trainers.config.options import Problem
 from tuiapp.trainers.config.run_config import RunConfig
 
 FLOAT32_BYTES = 4
+PLACE_BYTES = 8
+"""Of where max-pooling found a number: an int64."""
+XLA_PLACE_BYTES = 16
+"""An int32 for each axis."""
+BACKWARD = 1.1
+"""Times what is kept, at the most during the backward pass: gradients of one or two layers' outputs beside it."""
 GIB = 1 << 30
 
 RESIDENT_PART = 0.5
@@ -97,17 +103,30 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
     if BACKENDS[config.backend].splits_state:
         # What is gathered for as long as a block computes is not counted.
         weights, trained = (-(-size // max(1, config.devices)) for size in (weights, trained))
-    # Under autocast the weights stay float32, the layers' outputs take half the space.
-    number = FLOAT32_BYTES // 2 if config.precision in HALF else FLOAT32_BYTES
-    examples = -(-max(local_batches(config)) // config.accumulate)
     return MemoryEstimate(
         parameters=weights,
         gradients=trained,
         optimizer=trained * slots(config),
-        activations=2 * number * size.activations * examples,
+        activations=_activations(config, size),
         data=data.decoded_bytes,
         average=weights if config.ema else 0,
     )
+
+
+def _activations(config: RunConfig, size: Size) -> int:
+    """What the examples that a device takes at once keep for the backward pass, and what that makes of it."""
+    # Under autocast the weights stay float32, the layers' outputs take half the space.
+    number = FLOAT32_BYTES // 2 if config.precision in HALF else FLOAT32_BYTES
+    each = BACKWARD * number * size.activations
+    if BACKENDS[config.backend].engine == "jax":
+        # PyTorch's attention computes the scores anew. XLA keeps them in float32, and what softmax makes of them.
+        each += XLA_PLACE_BYTES * size.pooled + (FLOAT32_BYTES + number) * size.scores
+    else:
+        each += PLACE_BYTES * size.pooled
+    examples = -(-max(local_batches(config)) // config.accumulate)
+    # A transformer's layers take their inputs in the parts that the ones before them make; others gather them.
+    parts = mesh_of(config.mesh, config.devices).model if MODELS[config.model].rules is TRANSFORMER else 1
+    return int(each * examples) // parts
 
 
 def split_weights(config: RunConfig, data: Dataset) -> list[tuple[str, Shape, int, str]]:

@@ -320,9 +320,21 @@ def test_what_a_program_exchanges() -> None:
   %d = f32[3]{0} all-reduce-done(%c)
   %e = f32[3]{0} add(%c, %c)
   %f = (f32[2]{0}, f32[8]{0}) all-gather-start(%y), metadata={op_name="jit(step)/mul"}
+  %g = (f32[6]{0}, f32[6]{0}, u32[], u32[]) collective-permute-start(%y), metadata={op_name="jit(step)/jvp(Net)/bn"}
 """
     assert exchanged(program) == {
-        "forward": {"all-gather": 64},
+        "forward": {"all-gather": 64, "collective-permute": 24},
         "backward": {"all-reduce": 20},
         "update": {"all-reduce": 12, "all-gather": 32},
     }
+
+
+def test_what_a_program_for_gpus_exchanges() -> None:
+    """There an asynchronous all-reduce names what it is made of, too: lines as XLA prints them for an H100."""
+    program = """
+  %all-reduce-start.1 = ((f32[64]{0}), f32[64]{0}) all-reduce-start(%input_reduce_fusion.90), channel_id=2
+  %all-reduce-done.1 = f32[64]{0} all-reduce-done(%all-reduce-start.1)
+  %all-reduce-start.2 = ((f32[8]{0}, bf16[4]{0}), (f32[8]{0}, bf16[4]{0})) all-reduce-start(%a, %b), channel_id=3
+  %all-reduce.2 = (f32[2]{0}, f32[2]{0}) all-reduce(%c, %d), channel_id=4
+"""
+    assert exchanged(program) == {"update": {"all-reduce": 256 + 40 + 16}}

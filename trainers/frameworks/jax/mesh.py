@@ -39,8 +39,8 @@ DTYPE_BYTES = {
 }
 """By XLA's names."""
 
-_COLLECTIVE = re.compile(rf"= (?P<made>.*?) (?P<kind>{'|'.join(COLLECTIVES)})(?P<start>-start)?\(")
-_ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
+_COLLECTIVE = re.compile(rf"= (?P<made>.*?) (?P<kind>{'|'.join(COLLECTIVES)})(?P<start>-start)?\((?P<operands>[^)]*)\)")
+ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
 _NAME = re.compile(r'op_name="([^"]*)"')
 
 
@@ -155,15 +155,19 @@ def exchanged(program: str) -> dict[str, dict[str, int]]:
         match = _COLLECTIVE.search(line)
         if not match:
             continue
-        arrays = _ARRAY.findall(match["made"])
-        if match["start"] and match["kind"] != "all-reduce":
-            # What it is made of comes before what is made.
-            arrays = arrays[len(arrays) // 2 :] if match["kind"] == "all-gather" else arrays[1:2]
-        count = sum(
-            DTYPE_BYTES.get(dtype, 4) * prod(int(size) for size in shape.split(",") if size) for dtype, shape in arrays
-        )
+        arrays = ARRAY.findall(match["made"])
+        operands = match["operands"].count("%")
+        if match["start"] and len(arrays) > operands:
+            # What it is made of comes before what is made, and on some platforms handles after it.
+            arrays = arrays[operands : 2 * operands]
+        count = sum(array_bytes(*array) for array in arrays)
         name = named[1] if (named := _NAME.search(line)) else ""
         part = "backward" if "transpose(" in name else "forward" if "jvp(" in name else "update"
         calls = found.setdefault(part, {})
         calls[match["kind"]] = calls.get(match["kind"], 0) + count
     return found
+
+
+def array_bytes(dtype: str, shape: str) -> int:
+    """Of an array by XLA's words: "f32" and "2,8"."""
+    return DTYPE_BYTES.get(dtype, 4) * prod(int(size) for size in shape.split(",") if size)
