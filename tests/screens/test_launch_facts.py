@@ -8,7 +8,7 @@ from textual.content import Content
 from tests.kit.configure_app import Start, screen, until, words
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.view.draft import Draft, examine, to_texts
+from tuiapp.view.draft import Draft, command_line, examine, to_texts
 from tuiapp.widgets.launch_facts import FactLines, LaunchFacts, _training, _whole_facts
 
 LINE = "Memory    26 MiB per device · 6 GiB free   activations 17 MiB · data 5 MiB"
@@ -33,6 +33,17 @@ def test_a_rate_for_another_batch_is_said_with_what_it_comes_to() -> None:
     config = RunConfig(global_batch_size=64, learning_rate=0.1, learning_rate_for=256)
     training = str(_training(Draft(base=config, config=config)))
     assert "220 in all · learning rate 0.1 for 256 → 0.025 at 64 · 225,226 parameters" in training
+
+
+def test_a_batch_of_each_device_takes_the_place_of_the_global_one(machine: Machine) -> None:
+    base = RunConfig(global_batch_size=96, learning_rate=0.1, learning_rate_for=256)
+    draft = examine({**to_texts(base), "per_device_batch_size": "32"}, base, machine)
+    assert "global_batch_size" in draft.hidden
+    assert draft.batch_words == "32 examples a step on each"
+    assert "220 in all · learning rate 0.1 for 256 → 0.025 at 64" in str(_training(draft))
+    assert command_line(draft, None, None) == "tuiapp run --set per_device_batch_size=32"
+    wrong = examine({**to_texts(base), "per_device_batch_size": "1000"}, base, machine)
+    assert wrong.problems == {"per_device_batch_size": "2,000 is more than the 1,437 training examples of digits."}
 
 
 @pytest.mark.nightly

@@ -134,22 +134,21 @@ class Draft:
         return self._unless({"dataset", "model"}, lambda: make_plan(placed).mesh_words) or ""
 
     @property
-    def _resolved(self) -> RunConfig:
+    def resolved(self) -> RunConfig:
+        """With its global batch, as far as that is known."""
         return self.placed or with_global_batch(self.config)
 
     @property
     def steps_per_epoch(self) -> int | None:
-        return self._unless(OF_AN_EPOCH, lambda: make_plan(self._resolved).steps_per_epoch or None)
+        return self._unless(OF_AN_EPOCH, lambda: make_plan(self.resolved).steps_per_epoch or None)
 
     @property
     def left_out(self) -> int | None:
-        return self._unless(OF_AN_EPOCH, lambda: make_plan(self._resolved).left_out)
+        return self._unless(OF_AN_EPOCH, lambda: make_plan(self.resolved).left_out)
 
     @property
     def total_steps(self) -> int | None:
-        return self._unless(
-            OF_AN_EPOCH | {"epochs", "max_steps"}, lambda: make_plan(self._resolved).total_steps or None
-        )
+        return self._unless(OF_AN_EPOCH | {"epochs", "max_steps"}, lambda: make_plan(self.resolved).total_steps or None)
 
     @property
     def memory(self) -> MemoryEstimate | None:

@@ -175,7 +175,7 @@ def _training(draft: Draft) -> Content:
     parameters = MISSING if draft.parameters is None else f"{draft.parameters:,}"
     per_epoch = MISSING if draft.steps_per_epoch is None else f"{draft.steps_per_epoch:,}"
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
-    rate = f"learning rate {words}" if (words := rate_words(draft.config)) else ""
+    rate = f"learning rate {words}" if (words := rate_words(draft.resolved)) else ""
     words = join_words([f"{per_epoch} steps per epoch", f"{total} in all", rate, f"{parameters} parameters"])
     left_out = f"{ASIDE}{plural(draft.left_out, 'example')} per epoch left out" if draft.left_out else ""
     return Content.assemble(words, (left_out, MUTED))
