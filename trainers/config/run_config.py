@@ -169,7 +169,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Weights from",
-            "a run, or a .safetensors file; empty: none",
+            "a run, or a .safetensors file or index; empty: none",
             text="weights",
             similar=("pretrained", "checkpoint", "ckpt_path", "load_from", "weights", "finetune", "fine_tune"),
             is_rare=True,
