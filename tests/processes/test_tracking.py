@@ -196,7 +196,7 @@ def test_two_jobs_at_once_are_two_runs(start: Start, runs_dir: Path, tmp_path: P
 
 @pytest.mark.nightly
 def test_forked_and_spawned_workers_report_nothing(start: Start, runs_dir: Path) -> None:
-    ends_well(
+    error = ends_well(
         start("""
         import torch, tuiapp
         tuiapp.init()
@@ -215,6 +215,7 @@ def test_forked_and_spawned_workers_report_nothing(start: Start, runs_dir: Path)
     assert watched.end().status == "completed"
     assert list(curve(watched, 0, "loss").values()) == [0.0, 1.0, 2.0, 3.0] * 2
     assert not curve(watched, 0, "worker")
+    assert error.count("values that it logs are not recorded") == 2
 
 
 def test_an_exception_is_named_with_its_traceback(start: Start, runs_dir: Path) -> None:
@@ -359,10 +360,14 @@ def test_the_supervisor_killed_training_continues(start: Start, runs_dir: Path, 
 def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Path) -> None:
     error = ends_well(
         start("""
-        import numpy as np
+        import argparse, os
+        import numpy as np, torch
         import tuiapp as wandb
-        wandb.init(project="demo", entity="me", config={"epochs": 2}, tags=["a"])
-        wandb.define_metric("val/*", step_metric="epoch")
+        run = wandb.init(project="demo", entity="me", config={"epochs": 2}, tags=["a"])
+        wandb.define_metric("loss", step_metric="epoch", summary="max")
+        assert os.path.isdir(run.dir) and run.dir.startswith(str(run.directory))
+        wandb.config.update({"opt": argparse.Namespace(lr=np.float64(0.25))}, allow_val_change=True)
+        wandb.summary["f1"] = torch.tensor(0.5, requires_grad=True)
         wandb.watch(None, log="all")
         wandb.config.update({"lr": 0.5})
         for epoch in range(wandb.config.epochs):
@@ -380,6 +385,9 @@ def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Pat
     assert watched.end().status == "completed"
     assert list(curve(watched, 0, "loss").values()) == [0.5, 0.25]
     assert error.count("Image is not supported") == 1
+    facts = summarise(watched.run).facts
+    assert facts.config == {"epochs": 2, "opt/lr": 0.25, "lr": 0.5}
+    assert facts.summary == {"f1": 0.5, "best": 1, "last": 2, "loss": 0.5}
 
 
 def test_values_that_are_not_finite_are_said_once(start: Start, runs_dir: Path) -> None:
@@ -493,6 +501,90 @@ def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:
     assert watched.end().status == "completed"
     for number in range(4):
         assert curve(watched, 0, f"loss{number}")
+    # Each report has a step of its own.
+    assert watched.end().summary.steps == 4000
+
+
+CHILDREN = {
+    "fork": "multiprocessing.get_context('fork').Process(target=work).run_it()",
+    "spawn": "multiprocessing.get_context('spawn').Process(target=work).run_it()",
+    "pool": "multiprocessing.get_context('fork').Pool(1).apply(work)",
+    "subprocess": "subprocess.run([sys.executable, __file__, 'child'], check=True)",
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("child", CHILDREN)
+def test_what_a_process_logs_that_was_started_by_one_that_reports(start: Start, runs_dir: Path, child: str) -> None:
+    error = ends_well(
+        start(f"""
+        import multiprocessing, multiprocessing.process, subprocess, sys, tuiapp
+        def run_it(process):
+            process.start()
+            process.join()
+        multiprocessing.process.BaseProcess.run_it = run_it
+        def work():
+            for _ in range(2): tuiapp.log({{"child": 1}})
+        if __name__ == "__main__":
+            if len(sys.argv) > 1:
+                sys.exit(work())
+            tuiapp.log({{"loss": 1}})
+            {CHILDREN[child]}
+            tuiapp.log({{"loss": 2}})
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert (curve(watched, 0, "loss"), curve(watched, 0, "child")) == ({1: 1.0, 2: 2.0}, {})
+    assert error.count("was started by one that reports: values that it logs are not recorded") == 1
+
+
+GOES_ON = """
+    import sys, tuiapp
+    run = tuiapp.init(id="abc", resume="allow", config={"lr": 0.1})
+    run.define_metric("loss", summary="min")
+    for step in range(run.step + 1, run.step + 6):
+        tuiapp.log({"loss": step}, step=step)
+    sys.exit(run.step % 10)
+"""
+
+
+@pytest.mark.nightly
+def test_a_run_is_gone_on_with_by_its_id(start: Start, runs_dir: Path) -> None:
+    for code in (5, 0, 5):
+        process = start(GOES_ON)
+        process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == code
+    watched = the_run(runs_dir)
+    watched.wait_gone()
+    info = summarise(watched.run)
+    assert (info.status, info.summary.steps, info.facts.summary, info.name) == ("failed", 15, {"loss": 1.0}, "abc")
+    rows = rows_of(watched.run, "metrics")
+    assert [(row["attempt"], row["step"]) for row in rows if row["step"] in (5, 10, 15)] == [(1, 5), (2, 10), (3, 15)]
+
+
+@pytest.mark.nightly
+def test_a_launched_run_is_gone_on_with_by_its_resume_alone(tmp_path: Path, runs_dir: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(GOES_ON))
+    with launched(RunConfig(backend="script", script=str(script), platform="cpu", devices=1), runs_dir) as run:
+        assert run.end().status == "failed"
+        run.wait_gone()
+    with resumed(run.run) as again:
+        assert (again.end().status, again.end().summary.steps) == ("completed", 10)
+        again.wait_gone()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("resume", "says"), [("must", "there is no run abc"), ("yes", "resume='yes' is none of")])
+def test_what_cannot_be_gone_on_with_ends_the_script_in_words(
+    start: Start, runs_dir: Path, resume: str, says: str
+) -> None:
+    process = start(f"import tuiapp\ntuiapp.init(id='abc', resume={resume!r})")
+    _, error = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert says in error
+    assert not list_runs(runs_dir)
 
 
 @pytest.mark.nightly

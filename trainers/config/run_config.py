@@ -19,7 +19,7 @@ from tuiapp.trainers.config.mirror import OFF, TENSORBOARD
 from tuiapp.trainers.config.normalization import parse_normalization
 from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
 from tuiapp.trainers.config.ports import read_ports
-from tuiapp.trainers.config.script_syntax import check_name, compile_pattern, read_environment, split_words
+from tuiapp.trainers.config.script_syntax import check_name, compile_pattern, read_environment, read_texts, split_words
 from tuiapp.trainers.config.text import CONTEXT
 from tuiapp.trainers.config.user_code import PY
 from tuiapp.trainers.tasks.catalog import IMAGES, TEXT
@@ -169,7 +169,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Weights from",
-            "a run, or a .safetensors file; empty: none",
+            "a run, or a .safetensors file or index; empty: none",
             text="weights",
             similar=("pretrained", "checkpoint", "ckpt_path", "load_from", "weights", "finetune", "fine_tune"),
             is_rare=True,
@@ -913,7 +913,7 @@ def _check_script(config: RunConfig) -> list[Problem]:
     readers: dict[str, Callable[[str], object]] = {
         "script": check_name,
         "arguments": split_words,
-        "values": read_environment,
+        "values": read_texts,
         "environment": read_environment,
         "output_pattern": compile_pattern,
     }

@@ -15,10 +15,13 @@ from tuiapp.trainers.config.options import Problem, suggest
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.script_syntax import (
     CONFIG_VARIABLE,
+    IN_ARGUMENTS,
     MODULE,
     fill_in,
+    named_in_braces,
     program_name,
     read_environment,
+    read_texts,
     split_words,
 )
 
@@ -106,13 +109,16 @@ def short_command(config: RunConfig) -> str:
 
 
 def _arguments(config: RunConfig) -> list[str]:
-    values = read_environment(config.values)
+    values = read_texts(config.values)
     return [fill_in(word, values) for word in split_words(config.arguments)]
 
 
 def variables(config: RunConfig) -> dict[str, str]:
     """The environment variables that a configuration gives its script."""
-    values = {f"{CONFIG_VARIABLE}{name}": value for name, value in read_environment(config.values).items()}
+    given = read_texts(config.values)
+    values = {f"{CONFIG_VARIABLE}{name}": value for name, value in given.items()}
+    if named := [name for name in named_in_braces(config.arguments) if name in given]:
+        values[IN_ARGUMENTS] = " ".join(named)
     return {**values, **read_environment(config.environment)}
 
 

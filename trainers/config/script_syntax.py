@@ -22,7 +22,9 @@ ESCAPES = re.compile(
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\t")}
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BRACES = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+VALUE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[/.][A-Za-z0-9_]+)*")
+"""A value of the script's own, which may be one of a part of its configuration: `opt/lr`."""
+_BRACES = re.compile(rf"\{{({VALUE_NAME.pattern})\}}")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -35,12 +37,12 @@ def split_words(text: str) -> list[str]:
         raise ValueError(f"{shown(text)} cannot be split into words: {words}; close the quotation.") from None
 
 
-def read_environment(text: str) -> dict[str, str]:
+def read_environment(text: str, names: re.Pattern[str] = _VARIABLE) -> dict[str, str]:
     """Reads `A=1 B='x y'`; raises ValueError for an unclosed quotation or a word that sets no variable."""
     variables = {}
     for word in split_words(text):
         name, equals, value = word.partition("=")
-        if not equals or not _VARIABLE.fullmatch(name):
+        if not equals or not names.fullmatch(name):
             raise ValueError(f"{shown(word)} sets no variable; write NAME=VALUE, separated by spaces.")
         variables[name] = value
     return variables
@@ -50,9 +52,18 @@ CONFIG_VARIABLE = "TUIAPP_CONFIG_"
 """Environment variables with the values of a configuration begin so, followed by a value's name as it is written."""
 
 
+IN_ARGUMENTS = "TUIAPP_IN_ARGUMENTS"
+"""Environment variable: the names of those of them that the script's arguments name."""
+
+
+def read_texts(text: str) -> dict[str, str]:
+    """Reads `lr=0.1 opt/layers=3`, as `read_environment`."""
+    return read_environment(text, VALUE_NAME)
+
+
 def read_values(text: str) -> dict[str, bool | int | float | str]:
-    """Reads `lr=0.1 layers=3`, as `read_environment`; what looks like a number, true or false is one."""
-    return {name: as_value(value) for name, value in read_environment(text).items()}
+    """As `read_texts`; what looks like a number, true or false is one."""
+    return {name: as_value(value) for name, value in read_texts(text).items()}
 
 
 def as_value(text: str) -> bool | int | float | str:
@@ -68,6 +79,11 @@ def as_value(text: str) -> bool | int | float | str:
 def fill_in(word: str, values: Mapping[str, str]) -> str:
     """Puts values into the place of their names in braces; braces around anything else stay."""
     return _BRACES.sub(lambda found: values.get(found[1], found[0]), word)
+
+
+def named_in_braces(text: str) -> list[str]:
+    """The names in braces, each once."""
+    return list(dict.fromkeys(_BRACES.findall(text)))
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:

@@ -57,6 +57,12 @@ class RunDir:
     supervisor_log = _File("supervisor.log")
     code = _File("code")
     """Copies of the user's own files, as they were at the launch."""
+    given_id = _File("id")
+    """The id that a script gives its run: see `tuiapp.trainers.script.continuing`."""
+    last_step = _File("last-step")
+    """Of a script that was started again: the last step that it had reported by then."""
+    files = _File("files")
+    """What a script keeps with its run: its `run.dir`."""
     commands = _File("commands")
     address = _File("address")
     """Name of the socket to which ranks that report by `tuiapp.log` connect: see `tuiapp.trainers.run.listener`."""

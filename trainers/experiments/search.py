@@ -15,7 +15,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from tuiapp.trainers.experiments.sweep import end_run
 from tuiapp.trainers.experiments.transient import is_transient
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.results import result_values
 from tuiapp.trainers.state.summary import summarise
 
 TICK_S = 0.25
@@ -55,6 +57,8 @@ POINTS = 100
 """Reports of a trial at most: they are made at per cents of its steps, so that trials of other lengths compare."""
 MOST_FAILED = 5
 """Trials that fail one after another end the search: what they have in common is wrong."""
+MOST_NAMED = 5
+"""Metrics that are named where the objective is none of them."""
 RUN = "run"
 """Attribute of a trial: its run's id."""
 WHY = "why"
@@ -107,6 +111,8 @@ class Searcher:
         self._space = {axis.key: distribution(axis) for axis in self._axes}
         self._live: dict[int, TrialRun] = {}
         self._failed_in_a_row = 0
+        self._misnamed = ""
+        """What the runs report, if none of them reports the objective."""
         self._looked = self._kept = -math.inf
 
     @property
@@ -134,17 +140,25 @@ class Searcher:
                 self._kept = now
                 start_keeper(self._place.runs_dir)
             made = len(self._trials())
+            if self._misnamed:
+                if not self._live:
+                    return Ended(reason=self._misnamed, failed=True)
+                self._stop()
             if self._failed_in_a_row >= MOST_FAILED and not self._live:
                 return Ended(reason=f"the last {MOST_FAILED} trials failed: see its runs", failed=True)
             if self._study.stopped:
                 self._stop()
-            if self._study.stopped or made >= self._search.trials or self._failed_in_a_row >= MOST_FAILED:
+            if self._is_enough(made):
                 if not self._live:
                     return Ended(reason="stopped" if self._study.stopped else f"{made} trials are made")
             elif len(self._live) < self._search.parallel:
                 self._ask()
                 continue
             time.sleep(TICK_S)
+
+    def _is_enough(self, made: int) -> bool:
+        wanted = made < self._search.trials and self._failed_in_a_row < MOST_FAILED
+        return not wanted or self._study.stopped or bool(self._misnamed)
 
     def _stop(self) -> None:
         for one in self._live.values():
@@ -232,7 +246,12 @@ class Searcher:
             elif info.status == "stopped" and self._trials()[number].intermediate_values:
                 state = TrialState.PRUNED
             del self._live[number]
+            if info.status == "completed" and value is None and not self._is_known_to_be_reported():
+                self._misnamed = _unreported(self._objective.name, result_values(info))
             self._tell(number, value if state == TrialState.COMPLETE else None, state)
+
+    def _is_known_to_be_reported(self) -> bool:
+        return any(one.value is not None or one.intermediate_values for one in self._trials())
 
     def _is_tried_again(self, run: RunDir) -> bool:
         kept = read_waiting(run.kept)
@@ -242,6 +261,15 @@ class Searcher:
     def _tell(self, number: int, value: float | None, state: TrialState) -> None:
         self._failed_in_a_row = self._failed_in_a_row + 1 if state == TrialState.FAIL else 0
         self._optuna.tell(number, value, state=state)
+
+
+def _unreported(name: str, reported: Iterable[str]) -> str:
+    """Says that the runs do not report the objective, and what they do, the nearest first; "" if they report it."""
+    others = sorted(reported, key=lambda other: -SequenceMatcher(None, name, other).ratio())
+    if name in others:
+        return ""
+    more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
+    return f"no trial reports {name}; they report {', '.join(others[:MOST_NAMED]) or 'no metric'}{more}"
 
 
 def name_of(number: int, params: Mapping[str, Value]) -> str:
@@ -299,8 +327,24 @@ def _say(words: str) -> None:
     print(time.strftime("%Y-%m-%d %H:%M:%S"), words, file=sys.stderr, flush=True)
 
 
+def storage_problem(url: str) -> str:
+    """Returns why trials cannot be kept in a database, without its URL, which may hold a password; "" if they can."""
+    try:
+        optuna.storages.get_storage(url)
+    except Exception as error:
+        return (str(error) or type(error).__name__).split("\n", 1)[0].replace(url, "it").rstrip(".")
+    return ""
+
+
 def main() -> int:
-    """Makes the trials of the study that the arguments name; ends at once if another process does."""
+    """Makes the trials of the study that the arguments name; ends at once if another process does.
+
+    Without arguments it prints what is wrong with the storage whose URL it reads.
+    """
+    if len(sys.argv) == 1:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        print(storage_problem(sys.stdin.read()))
+        return 0
     place = StudyDir(Path(sys.argv[1]), sys.argv[2])
     # It outlives the login.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

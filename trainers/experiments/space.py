@@ -19,7 +19,7 @@ from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, 
 from tuiapp.trainers.config.placement import placement_problems
 from tuiapp.trainers.config.relevance import with_changes
 from tuiapp.trainers.config.run_config import OPTIONS, Check, RunConfig, get_option, to_mapping
-from tuiapp.trainers.config.script_syntax import as_value, read_environment
+from tuiapp.trainers.config.script_syntax import VALUE_NAME, as_value, read_texts
 from tuiapp.trainers.contract.about import MAX_NAME_CHARACTERS
 from tuiapp.trainers.state.initial import check_weights
 from tuiapp.trainers.state.text import without_directories
@@ -30,7 +30,7 @@ MOST_RUNS = 1000
 RANGE_RULE = "a range is 0..4, 0.5..0.9:5 (five values), log:1e-5..1e-1 or log:16..256:5"
 
 _RANGE = re.compile(r"(?:(log)(?::|\s)\s*)?(\S+?)\.\.(\S+?)(?::(\S*))?")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+MAX_NAME_OF_VALUE = 40
 _DECADE = 1e-9
 """How near to whole a number of decades must be."""
 
@@ -80,8 +80,9 @@ def read_axis(base: Mapping[str, object], key: str, text: str, *, draws: bool = 
         if option.kind == "list" or option.text == "line":
             hint = "; write {NAME} in it, and sweep NAME" if key == "arguments" else ""
             raise ConfigError([Problem(key, f"is not one value, so that it cannot be swept{hint}.")])
-    elif not _NAME.fullmatch(key):
-        raise ConfigError([Problem("", f"{shown(key)} is no name of a value: use letters, digits and underscores.")])
+    elif not VALUE_NAME.fullmatch(key) or len(key) > MAX_NAME_OF_VALUE:
+        rule = "use letters, digits and underscores, with / or . between them"
+        raise ConfigError([Problem("", f"{shown(key)} is no name of a value: {rule}.")])
     pieces = [piece.strip() for piece in text.split(",")]
     if not all(pieces):
         raise ConfigError([Problem(key, f"{shown(text)} has an empty value; write A,B or a range as A..B.")])
@@ -185,7 +186,7 @@ def with_values(base: RunConfig, values: Mapping[str, Value], checks: Sequence[C
     own = {key: value for key, value in values.items() if is_own(plain, key)}
     changes: dict[str, object] = {key: value for key, value in values.items() if key not in own}
     if own:
-        given = read_environment(base.values) | {key: format_value(value) for key, value in own.items()}
+        given = read_texts(base.values) | {key: format_value(value) for key, value in own.items()}
         changes["values"] = shlex.join(f"{key}={value}" for key, value in given.items())
     if changes.keys() & {"platform", "devices"}:
         plain["device_ids"] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
-from tuiapp.trainers.config.options import ConfigError, Problem, suggest
+from tuiapp.trainers.config.options import ConfigError, Problem, shown, suggest
 from tuiapp.trainers.config.run_config import RunConfig, best_by, figure_of
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.config.user_code import PY
@@ -40,6 +41,8 @@ from tuiapp.trainers.state.objective import GUESSED_FROM, guess
 from tuiapp.trainers.state.summary import summarise
 
 SEARCH = "tuiapp.trainers.experiments.search"
+STORAGE_S = 60.0
+"""Within which a database opens: it makes its tables at the first time."""
 BUILTIN_METRICS = (TEST_ACCURACY, TEST_LOSS, LOSS)
 """What the built-in trainers can be best by."""
 
@@ -138,6 +141,8 @@ def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
         study = _with_objective(study, runs_dir)
     except ConfigError as error:
         problems += error.problems
+    if search.storage:
+        problems += _storage_problems(search.storage)
     if problems:
         raise ConfigError(problems)
     parallel = search.parallel or fits(base, machine)
@@ -147,6 +152,22 @@ def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
         environment=apart(),
         directory=working_directory() or "/",
     )
+
+
+def _storage_problems(url: str) -> list[Problem]:
+    """Has Optuna open the database, in a process of its own, as a search does."""
+    try:
+        done = subprocess.run(module(SEARCH), input=url, capture_output=True, text=True, timeout=STORAGE_S)
+        words = done.stdout.strip() or (done.returncode and done.stderr.strip().rpartition("\n")[2])
+    except subprocess.TimeoutExpired:
+        words = f"it has not answered for {STORAGE_S:.0f} s"
+    if not words:
+        return []
+    scheme, separator, rest = url.partition("://")
+    known_as = f"{scheme}://{rest.rpartition('@')[2]}" if separator else url
+    hint = "write a URL such as sqlite:///trials.db or postgresql://USER@HOST/NAME."
+    message = f"{shown(known_as)} cannot keep the trials: {words}; {hint}"
+    return [Problem("--storage", message)]
 
 
 def _with_objective(study: Study, runs_dir: Path) -> Study:

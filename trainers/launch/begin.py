@@ -27,6 +27,7 @@ from tuiapp.trainers.launch.directory import make_directory, working_directory
 from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import apart, start_job, start_supervisor
+from tuiapp.trainers.launch.resume import go_on
 from tuiapp.trainers.state.summary import run_name
 
 CHOICES = 10
@@ -102,16 +103,16 @@ def record(
     *,
     named: bool = False,
     others: int | None = None,
+    earlier: RunDir | None = None,
 ) -> RunDir:
     """Starts to record the program that calls this, whose ranks somebody else has started; returns its directory.
 
     `ranks` are those of this machine, and `part` says which of several nodes that is; or they are those of all nodes,
     of which so many `others` are to join. Of a script that `tuiapp run` has started, `launched`, it is the `number`-th
-    run, and `named` by the script or else after the launched one. Raises LaunchError if the directory cannot be
-    written, or the supervisor does not start.
+    run, and `named` by the script or else after the launched one. It goes on with an `earlier` run, which has ended.
+    Raises LaunchError if the directory cannot be written, or the supervisor does not start.
     """
     machine = inspect_machine()
-    program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
     wanted = os.environ.get(MIRROR_VARIABLE, OFF)
     try:
         fault = mirror_fault(str(OPTIONS["mirror"].check(wanted)))
@@ -122,7 +123,7 @@ def record(
     config = RunConfig(
         mirror=OFF if fault else place_mirror(wanted),
         backend="script",
-        script=printable(os.path.abspath(program) if os.path.exists(program) else program),
+        script=this_program(),
         arguments=printable(shlex.join(sys.argv[1:])),
         python=printable(sys.executable),
         working_directory=printable(working_directory() or "/"),
@@ -131,9 +132,18 @@ def record(
         network=os.environ.get(NETWORK_VARIABLE, "" if launched is None else read_plan(launched.plan).config.network),
     )
     plan = Plan(config=config, facts=None, processes=0, part=part, others=others, steps_per_epoch=0, total_steps=0)
+    if earlier is not None:
+        go_on(earlier, plan, apart())
+        return earlier
     about = _about_further(launched, number, named=named) if launched is not None else About()
     run = make_directory(plan, runs_dir, machine, about)
     return _start(run, environment=apart())
+
+
+def this_program() -> str:
+    """The script that calls this, as the configuration of its run names it."""
+    program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+    return printable(os.path.abspath(program) if os.path.exists(program) else program)
 
 
 def _about_further(launched: RunDir, number: int, *, named: bool) -> About:

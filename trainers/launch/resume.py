@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,20 @@ class Resumed(NamedTuple):
     """Start of its first event in the journal."""
 
 
+def go_on(run: RunDir, plan: Plan, environment: Mapping[str, str]) -> None:
+    """Starts the supervisor of a further attempt of a run that has ended, for ranks that somebody else has started.
+
+    `environment` is the supervisor's. Raises ConfigError and LaunchError, as `resume`.
+    """
+    _check_readable(run)
+    lock = _take_lock(run)
+    try:
+        _keep_last_step(run)
+        _start_attempt(run, plan, _config_text(run), lock, "", environment=environment)
+    finally:
+        os.close(lock)
+
+
 def resume(
     run: RunDir, config: RunConfig | None = None, machine: Machine | None = None, lock: int | None = None
 ) -> Resumed:
@@ -56,27 +71,38 @@ def resume(
         ConfigError: This machine cannot run it, or run.toml cannot be read.
         LaunchError: It runs already, has nothing left to do, has no checkpoint that fits, or does not start.
     """
-    running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
     if lock is None and run.is_live():
-        raise LaunchError(running)
-    if reason := read_only_reason(run):
-        raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
-    if error := peek_journal(run.journal).error:
-        why = "is a symbolic link" if run.journal.is_symlink() else error.strerror or str(error)
-        raise LaunchError(f"{run.run_id} cannot be resumed: {run.journal} cannot be read: {why}.")
+        raise LaunchError(_running(run))
+    _check_readable(run)
     status = summarise(run).status
-    try:
-        lock = run.take_lock() if lock is None else os.dup(lock)
-    except BlockingIOError:
-        # Somebody else resumed it a moment ago.
-        raise LaunchError(running) from None
-    except OSError as error:
-        raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
+    lock = _take_lock(run) if lock is None else os.dup(lock)
     try:
         return _resume(run, lock, status, config, machine)
     finally:
         # The supervisor has the lock now.
         os.close(lock)
+
+
+def _running(run: RunDir) -> str:
+    return f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
+
+
+def _check_readable(run: RunDir) -> None:
+    if reason := read_only_reason(run):
+        raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
+    if error := peek_journal(run.journal).error:
+        why = "is a symbolic link" if run.journal.is_symlink() else error.strerror or str(error)
+        raise LaunchError(f"{run.run_id} cannot be resumed: {run.journal} cannot be read: {why}.")
+
+
+def _take_lock(run: RunDir) -> int:
+    try:
+        return run.take_lock()
+    except BlockingIOError:
+        # Somebody else resumed it a moment ago.
+        raise LaunchError(_running(run)) from None
+    except OSError as error:
+        raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
 
 
 def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machine: Machine | None) -> Resumed:
@@ -126,11 +152,18 @@ def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes, *, 
     with contextlib.suppress(OSError):
         # A full disk does not keep it from starting again.
         keep_code(run, plan.config, last_attempt(run) + 1)
+        _keep_last_step(run)
     attempt, offset = _start_attempt(run, plan, before, lock, "")
     return Resumed(attempt, 0, [], offset)
 
 
-def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: str) -> tuple[int, int]:
+def _keep_last_step(run: RunDir) -> None:
+    write_atomically(run.last_step, str(summarise(run).summary.steps).encode())
+
+
+def _start_attempt(
+    run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, int]:
     """Starts the supervisor of a further attempt; returns its number, and its first event's offset in the journal.
 
     `before` is the text of run.toml, restored if it does not start; `resumed` the supervisor's arguments after the
@@ -153,7 +186,9 @@ def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: 
             with gpu_leases.choosing():
                 leases = gpu_leases.take(plan.config.device_ids, run.run_id) if plan.config.launcher == "local" else []
             try:
-                return start_supervisor(run, offset, (lock, *leases), str(lock), *resumed).attempt, offset
+                passed = (lock, *leases)
+                started = start_supervisor(run, offset, passed, str(lock), *resumed, environment=environment)
+                return started.attempt, offset
             finally:
                 gpu_leases.let_go(leases)
         except BaseException:

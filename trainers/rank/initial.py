@@ -1,11 +1,13 @@
 """What a new model begins with, if that is not its seed's weights alone; and which parameters are not trained.
 
-The keys `init_from` and `freeze`. Arrays are taken over where name and shape are the same; all others stay as the seed
-has them, such as a head for another number of classes. The model is described by what its checkpoints hold.
+The keys `init_from` and `freeze`. Arrays are taken over where name and shape are the same, whatever wrapper stood
+around the model or a part of it when the file was written; all others stay as the seed has them, such as a head for
+another number of classes. The model is described by what its checkpoints hold.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from math import prod
 from pathlib import Path
@@ -21,6 +23,9 @@ from tuiapp.trainers.rank import tensor_files
 from tuiapp.trainers.rank.reporter import Reporter
 
 Shape: TypeAlias = tuple[int, ...]
+
+_WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+"""What PyTorch's DataParallel and DDP, `compile`, FSDP and activation checkpointing put into a name."""
 
 LISTED = 3
 """Names in an error's message, of each kind."""
@@ -38,7 +43,7 @@ def initial_weights(
     """
     source, found = plan.config.init_from, dict[str, npt.NDArray[Any]]()
     if source:
-        found = _read(source)
+        found = _named_as_here(_read(source), shapes)
     same = {name: array for name, array in found.items() if shapes.get(name) == array.shape}
     if source and not same:
         raise ConfigError([Problem("init_from", _nothing_fits(source, found, shapes))])
@@ -60,6 +65,16 @@ def initial_weights(
             text = f"frozen, but not taken over, so that they stay as the seed has them: {_listed(sorted(stuck))}"
             report.once(Alert(kind="freeze", text=text))
     return same
+
+
+def _named_as_here(found: Mapping[str, npt.NDArray[Any]], shapes: Mapping[str, Shape]) -> dict[str, npt.NDArray[Any]]:
+    """Names what only wrappers name otherwise as the model does; the same name goes first, then the file's order."""
+    here = {_WRAPPERS.sub("", name): name for name in shapes}
+    renamed = {name: array for name, array in found.items() if name in shapes}
+    for name, array in found.items():
+        known_as = here.get(_WRAPPERS.sub("", name), name)
+        renamed.setdefault(name if known_as in renamed else known_as, array)
+    return renamed
 
 
 def frozen_names(freeze: str, parameters: Iterable[str], prefix: str = "") -> frozenset[str]:
@@ -85,7 +100,7 @@ def _read(source: str) -> dict[str, npt.NDArray[Any]]:
     try:
         return {name: tensor_files.as_float32(array) for name, array in tensor_files.load(Path(source)).items()}
     except OSError as error:
-        message = f"{source} cannot be read: {error.strerror or error}."
+        message = f"{error.filename or source} cannot be read: {error.strerror or error}."
     except ValueError as error:
         message = f"{source} is damaged, or no safetensors file: {error}."
     raise ConfigError([Problem("init_from", message)])

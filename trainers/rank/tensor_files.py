@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tuiapp.trainers.contract.weight_files import INDEX_ENDING, check_weight_file, read_index
+
 Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 _NAMES = {
@@ -58,7 +60,22 @@ def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
 
 
 def load(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Reads all arrays into memory; raises OSError, and ValueError if the file is damaged."""
+    """Reads all arrays into memory, of an index those of the files that it names.
+
+    Raises OSError, and ValueError if a file is damaged, or is something else.
+    """
+    check_weight_file(path)
+    if not path.name.endswith(INDEX_ENDING):
+        return _load_file(path)
+    files, arrays = read_index(path), dict[str, npt.NDArray[Any]]()
+    for file in dict.fromkeys(files.values()):
+        arrays |= {name: array for name, array in _load_file(path.with_name(file)).items() if files.get(name) == file}
+    if lacking := sorted(files.keys() - arrays.keys()):
+        raise ValueError(f"{files[lacking[0]]} has no {lacking[0]}")
+    return arrays
+
+
+def _load_file(path: Path) -> dict[str, npt.NDArray[Any]]:
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if not 2 <= size <= MAX_HEADER_BYTES:

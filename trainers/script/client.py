@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from math import isfinite
 from time import monotonic
@@ -26,11 +27,14 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank.stop_gate import StopGate
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.step_batch import Budget, pack
+from tuiapp.trainers.script.aggregates import Aggregates
 
 FLUSH_INTERVAL_S = 0.2
 BACKLOG = 200_000
 MAX_NAME = 200
 """Characters of a metric's name."""
+AGGREGATES_S = 1.0
+"""Between two reports of what metrics are summed up to."""
 CLOSE_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
 
@@ -57,6 +61,10 @@ class Client:
         self._closing = False
         self._beat_due = 0.0
         self._told: set[str] = set()
+        self.aggregates = Aggregates()
+        self.on_aggregates: Callable[[dict[str, float]], object] = lambda _: None
+        """Told what they have come to since the last time."""
+        self._aggregates_due = 0.0
         self._announced = not announce
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_TIMEOUT_S)
@@ -158,8 +166,13 @@ class Client:
             dropped, self._dropped = self._dropped, 0
             text = f"rank {self.rank}: {dropped:,} steps were not recorded: the supervisor did not read them in time"
             messages.append(Alert(kind="backlog", rank=self.rank, text=text))
-        messages += last
         now = monotonic()
+        # The ranks of a job need not agree: the first one's values are the run's.
+        if self.rank == 0 and (self._closing or now >= self._aggregates_due) and (taken := self.aggregates.take()):
+            self._aggregates_due = now + AGGREGATES_S
+            self.on_aggregates(taken)
+            messages.append(Facts(summary={encodable(name, MAX_NAME): value for name, value in taken.items()}))
+        messages += last
         if self.step and now >= self._beat_due:
             self._beat_due = now + wire.HEARTBEAT_S
             messages.append(wire.Heartbeat(self.rank, self.step, "training"))
@@ -180,6 +193,8 @@ class Client:
                     alerts.append(Alert(kind="metric", rank=self.rank, text=text[:500]))
                 continue
             columns[encodable(name, MAX_NAME)] = column
+            if self.aggregates:
+                self.aggregates.add(name, column)
             if f"nan {name}" not in self._told and not all(map(isfinite, column)):
                 self._told.add(f"nan {name}")
                 step, value = next(one for one in zip(steps, column, strict=True) if not isfinite(one[1]))

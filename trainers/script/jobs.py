@@ -44,7 +44,7 @@ _ENVIRONMENTS = (
 
 
 REPORTS = "TUIAPP_REPORTS"
-"""Environment variable of a process that reports, and so of those that it starts: its pid and `JobRank`."""
+"""Environment variable of a process that reports, and so of those that it starts: its identity and `JobRank`."""
 
 
 class StoppedError(Exception):
@@ -89,7 +89,8 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
     known = given or _from_torch() or _from_jax()
     place = known or _from_environment() or (0, 1)
     several = place[1] > 1
-    pid, *starter, starters_job = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
+    known_as, *starter, starters_job = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
+    pid = known_as.partition(":")[0]
     # The only rank was started by nobody who starts others: two such scripts of one shell are two jobs.
     job = f"{(several and _job_of_port()) or job_of_children(os.getppid() if several else os.getpid())} {begun}"
     if launched := os.environ.get(RUN_DIR):
@@ -116,7 +117,16 @@ def set_reports(place: JobRank | None) -> None:
     """Lets the processes that this one starts know what it reports as; None: it reports no more."""
     os.environ.pop(REPORTS, None)
     if place is not None:
-        os.environ[REPORTS] = f"{os.getpid()} {place.rank} {place.world_size} {place.job}"
+        os.environ[REPORTS] = f"{identity(os.getpid())} {place.rank} {place.world_size} {place.job}"
+
+
+def reporting_starter() -> int:
+    """The pid of the process that reports as this rank and has started this one, directly or not; 0 if none has."""
+    known_as, *starter, _ = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
+    pid = int(known_as.partition(":")[0])
+    place = _from_torch() or _from_jax() or _from_environment() or (0, 1)
+    same = pid != os.getpid() and [int(number) for number in starter] == [*place]
+    return pid if same and is_alive(known_as) else 0
 
 
 def _parent() -> int:

@@ -23,9 +23,12 @@ images and tables, is dropped, and said once.
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import signal
 import sys
+import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -34,55 +37,26 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tuiapp.trainers.contract.metrics import MAX_STEP
+from tuiapp.trainers.script.continuing import ResumeError, Wanted, read_wanted
 from tuiapp.trainers.script.exit_hooks import current_process, hook_exit
+from tuiapp.trainers.script.values import MAX_ITEMS, Config, ReportedDict, facts, plain
 
 if TYPE_CHECKING:
     from tuiapp.trainers.run.failures import RankError
 
-MAX_FACT = 4096
-"""Characters of a value of `config` or `summary`."""
-MAX_ITEMS = 100
-"""Of a list among them."""
-
-
-class ReportedDict(dict[str, Any]):
-    """A dictionary whose items are attributes too; changes are reported, and to `refuse` why one cannot be made."""
-
-    def __init__(self, report: Callable[[dict[str, Any]], None], refuse: Callable[[Exception], None]) -> None:
-        super().__init__()
-        self.__dict__["_report"], self.__dict__["_refuse"] = report, refuse
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        super().__setitem__(key, value)
-        self.__dict__["_report"]({key: value})
-
-    def update(self, *values: Any, **more: Any) -> None:
-        try:
-            added = _mapping(values[0]) if values and values[0] is not None else {}
-        except Exception as error:
-            self.__dict__["_refuse"](error)
-            added = {}
-        super().update(added | more)
-        self.__dict__["_report"](added | more)
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    __setattr__ = __setitem__
-
-    def __getattr__(self, key: str) -> Any:
-        try:
-            return self[key]
-        except KeyError:
-            raise AttributeError(key) from None
-
 
 class Run:
-    """What `init` returns; without a client nothing is reported."""
+    """What `init` returns; without a client nothing is reported, which `child` says: another process reports."""
 
-    def __init__(self, client: Any = None, directory: Path | None = None, name: str = "", launched: Any = None) -> None:
+    def __init__(
+        self,
+        client: Any = None,
+        directory: Path | None = None,
+        name: str = "",
+        launched: Any = None,
+        *,
+        child: bool = False,
+    ) -> None:
         self._client = client
         self._launched = launched
         """Of a further run of a script under `tuiapp run`: a connection to the run that was launched, for its stop."""
@@ -90,8 +64,15 @@ class Run:
         """The run directory; None if nothing is reported."""
         self.rank: int = client.rank if client else 0
         self.name = name or (directory.name if directory else "")
-        self.config, self.summary = self._facts("config"), self._facts("summary")
+        self.config = Config(*self._reporting("config"), lambda: bool(self._step))
+        self.summary = ReportedDict(*self._reporting("summary"))
         self._step = 0
+        self._lock = threading.RLock()
+        """Of the step: threads may report, and a signal's handler while its thread does."""
+        self.resumed = False
+        """Whether an earlier run goes on."""
+        self._id = directory.name if directory else ""
+        self._files = ""
         self.checkpointed_step = 0
         """Of the last checkpoint reported."""
         self._asked = self._asked_to_save = 0
@@ -99,7 +80,9 @@ class Run:
         self._said: set[str] = set()
         self.finished = client is None
         if client is None:
-            self.log = _ignore  # type: ignore[method-assign]
+            self.log = self._not_from_here if child else _ignore  # type: ignore[method-assign]
+        else:
+            client.on_aggregates = self.summary.restore
 
     def log(
         self,
@@ -116,27 +99,30 @@ class Run:
             step: Counted over the whole run; does not go back.
             commit: False: the next report without a step is of the same step.
         """
-        try:
-            step = self._step + 1 if step is None else step if type(step) is int else int(step)
-            if not self._step <= step <= MAX_STEP:
-                why = f"steps must not go back, or exceed {MAX_STEP:,}"
-                self._say_once(f"step {step} comes after step {self._step}: {why}; it is not recorded", about="step")
-                return
-            if commit is not False or step == self._step:
-                self._step = step
-            # A step empties the processor's caches: this costs by how much it touches, not by what it does.
-            kept, flat = {}, True
-            for name, value in values.items():
-                if type(value) is not float:
-                    value = self._kept(name, value)
-                    flat = flat and value is not None and type(value) is not dict
-                kept[name] = value
-            if not flat:
-                kept = _flat(kept)
-            if kept:
-                self._client.add(step, kept)
-        except Exception as error:
-            self._say_once(f"log: {type(error).__name__}: {error}")
+        # Threads report in the order of the steps that they were given.
+        with self._lock:
+            try:
+                step = self._step + 1 if step is None else step if type(step) is int else int(step)
+                if not self._step <= step <= MAX_STEP:
+                    why = f"steps must not go back, or exceed {MAX_STEP:,}"
+                    text = f"step {step} comes after step {self._step}: {why}; it is not recorded"
+                    self._say_once(text, about="step")
+                    return
+                if commit is not False or step == self._step:
+                    self._step = step
+                # A step empties the processor's caches: this costs by how much it touches, not by what it does.
+                kept, flat = {}, True
+                for name, value in values.items():
+                    if type(value) is not float:
+                        value = self._kept(name, value)
+                        flat = flat and value is not None and type(value) is not dict
+                    kept[name] = value
+                if not flat:
+                    kept = _flat(kept)
+                if kept:
+                    self._client.add(step, kept)
+            except Exception as error:
+                self._say_once(f"log: {type(error).__name__}: {error}")
 
     def _kept(self, name: str, value: Any) -> Any:
         """A value that nobody changes any more: a number, an array on its device, or None if it is neither."""
@@ -181,7 +167,7 @@ class Run:
             self._client.gate.decide(self._asked - 1)
             _stopped.add(_launch)
             return True
-        if stops and self.id == _launch:
+        if stops and self.directory is not None and self.directory.name == _launch:
             _stopped.add(_launch)
         return stops
 
@@ -239,7 +225,10 @@ class Run:
         if self.finished:
             return
         self.finished = True
-        self.log = _ignore  # type: ignore[method-assign]
+        self.log = self._too_late  # type: ignore[method-assign]
+        for key, value in self.config.unread().items():
+            how = f"it reads neither run.config[{key!r}] nor {{{key}}} in its arguments"
+            self._say_once(f"the {value!r} that was given for {key} was not used: the script has its own, and {how}")
         with suppress(Exception):
             from tuiapp.trainers.contract.events import Phase
             from tuiapp.trainers.run.wire import Failed, Leaves
@@ -259,6 +248,14 @@ class Run:
             for client in self._clients:
                 client.close()
 
+    def _too_late(self, *_: Any, **__: Any) -> None:
+        self._say_once("log: the run has ended: what is reported after finish() is not recorded")
+
+    def _not_from_here(self, *_: Any, **__: Any) -> None:
+        how = "hand them to that one, or begin a run of its own by tuiapp.init()"
+        text = f"process {os.getpid()} was started by one that reports: values that it logs are not recorded; {how}"
+        self._say_once(text, about="child")
+
     def fail(self, error: BaseException) -> None:
         """Ends the run as failed, with the exception's traceback."""
         if not self.finished and self.directory is not None:
@@ -271,7 +268,22 @@ class Run:
     def watch(self, *_: Any, **__: Any) -> None:
         """Does nothing: gradients and weights are not recorded."""
 
-    define_metric = unwatch = watch
+    unwatch = watch
+
+    def define_metric(self, name: str = "", *_: Any, summary: str | None = None, goal: str = "", **__: Any) -> None:
+        """Says what a metric's value in the summary is, of all that are reported.
+
+        Args:
+            name: Of the metric, or with `*` of several: `val/*`.
+            summary: `max`, `min`, `mean`, `first`, `last` or `best`; of several, separated by commas, each is
+                `name/max` and so on. `none`: it has no value there.
+            goal: `maximize` or `minimize`: what `best` is; the least without it.
+        """
+        try:
+            if self._client is not None and summary:
+                self._client.aggregates.define(str(name), str(summary), str(goal or ""))
+        except Exception as error:
+            self._say_once(f"define_metric: {error}")
 
     def __enter__(self) -> Run:
         return self
@@ -286,8 +298,19 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The run's id."""
-        return self.directory.name if self.directory else ""
+        """The run's id: that which the script has given it, or else its directory's name."""
+        return self._id
+
+    @property
+    def dir(self) -> str:
+        """A directory for files of the script's own, within the run's; a temporary one if nothing is recorded."""
+        if not self._files:
+            if self.directory is None:
+                self._files = tempfile.mkdtemp(prefix="tuiapp-")
+            else:
+                self._files = str(self.directory / "files")
+                os.makedirs(self._files, mode=0o700, exist_ok=True)
+        return self._files
 
     def _end(self, error: BaseException | None) -> None:
         if isinstance(error, KeyboardInterrupt) and not self.finished:
@@ -307,11 +330,26 @@ class Run:
             raise AttributeError(name)
         return _unsupported(name)
 
-    def _facts(self, which: str) -> ReportedDict:
-        return ReportedDict(
+    def _reporting(self, which: str) -> tuple[Callable[[dict[str, Any]], None], Callable[[Exception], None]]:
+        return (
             lambda values: self._report_facts(**{which: values}),
             lambda error: self._say_once(f"{which}: {type(error).__name__}: {error}"),
         )
+
+    def _go_on(self) -> None:
+        """Takes over what an earlier part of the run has reported."""
+        from tuiapp.trainers.contract.rundir import RunDir
+        from tuiapp.trainers.script.continuing import last_step
+        from tuiapp.trainers.state.summary import summarise
+
+        if self.directory is None:
+            return
+        info = summarise(RunDir(self.directory))
+        self.resumed, self._step = True, last_step(info.directory)
+        self.name = self.name or info.facts.name
+        self.config.restore(info.facts.config)
+        self.summary.restore(info.facts.summary)
+        self._client.aggregates.restore(info.facts.summary)
 
     def _report(self, config: Any, name: str, total_steps: int) -> None:
         if config is not None:
@@ -322,14 +360,17 @@ class Run:
         except Exception as error:
             self._say_once(f"init: {type(error).__name__}: {error}")
 
-    def _report_facts(self, **facts: Any) -> None:
+    def _report_facts(self, **said: Any) -> None:
         if not self.finished:
             try:
                 from tuiapp.trainers.contract.events import Facts
 
-                self._client.backlog.append(Facts(**{key: _plain(value) for key, value in facts.items()}))
+                fields: dict[str, Any] = {
+                    key: facts(value) if isinstance(value, dict) else plain(value) for key, value in said.items()
+                }
+                self._client.backlog.append(Facts(**fields))
             except Exception as error:
-                self._say_once(f"{', '.join(facts)}: {type(error).__name__}: {error}")
+                self._say_once(f"{', '.join(said)}: {type(error).__name__}: {error}")
 
     def _say_once(self, text: str, about: str = "") -> None:
         if (about or text) not in self._said and len(self._said) < 20:
@@ -388,6 +429,8 @@ def init(
     rank: int | None = None,
     world_size: int | None = None,
     mode: str = "",
+    id: str | None = None,
+    resume: bool | str | None = None,
     **_: Any,
 ) -> Run:
     """Begins a run, or joins that of the job; ends the present one. `current` returns that instead.
@@ -404,34 +447,46 @@ def init(
             jax.distributed, if None.
         world_size: The number of ranks, as `rank`.
         mode: "disabled" reports nothing, as `TUIAPP_MODE=disabled`.
+        id: Names the run for `resume`; it is its name, too, without a `name`.
+        resume: Whether to go on with the run of that `id`, after the last step that it has reported: "allow" if there
+            is one, "must", "never", or "auto", as True, which without an `id` goes on with this script's last run in
+            this directory unless it completed. Otherwise, the run is a new one. Of the run that `tuiapp run` launched,
+            `tuiapp run --resume` decides.
+
+    Raises:
+        ResumeError: Nothing is begun: there is no run that `resume="must"` asks for, or one that "never" rules out, or
+            it is live.
     """
     global _run
     finish()
+    wanted = read_wanted(id, resume)
     try:
-        _run = _begin(name, dir, rank, world_size, mode)
-        name = _run.name if name and _run.directory else name
+        _run = _begin(name or wanted.id, dir, rank, world_size, mode, wanted)
+        name = _run.name if name and _run.directory else name or ("" if _run.resumed else wanted.id)
         _run._report(config, name, total_steps)
-        if given := _given_values():
-            _run.config.update(given)
+        _run.config.give(*_given_values())
         if _.get("sync_tensorboard"):
             _run._say_once(
                 "sync_tensorboard has no effect; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files"
             )
+    except ResumeError as error:
+        raise error.with_traceback(None) from None
     except Exception as error:
         print(f"tuiapp: nothing is reported: {error}", file=sys.stderr)
         _run = Run()
         with suppress(Exception):
             _run.config.update(config)
-            _run.config.update(_given_values())
+            _run.config.give(*_given_values())
     return _run
 
 
-def _given_values() -> dict[str, Any]:
-    """What the run's configuration says of the script's own values: they take the place of what the script says."""
-    from tuiapp.trainers.config.script_syntax import CONFIG_VARIABLE, as_value
+def _given_values() -> tuple[dict[str, Any], list[str]]:
+    """The script's own values that its launch gives, and which of them its arguments name."""
+    from tuiapp.trainers.config.script_syntax import CONFIG_VARIABLE, IN_ARGUMENTS, as_value
 
     start = len(CONFIG_VARIABLE)
-    return {name[start:]: as_value(text) for name, text in os.environ.items() if name.startswith(CONFIG_VARIABLE)}
+    given = {name[start:]: as_value(text) for name, text in os.environ.items() if name.startswith(CONFIG_VARIABLE)}
+    return given, os.environ.get(IN_ARGUMENTS, "").split()
 
 
 def current(name: str = "", config: Any = None, total_steps: int = 0, defaults: Sequence[str] = ()) -> Run:
@@ -453,7 +508,16 @@ def log(
     values: Mapping[str, Any] = MappingProxyType({}), step: int | None = None, commit: bool | None = None, **_: Any
 ) -> None:
     """Reports named values of a step to the present run, which begins with the first report: see `Run.log`."""
-    (_run or init()).log(values, step, commit)
+    (_run or _first()).log(values, step, commit)
+
+
+def _first() -> Run:
+    """The run that begins with the first report, unless a process that reports has started this one."""
+    global _run
+    from tuiapp.trainers.script.jobs import reporting_starter
+
+    _run = Run(child=True) if reporting_starter() else init()
+    return _run
 
 
 def finish(exit_code: int = 0, **_: Any) -> None:
@@ -466,7 +530,24 @@ def watch(*_: Any, **__: Any) -> None:
     """Does nothing: gradients and weights are not recorded."""
 
 
-define_metric = unwatch = login = setup = watch
+unwatch = login = setup = watch
+
+
+def define_metric(name: str = "", *_: Any, **options: Any) -> None:
+    """Says what a metric's value in the summary is: see `Run.define_metric`."""
+    (_run or init()).define_metric(name, **options)
+
+
+class _Util:
+    """wandb's `util`, as far as it is there."""
+
+    @staticmethod
+    def generate_id(length: int = 8) -> str:
+        """A new id for `init(id=…)`."""
+        return secrets.token_hex(length)[:length]
+
+
+util = _Util()
 
 
 def __getattr__(name: str) -> Any:
@@ -480,15 +561,23 @@ def __getattr__(name: str) -> Any:
     return _unsupported(name)
 
 
-def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, world_size: int | None, mode: str) -> Run:
+def _begin(
+    name: str,
+    dir: str | os.PathLike[str] | None,
+    rank: int | None,
+    world_size: int | None,
+    mode: str,
+    wanted: Wanted,
+) -> Run:
     global _begun, _launch
     # The workers of a DataLoader import the script too, before they know that they are daemons.
     process = current_process()
     worker = rank is None and process is not None and (process.daemon or getattr(process, "_inheriting", False))
     if "disabled" in (os.environ.get("TUIAPP_MODE"), mode) or worker:
-        return Run()
+        return Run(child=worker)
     from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
     from tuiapp.trainers.script.client import Client
+    from tuiapp.trainers.script.continuing import check_launched, given_id, keep_id
     from tuiapp.trainers.script.jobs import StoppedError, find_place, find_run, set_reports, suffix
 
     if _launch in _stopped:
@@ -502,19 +591,28 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
     listener = os.environ.get("TUIAPP_LISTENER", "")
     if launched is not None and _begun == 1:
         directory, _launch = launched, launched.run_id
+        goes_on = check_launched(launched, wanted, resumes="TUIAPP_RESUME" in os.environ)
         client = Client(directory, place.rank, listener, announce=False)
         run = Run(client, directory.path, name and f"{name}{suffix(None)}")
     else:
         from tuiapp.trainers.config.plan import read_plan
         from tuiapp.trainers.contract.events import LogLine
         from tuiapp.trainers.launch import record
+        from tuiapp.trainers.script.continuing import choose
         from tuiapp.trainers.script.meeting import begin_at_meeting
+        from tuiapp.trainers.state.summary import last_attempt
 
         # A node that does not share the run's directory keeps a part of its own elsewhere.
         beside = launched.path.parent if launched is not None and launched.config.is_file() else default_runs_dir()
         runs_dir = Path(dir).absolute() if dir is not None else beside
         further = launched, _begun
         others = place.part[1] - 1 if place.part else 0
+
+        def begin(ranks: int, part: tuple[int, int] | None = None, others: int | None = None) -> RunDir:
+            return record(
+                runs_dir, ranks, part, *further, named=bool(name), others=others, earlier=choose(runs_dir, wanted)
+            )
+
         try:
             recorder = find_run(
                 runs_dir,
@@ -522,8 +620,8 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
                 lambda place: begin_at_meeting(
                     runs_dir,
                     place,
-                    lambda: record(runs_dir, place.world_size, None, *further, named=bool(name), others=others),
-                    lambda: record(runs_dir, place.local_size, place.part, *further, named=bool(name)),
+                    lambda: begin(place.world_size, None, others),
+                    lambda: begin(place.local_size, place.part),
                 ),
             )
         except StoppedError as error:
@@ -532,6 +630,7 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
             os.kill(os.getpid(), signal.SIGTERM)
             raise
         directory, part = recorder.run, read_plan(recorder.run.plan).part
+        goes_on = wanted.goes_on and last_attempt(directory) > 1
         client, of_launched = Client(directory, place.rank, recorder.listener), None
         if recorder.apart:
             alone = f"the ranks of {f'node {part[0]}' if part else 'this node'} are a run of their own"
@@ -542,6 +641,10 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
             with suppress(OSError):
                 of_launched = Client(launched, place.rank, listener, announce=False)
         run = Run(client, directory.path, name and f"{name}{suffix(part)}", of_launched)
+    keep_id(directory, wanted.id)
+    run._id = wanted.id or given_id(directory) or directory.run_id
+    if goes_on:
+        run._go_on()
     set_reports(place)
     if directory is launched:
         from tuiapp.trainers.run.stacks import answer_unless_handled
@@ -564,7 +667,8 @@ def _abandon() -> None:
     """A forked child reports nothing, as its parent does, unless it calls `init`."""
     if _run is not None and not _run.finished:
         _run.finished = True
-        _run.log = _ignore  # type: ignore[method-assign]
+        _run._said.clear()
+        _run.log = _run._not_from_here  # type: ignore[method-assign]
         with suppress(Exception):
             for client in _run._clients:
                 client.abandon()
@@ -615,26 +719,6 @@ def _flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
         elif value is not None:
             found[name] = value
     return found
-
-
-def _mapping(values: Any) -> dict[str, Any]:
-    pairs = values if isinstance(values, Mapping) or not hasattr(values, "__dict__") else vars(values)
-    return {str(key): value for key, value in dict(pairs).items()}
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold; other values as text."""
-    from tuiapp.trainers.script.client import MAX_NAME, encodable
-
-    if isinstance(value, Mapping):
-        return {encodable(key, MAX_NAME): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value[:MAX_ITEMS]]
-    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
-        return value
-    if not isinstance(value, str) and hasattr(value, "item") and getattr(value, "size", 0) == 1:
-        return _plain(value.item())
-    return encodable(value, MAX_FACT)
 
 
 def _size(path: Path) -> int:

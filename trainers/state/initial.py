@@ -15,27 +15,28 @@ from tuiapp.trainers.contract.manifest import (
     list_checkpoints,
 )
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.weight_files import ENDING, INDEX_ENDING, check_weight_file, is_weight_file
 from tuiapp.trainers.state.summary import read_config
 
 KEY = "init_from"
-ENDING = ".safetensors"
+INDEX_FILE = MODEL_FILE.removesuffix(ENDING) + INDEX_ENDING
 
 
 def find_weights(value: str, *, verify: bool = False) -> Path:
     """Returns the file that a value of `init_from` means.
 
     Of a run that is its best checkpoint's, by the run's own `best`, without an evaluation the newest one's, and without
-    a checkpoint that of its export. Raises ConfigError if there is none, or with `verify` if the checkpoint is damaged.
+    a checkpoint that of its export. Raises ConfigError if there is none, or with `verify` if the checkpoint is damaged,
+    and for a file, or an index of some, that is something else than its name says.
     """
     path = absolute(value)
-    if path.suffix == ENDING and path.is_file():
-        return path
-    if (file := path / MODEL_FILE).is_file():
-        return file
+    for file in (path, path / MODEL_FILE, path / INDEX_FILE):
+        if is_weight_file(file):
+            return _checked(file)
     run = RunDir(path)
     if not run.config.is_file():
-        message = f"{shown(value)} is no run, no run's directory, and no {ENDING} file: `tuiapp runs` lists the runs."
-        raise _refused(message)
+        message = f"{shown(value)} is no run, no run's directory, and no {ENDING} file or index of some"
+        raise _refused(f"{message}: `tuiapp runs` lists the runs.")
     try:
         found = _checkpoint(run)
         if found is not None and verify:
@@ -67,6 +68,16 @@ def _checkpoint(run: RunDir) -> CheckpointDir | None:
         by = best_by(RunConfig())
     finite = [one for one in list_checkpoints(run.checkpoints)[0] if one.manifest.finite]
     return best_checkpoint(finite, by) or next(iter(finite), None)
+
+
+def _checked(file: Path) -> Path:
+    try:
+        check_weight_file(file)
+    except OSError as error:
+        raise _refused(f"{error.filename or file} cannot be read: {error.strerror or error}.") from None
+    except ValueError as error:
+        raise _refused(f"{error}.") from None
+    return file
 
 
 def _refused(message: str) -> ConfigError:

@@ -31,7 +31,7 @@ from tuiapp.trainers.config.run_config import (
     with_global_batch,
 )
 from tuiapp.trainers.config.script import rank_processes, subject
-from tuiapp.trainers.config.script_syntax import MODULE, read_environment, split_words
+from tuiapp.trainers.config.script_syntax import MODULE, read_texts, split_words
 from tuiapp.trainers.contract.about import About, AboutError, split_tags
 from tuiapp.trainers.experiments.space import (
     Axis,
@@ -314,7 +314,7 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
         changes.pop(axis.key, None)
     if any(_field_of(axis) == "values" for axis in draft.axes):
         swept = {axis.key for axis in draft.axes}
-        rest = {key: value for key, value in read_environment(draft.config.values).items() if key not in swept}
+        rest = {key: value for key, value in read_texts(draft.config.values).items() if key not in swept}
         changes.pop("values", None)
         changes |= {"values": shlex.join(f"{key}={value}" for key, value in rest.items())} if rest else {}
     if draft.is_script and not preset:
@@ -386,7 +386,7 @@ def _read(
 def _read_own(text: str, plain: Mapping[str, object], *, draws: bool) -> tuple[str, list[Axis]]:
     """Reads a script's own values: those of one each, and the first of several, with what is swept."""
     try:
-        given = read_environment(text)
+        given = read_texts(text)
     except ValueError as error:
         raise ConfigError([Problem("values", str(error))]) from None
     axes, problems = list[Axis](), list[Problem]()

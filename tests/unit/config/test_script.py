@@ -137,6 +137,23 @@ def test_environment_variables(text: str, found: dict[str, str]) -> None:
     assert read_environment(text) == found
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named", "words"),
+    [
+        ("", "", []),
+        ("--lr {lr} {other}", "lr", ["--lr", "0.1", "{other}"]),
+        ("opt.lr={opt.lr} --lr={opt/lr} {lr} {lr}", "opt.lr opt/lr lr", ["opt.lr=3", "--lr=2", "0.1", "0.1"]),
+    ],
+)
+def test_a_script_learns_which_values_its_arguments_name(arguments: str, named: str, words: list[str]) -> None:
+    given = {"lr": "0.1", "opt/lr": "2", "opt.lr": "3"}
+    values = " ".join(f"{name}={value}" for name, value in given.items())
+    config = RunConfig(backend="script", script="a.py", arguments=arguments, values=values)
+    expected = {f"TUIAPP_CONFIG_{name}": value for name, value in given.items()}
+    assert variables(config) == {**expected, **({"TUIAPP_IN_ARGUMENTS": named} if named else {})}
+    assert command(config, "python")[3:] == words
+
+
 @pytest.mark.parametrize("text", ["'", 'a "b', "a\\"])
 def test_words_that_cannot_be_split(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be split into words"):
@@ -174,7 +191,7 @@ def test_values_take_the_place_of_their_names(script: RunConfig, machine: Machin
     placed = place(build_config({**to_mapping(script), **given, "environment": "A=1"}), machine)
     assert command(placed, "python")[3:] == ["--lr", "0.1", "--json", '{"a": 3}', "{other}", "a b"]
     own = {"TUIAPP_CONFIG_lr": "0.1", "TUIAPP_CONFIG_n": "3", "TUIAPP_CONFIG_text": "a b"}
-    assert variables(placed) == {**own, "A": "1"}
+    assert variables(placed) == {**own, "TUIAPP_IN_ARGUMENTS": "lr n text", "A": "1"}
     assert read_values(placed.values) == {"lr": 0.1, "n": 3, "text": "a b"}
     with pytest.raises(ConfigError, match="sets no variable"):
         build_config({**to_mapping(script), "values": "lr"})

@@ -216,6 +216,61 @@ def test_trials_that_fail_all_alike_end_it(place: StudyDir, monkeypatch: pytest.
     assert len(stage.runs) <= search.MOST_FAILED + 1
 
 
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        ("test/acuracy", "no trial reports test/acuracy; they report test/accuracy"),
+        ("nothing like it", "no trial reports nothing like it; they report "),
+        ("test/loss", "3 trials are made"),
+    ],
+)
+def test_a_metric_that_no_run_reports_ends_it_after_the_first(
+    place: StudyDir, metric: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Search(trials=3, parallel=1, sampler="random", pruner="none")
+    place.change(metric=metric, search=asked)
+    stage = Stage()
+    ended = go(place, stage, monkeypatch)
+    assert ended.reason.startswith(says)
+    assert (ended.failed, len(stage.runs)) == ((True, 1) if "no trial" in says else (False, 3))
+
+
+def test_a_misnamed_metric_stops_the_runs_beside_the_first(place: StudyDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.change(metric="test/acuracy")
+    stage = Stage()
+    assert go(place, stage, monkeypatch).reason.startswith("no trial reports test/acuracy")
+    assert len(stage.runs) == 2
+    assert all(one.is_over for one in stage.runs)
+
+
+def test_what_is_reported_is_named_the_nearest_first() -> None:
+    assert search._unreported("eval/scoer", ["eval/scoer"]) == ""
+    assert search._unreported("eval/scoer", []) == "no trial reports eval/scoer; they report no metric"
+    many = ["loss", "a", "x", "eval/score", "y", "z", "w"]
+    words = search._unreported("eval/scoer", many)
+    assert words == "no trial reports eval/scoer; they report eval/score, loss, a, x, y and 2 more"
+
+
+def test_a_storage_is_a_database_that_opens(tmp_path: Path) -> None:
+    assert search.storage_problem(f"sqlite:///{tmp_path}/trials.db") == ""
+    assert search.storage_problem("nonsense").startswith("Could not parse SQLAlchemy URL")
+    assert "unable to open database file" in search.storage_problem("sqlite:////nowhere/at/all.db")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "url", ["nonsense", "trials.db", "sqlite:////nowhere/at/all.db", "nosuch://user:secret@host/x"]
+)
+def test_a_storage_that_is_none_is_refused_at_once(tmp_path: Path, url: str) -> None:
+    words = ("--search", "seed=0..9", "--trials", 3, "--storage", url, "--runs-dir", tmp_path, "--set", "platform=cpu")
+    done = as_process("sweep", "mlp", *words)
+    assert done.code == 2
+    assert "--storage: " in done.err
+    assert "cannot keep the trials: " in done.err
+    assert "secret" not in done.err
+    assert not (tmp_path / "studies").exists()
+
+
 def test_a_point_for_each_per_cent_of_a_runs_steps(tmp_path: Path) -> None:
     started = RunStarted(run_id="r", host="h", pid=1, config={}, world_size=1, total_steps=200)
     losses = Metrics(rank=0, first_step=1, values={"loss": [4.0, 2.0, None, 1.0, 3.0]})

@@ -143,12 +143,15 @@ def test_a_scripts_own_values() -> None:
         read_axis(plain, "lr", "0.1,1e-3"),
         read_axis(plain, "optimizer", "lion,sgd"),
         read_axis(plain, "n", "1..2"),
+        # Of a part of its configuration.
+        read_axis(plain, "opt/lr", "0.5"),
     ]
     first = all_configs(SCRIPT, combinations(axes))[0]
-    assert first.values == "k=3 lr=0.1 optimizer=lion n=1"
+    assert first.values == "k=3 lr=0.1 optimizer=lion n=1 opt/lr=0.5"
     assert build_config(to_mapping(first)) == first
-    with pytest.raises(ConfigError, match="no name of a value"):
-        read_axis(plain, "train/lr", "1,2")
+    for name in ("train lr", "/lr", "opt/", "opt//lr", "a" * 41):
+        with pytest.raises(ConfigError, match="no name of a value"):
+            read_axis(plain, name, "1,2")
 
 
 def test_another_name_of_a_key_sweeps_it_unless_the_value_is_the_script_s_own() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pytest
 from safetensors import numpy as safetensors
 
@@ -77,6 +78,90 @@ def test_a_launch_fixes_the_file_and_a_resume_no_longer_needs_it(
     assert prepare(placed, machine, resumes=True).config == placed
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 102\n"
+STAND_INS = {
+    POINTER: "is a Git LFS pointer, not the file itself: `git lfs pull`",
+    "<!DOCTYPE html>\n<html><body>404</body></html>": "is an HTML page, such as a download's error page",
+    "\ufeff \n<HTML lang='en'>Sign in": "is an HTML page",
+    "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>": "is an XML page",
+}
+
+
+@pytest.mark.parametrize("content", STAND_INS)
+@pytest.mark.parametrize("name", ["x.safetensors", "x.safetensors.index.json", "shard.safetensors", "dir"])
+def test_what_a_failed_download_left_is_named_before_anything_starts(tmp_path: Path, name: str, content: str) -> None:
+    value = file = tmp_path / (f"{name}/{MODEL_FILE}" if name == "dir" else name)
+    file.parent.mkdir(exist_ok=True)
+    if name == "shard.safetensors":
+        value = tmp_path / "x.safetensors.index.json"
+        value.write_text('{"weight_map": {"a": "shard.safetensors"}}')
+    file.write_text(content)
+    (problem,) = check_weights(RunConfig(init_from=str(file.parent if name == "dir" else value)))
+    assert problem.message.startswith(f"{file.name} {STAND_INS[content]}")
+    with pytest.raises(ConfigError, match="Git LFS" if content == POINTER else "page"):
+        _initial(value, {"a": (1,)})
+
+
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [
+        ("{}", "x.safetensors.index.json is no index of weights: "),
+        ("[", "x.safetensors.index.json is no index of weights: "),
+        ('{"weight_map": {"a": "../b.safetensors"}}', "names '../b.safetensors', which is no file beside it"),
+        ('{"weight_map": {"a": "gone.safetensors"}}', "gone.safetensors cannot be read: No such file"),
+    ],
+)
+def test_an_index_that_leads_nowhere_is_refused(tmp_path: Path, index: str, says: str) -> None:
+    file = tmp_path / "x.safetensors.index.json"
+    file.write_text(index)
+    (problem,) = check_weights(RunConfig(init_from=str(file)))
+    assert says in problem.message
+
+
+def test_an_index_reads_its_files(tmp_path: Path) -> None:
+    one = {"a": np.ones((2, 3), np.float32), "old": np.ones(1, np.float32)}
+    (tmp_path / "one.safetensors").write_bytes(b"".join(encode(one)))
+    (tmp_path / "two.safetensors").write_bytes(b"".join(encode({"b": np.full(4, 2, np.float32)})))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"metadata": {}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}')
+    assert find_weights(str(tmp_path)) == find_weights(str(index)) == index
+    found = _initial(index, {"a": (2, 3), "b": (4,), "old": (1,)})
+    assert {name: float(array.sum()) for name, array in found.items()} == {"a": 6.0, "b": 8.0}
+    index.write_text('{"weight_map": {"c": "one.safetensors"}}')
+    with pytest.raises(ConfigError, match=r"one\.safetensors has no c"):
+        _initial(index, {"a": (2, 3)})
+
+
+@pytest.mark.parametrize(
+    ("theirs", "here"),
+    [
+        (["module.fc.weight", "module.fc.bias"], ["fc.weight", "fc.bias"]),
+        (["_orig_mod.fc.weight", "_orig_mod.fc.bias"], ["fc.weight", "fc.bias"]),
+        (["module._orig_mod.fc.weight", "_orig_mod.module.fc.bias"], ["fc.weight", "fc.bias"]),
+        (["fc.weight", "module.fc.bias"], ["fc.weight", "fc.bias"]),
+        (["trunk._orig_mod.0.weight", "module.trunk._orig_mod.0.bias"], ["trunk.0.weight", "trunk.0.bias"]),
+        (["fc.weight", "fc.bias"], ["module.fc.weight", "module.fc.bias"]),
+        (["module.weight", "module.bias"], ["module.weight", "module.bias"]),
+        (["submodule.weight", "module.submodule.bias"], ["submodule.weight", "submodule.bias"]),
+    ],
+)
+def test_what_wrappers_put_into_names_does_not_matter(tmp_path: Path, theirs: list[str], here: list[str]) -> None:
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(b"".join(encode({name: np.full(2, at, np.float32) for at, name in enumerate(theirs)})))
+    found = _initial(file, dict.fromkeys(here, (2,)))
+    assert {name: array[0] for name, array in found.items()} == {name: at for at, name in enumerate(here)}
+
+
+def test_the_same_name_goes_before_one_with_a_wrapper(tmp_path: Path) -> None:
+    file, told = tmp_path / "x.safetensors", Told()
+    arrays = {"module.a": np.zeros(2, np.float32), "a": np.ones(2, np.float32)}
+    file.write_bytes(b"".join(encode(arrays)))
+    found = _initial(file, {"a": (2,)}, told)
+    assert found["a"].sum() == 2
+    assert isinstance(event := told.events[0], InitialWeights)
+    assert event.unused == ["module.a"]
+
+
 @pytest.mark.parametrize(
     ("freeze", "frozen"),
     [
@@ -114,6 +199,11 @@ class Told:
 
     def once(self, found: InitialWeights | Alert) -> None:
         self.events.append(found)
+
+
+def _initial(file: Path, shapes: dict[str, tuple[int, ...]], told: Told | None = None) -> dict[str, npt.NDArray[Any]]:
+    plan = make_plan(msgspec.structs.replace(CONFIG, init_from=str(file)))
+    return initial_weights(plan, cast(Reporter, told or Told()), shapes, list(shapes), [])
 
 
 def test_what_matched_is_told_and_an_alert_names_what_is_frozen_but_new(tmp_path: Path) -> None:
