@@ -127,7 +127,7 @@ class RunsScreen(RefusingScreen[None]):
             id="runs.about",
             show=False,
         ),
-        Binding("v", "accept", "Accept", tooltip="Accept what mars these runs", id="runs.accept", show=False),
+        Binding("v", "accept", "Accept", tooltip="Accept what mars it", id="runs.accept", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay this run", id="runs.replay", show=False),
         Binding("y", "copy_path", "Copy the paths", id="runs.copy", show=False),
         Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),
