@@ -41,15 +41,15 @@ CAUGHT = """
     except ZeroDivisionError:
         traceback.print_exc()
     for step in range(20):
-        print("step", step, flush=True)
-        time.sleep(0.05)
+        print("step", step, end="{}", flush=True)
+        time.sleep(0.1)
     os.kill(os.getpid(), signal.{})
 """
 
 
-@pytest.mark.parametrize("name", ["SIGABRT", "SIGKILL"])
-def test_a_signal_long_after_an_exception_that_was_caught(tmp_path: Path, runs_dir: Path, name: str) -> None:
-    assert reason(tmp_path, runs_dir, CAUGHT.format(name)).startswith(f"rank 0 was killed by {name} — ")
+@pytest.mark.parametrize(("name", "end"), [("SIGABRT", r"\n"), ("SIGKILL", r"\n"), ("SIGKILL", r"\r")])
+def test_a_signal_long_after_an_exception_that_was_caught(tmp_path: Path, runs_dir: Path, name: str, end: str) -> None:
+    assert reason(tmp_path, runs_dir, CAUGHT.format(end, name)).startswith(f"rank 0 was killed by {name} — ")
 
 
 def test_a_watchdog_in_native_code(tmp_path: Path, runs_dir: Path) -> None:

@@ -95,6 +95,8 @@ class LogTail:
         self.on_texts: Callable[[list[str]], None] | None = None
         """Called with all lines, of which `poll` returns the first ones, and with each state of a progress bar."""
         self._unmatched: list[bytes] = []
+        self.written = 0
+        """Lines, and states of progress bars."""
         self._rows: Rows | None = None
         """As long as progress bars are drawn."""
 
@@ -165,6 +167,7 @@ class LogTail:
         if lines and self._cut:
             # The rest of a line whose start was already taken.
             lines, self._cut = lines[1:], False
+        self.written += len(lines)
         if self.on_texts is not None:
             self._unmatched += lines
         if len(rest) > MAX_LINE_BYTES:
@@ -179,6 +182,7 @@ class LogTail:
         if turns and self._cut:
             turns[0], self._cut = b"", False
         self._rest = rest[:MAX_LINE_BYTES]
+        self.written += len(turns) // 2
         if self.on_texts is not None:
             self._unmatched += turns[::2]
         return rows.write(turns)

@@ -220,8 +220,8 @@ class RankProcess:
         """As it has reported it."""
         self._raised_at: float | None = None
         """When it printed its last traceback."""
-        self._said_since = 0
-        """Lines, and batches of metrics."""
+        self._reports = self._said_before = 0
+        """Batches of metrics; and all that it had reported and written when it printed that."""
         self.connection: Connection | None = None
         """By which a script's rank reports."""
         self.agrees = True
@@ -279,13 +279,14 @@ class RankProcess:
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
         lines = [line for tail in self.tails for line in tail.poll(final=final)]
         if any(TRACEBACK in line.text for line in lines):
-            self._raised_at, self._said_since = monotonic(), 0
-        else:
-            self._said_since += len(lines)
+            self._raised_at, self._said_before = monotonic(), self._said()
         return lines
 
     def note_metrics(self) -> None:
-        self._said_since += 1
+        self._reports += 1
+
+    def _said(self) -> int:
+        return self._reports + sum(tail.written for tail in self.tails)
 
     def failure(self, oom_killed: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.
@@ -339,7 +340,7 @@ class RankProcess:
         at_exit = crashed_at_exit(self._errors())
         if at_exit is not None:
             return at_exit
-        return self._said_since <= CLEANUP_LINES and monotonic() - self._raised_at <= CLEANUP_S
+        return self._said() - self._said_before <= CLEANUP_LINES and monotonic() - self._raised_at <= CLEANUP_S
 
     def _errors(self) -> str:
         return read_end(self.directory / "stderr.log", self.tails[1].began, MAX_TRACEBACK_BYTES)

@@ -387,6 +387,7 @@ class Supervisor:
         last_step = self._meter.last_step(rank.rank)
         if failure is None:
             self._left[rank.rank] = monotonic()
+            self._watchdog.note_end(rank.rank)
             if not rank.done:
                 self._emit(Phase(rank=rank.rank, phase="done"))
             if not self._is_script:
