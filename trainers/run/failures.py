@@ -6,18 +6,24 @@ import re
 import signal
 import time
 import traceback
+from collections.abc import Mapping
 
 import msgspec
 
 from tuiapp.trainers.contract.events import RankFailed
+from tuiapp.trainers.run.tracebacks import find_traceback
+from tuiapp.trainers.state.messages import error_line
 
 MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
 LAST_LINES = 20
 
-_CONSEQUENCE = re.compile(
-    r"connection (closed|reset|refused)|broken pipe|\[.*gloo|gloo/transport|NCCL|DistBackendError|DistNetworkError"
-    r"|DistStoreError|remote process (exited|has)|Rendezvous",
+_COLLECTIVE = re.compile(
+    r"\[.*gloo|gloo/transport|NCCL|Dist(Backend|Network|Store)Error|distributed_c10d\.py|Rendezvous|monitoredBarrier"
+    r"|coordination ?service|barrier timed out",
     re.IGNORECASE,
+)
+_CONSEQUENCE = re.compile(
+    rf"connection (closed|reset|refused)|broken pipe|remote process (exited|has)|{_COLLECTIVE.pattern}", re.IGNORECASE
 )
 
 
@@ -36,9 +42,16 @@ def is_consequence(error: str) -> bool:
     return bool(_CONSEQUENCE.search(error))
 
 
+def waited(failure: RankFailed) -> bool:
+    """Whether it failed in what all ranks do together."""
+    return bool(_COLLECTIVE.search(f"{failure.error}\n{failure.traceback}"))
+
+
 def rank_error(error: BaseException, text: str) -> RankError:
     """`text` is the traceback, "" for an error whose message says it all."""
     last = "".join(traceback.format_exception_only(error)).strip() if text else str(error)
+    if isinstance(error, BaseExceptionGroup) and (printed := find_traceback(text)):
+        last = printed.error
     return RankError(
         mono=time.monotonic(),
         error=_fit(last, MAX_ERROR_CHARACTERS),
@@ -65,3 +78,18 @@ def describe_exit(returncode: int) -> tuple[int | None, str]:
 def first_cause(failures: list[tuple[RankFailed, bool]]) -> RankFailed:
     """Picks the cause of the other failures; each comes with whether it looks like a consequence."""
     return min(failures, key=lambda item: (item[1], item[0].mono))[0]
+
+
+def left_early(failures: list[tuple[RankFailed, bool]], left: Mapping[int, float]) -> RankFailed | None:
+    """The rank that ended without failing while the others waited for it, if nothing else is the cause.
+
+    `left` is when each such rank ended, on the monotonic clock.
+    """
+    if not failures or not left or not all(consequence for _, consequence in failures):
+        return None
+    cause = first_cause(failures)
+    rank = min(left, key=lambda rank: left[rank])
+    if not waited(cause):
+        return None
+    why = f"while rank {cause.rank} waited for it in a collective: {error_line(cause.error)}"
+    return RankFailed(rank=rank, exit_code=0, hint=why, step=None, mono=left[rank])

@@ -152,7 +152,8 @@ class AttachedRank:
             exit_code=self.exit_code,
             error=record.error if record else "" if self.exit_code else "its process ended without tuiapp.finish()",
             traceback=record.traceback if record else "",
-            step=0,
+            # It may be one that never reports any.
+            step=None,
             mono=record.mono if record else monotonic(),
         )
         return failed, bool(record and record.consequence)

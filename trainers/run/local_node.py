@@ -21,7 +21,7 @@ from tuiapp.trainers.config.memory import jax_memory_words
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.events import Event, LogLine, Phase, RankFailed
+from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase, RankFailed
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
@@ -268,6 +268,8 @@ class LocalNode:
                 rank.error = message.error
             elif isinstance(message, Phase) and message.phase == "done":
                 rank.done = True
+            elif isinstance(message, Metrics) and isinstance(rank, RankProcess):
+                rank.note_metrics()
         self._sink.on_messages(rank, [one for one in messages if not isinstance(one, wire.Failed)], via)
 
     def leave(self, connection: Connection) -> None:

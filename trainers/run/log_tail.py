@@ -20,8 +20,65 @@ READ_BYTES = 256 * 1024
 LISTENED_BYTES = 16 << 20
 """Read at the end where lines are listened to; without a listener `READ_BYTES`."""
 
-_REWRITES = re.compile(rb"\r|\x1b\[\d*A")
-"""What a progress bar writes before it writes over a line: back to its start or, with a bar below another, up to it."""
+HELD_ROWS, HELD_POLLS = 64, 10
+"""So many rows up a progress bar may write over earlier lines, and for so long it is waited for."""
+
+_MOVES = re.compile(rb"(\n|\r\x1b\[0?K|\r|\x1b\[2K|\x1b\[\d*[AF])")
+"""What ends a state of a progress bar: to the next line, back to the line's start, erase it, or some lines up."""
+_UP = re.compile(rb"\x1b\[\d*[AF]")
+_INVISIBLE = re.compile(rb"(\s|\x1b\[[\d;?]*[A-Za-z])*")
+
+
+class Rows:
+    """The last lines as a terminal has them, while progress bars, one beneath the other, write over each other's."""
+
+    def __init__(self) -> None:
+        self._rows = [b""]
+        self._moved_to = [0]
+        """For each row the poll in which a bar has last gone back to it; 0 for never."""
+        self._at, self._polls = 0, 1
+
+    def write(self, turns: list[bytes]) -> list[bytes]:
+        """Takes texts, each followed by what `_MOVES` matches; returns the lines that are out of reach."""
+        for text, move in zip(turns[::2], turns[1::2], strict=True):
+            if text:
+                self._rows[self._at] = text
+            if move == b"\n":
+                self._at += 1
+                if self._at == len(self._rows):
+                    self._rows.append(b"")
+                    self._moved_to.append(0)
+                continue
+            if move.endswith((b"A", b"F")):
+                up = min(int(move[2:-1] or 1), HELD_ROWS)
+                above = max(0, up - self._at)
+                self._rows[:0], self._moved_to[:0] = [b""] * above, [0] * above
+                self._at += above - up
+            elif move != b"\r":
+                self._rows[self._at] = b""
+            self._moved_to[self._at] = self._polls
+        return self._take(max(0, self._at - HELD_ROWS))
+
+    def settle(self) -> list[bytes]:
+        """Returns the lines to which no bar has gone back of late; called once a poll."""
+        self._polls += 1
+        above = self._moved_to[: self._at]
+        held = (n for n, poll in enumerate(above) if poll and self._polls - poll <= HELD_POLLS)
+        return self._take(next(held, self._at))
+
+    def end(self) -> list[bytes]:
+        """Returns all lines."""
+        return self._rows
+
+    @property
+    def is_blank(self) -> bool:
+        return self._rows == [b""]
+
+    def _take(self, count: int) -> list[bytes]:
+        lines = self._rows[:count]
+        del self._rows[:count], self._moved_to[:count]
+        self._at -= count
+        return lines
 
 
 class LogTail:
@@ -38,29 +95,37 @@ class LogTail:
         self.on_texts: Callable[[list[str]], None] | None = None
         """Called with all lines, of which `poll` returns the first ones, and with each state of a progress bar."""
         self._unmatched: list[bytes] = []
+        self.written = 0
+        """Lines, and states of progress bars."""
+        self._rows: Rows | None = None
+        """As long as progress bars are drawn."""
 
     def poll(self, *, final: bool = False) -> list[LogLine]:
-        """Returns the lines since the last call; `final`, with the writer gone, also an unfinished last line."""
+        """Returns the lines since the last call; `final`, with the writer gone, also an unfinished last line.
+
+        Lines that a progress bar may still write over come with a later call.
+        """
         lines: list[bytes] = []
         # Only up to the present end: a writer that never pauses must not block this forever.
         end, passed = self._size(), 0
         while self._offset < end and (data := self._read()):
-            lines += self._split(data)
+            lines += self._divide(data)
             if len(lines) >= LINES_PER_POLL:
                 if not final:
                     break
                 passed += self._pass_over(end)
         if final:
             if self._rest and not self._cut:
-                lines.append(self._rest)
-                self._unmatched.append(self._rest)
+                lines += self._divide(b"\n")
             self._rest = b""
+        if self._rows is not None:
+            lines += self._rows.end() if final else self._rows.settle()
+            if final or (self._rows.is_blank and not self._rest):
+                self._rows = None
         texts = [text for line in lines if (text := _decode(line))]
         self.last_lines.extend(texts)
-        if self.on_texts is not None:
-            states = [state for line in self._unmatched for state in line.split(b"\r")]
-            if written := [text for state in states if (text := _decode(state))]:
-                self.on_texts(written)
+        if self.on_texts is not None and (written := [text for line in self._unmatched if (text := _decode(line))]):
+            self.on_texts(written)
         self._unmatched = []
         kept = texts[:LINES_PER_POLL]
         if passed or len(texts) > len(kept):
@@ -91,16 +156,20 @@ class LogTail:
         self._offset += len(data)
         return data
 
-    def _split(self, data: bytes) -> list[bytes]:
+    def _divide(self, data: bytes) -> list[bytes]:
+        """Returns the lines that are complete."""
+        data = data.replace(b"\r\n", b"\n")
+        if self._rows is None and (b"\r" in data or _UP.search(data)):
+            self._rows = Rows()
+        if self._rows is not None:
+            return self._redraw(self._rows, data)
         *lines, rest = (self._rest + data).split(b"\n")
         if lines and self._cut:
             # The rest of a line whose start was already taken.
             lines, self._cut = lines[1:], False
-        # Of a progress bar that rewrites itself only the newest state is kept.
-        newest = rest.rstrip(b"\r").rfind(b"\r") + 1
-        passed, rest = rest[:newest], rest[newest:]
+        self.written += len(lines)
         if self.on_texts is not None:
-            self._unmatched += lines if self._cut else [*lines, passed]
+            self._unmatched += lines
         if len(rest) > MAX_LINE_BYTES:
             if not self._cut:
                 lines.append(rest[:MAX_LINE_BYTES])
@@ -108,8 +177,17 @@ class LogTail:
         self._rest = rest
         return lines
 
+    def _redraw(self, rows: Rows, data: bytes) -> list[bytes]:
+        *turns, rest = _MOVES.split(self._rest + data)
+        if turns and self._cut:
+            turns[0], self._cut = b"", False
+        self._rest = rest[:MAX_LINE_BYTES]
+        self.written += len(turns) // 2
+        if self.on_texts is not None:
+            self._unmatched += turns[::2]
+        return rows.write(turns)
+
 
 def _decode(line: bytes) -> str:
-    """Decodes a line; of a progress bar that rewrites itself, its last state; "" of one that shows nothing."""
-    states = [state for state in _REWRITES.split(line) if state.strip()]
-    return states[-1][:MAX_LINE_BYTES].decode(errors="replace").rstrip() if states else ""
+    """Decodes a line; "" of one that shows nothing."""
+    return "" if _INVISIBLE.fullmatch(line) else line[:MAX_LINE_BYTES].decode(errors="replace").rstrip()

@@ -15,7 +15,7 @@ from typing import IO
 
 from tuiapp.trainers.config import bootstrap
 from tuiapp.trainers.config.catalog import BACKENDS
-from tuiapp.trainers.config.files import make_private, user_cache
+from tuiapp.trainers.config.files import make_private, read_end, user_cache
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.ports import ANY
 from tuiapp.trainers.config.run_config import RunConfig
@@ -28,7 +28,15 @@ from tuiapp.trainers.run.listener import Connection
 from tuiapp.trainers.run.log_tail import LogTail
 from tuiapp.trainers.run.out_of_memory import hint
 from tuiapp.trainers.run.place import Place, bind_free
-from tuiapp.trainers.run.script_process import ELASTIC_ERROR_FILE, ScriptStart, read_failure
+from tuiapp.trainers.run.script_process import (
+    CLEANUP_LINES,
+    CLEANUP_S,
+    ELASTIC_ERROR_FILE,
+    MAX_TRACEBACK_BYTES,
+    ScriptStart,
+    read_failure,
+)
+from tuiapp.trainers.run.tracebacks import TRACEBACK, crashed_at_exit, find_terminate
 
 
 def python(module: str, *arguments: str) -> list[str]:
@@ -210,6 +218,10 @@ class RankProcess:
         self.done = False
         self.error: RankError | None = None
         """As it has reported it."""
+        self._raised_at: float | None = None
+        """When it printed its last traceback."""
+        self._reports = self._said_before = 0
+        """Batches of metrics; and all that it had reported and written when it printed that."""
         self.connection: Connection | None = None
         """By which a script's rank reports."""
         self.agrees = True
@@ -265,7 +277,16 @@ class RankProcess:
         return is_stopped(self.pid)
 
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
-        return [line for tail in self.tails for line in tail.poll(final=final)]
+        lines = [line for tail in self.tails for line in tail.poll(final=final)]
+        if any(TRACEBACK in line.text for line in lines):
+            self._raised_at, self._said_before = monotonic(), self._said()
+        return lines
+
+    def note_metrics(self) -> None:
+        self._reports += 1
+
+    def _said(self) -> int:
+        return self._reports + sum(tail.written for tail in self.tails)
 
     def failure(self, oom_killed: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.
@@ -276,12 +297,13 @@ class RankProcess:
         if returncode == 0 and (self.done or self._script):
             return None
         exit_code, signal_name = describe_exit(returncode)
-        record = self._script_error(exit_code) if self._script else self.error
+        killed = oom_killed() if signal_name == "SIGKILL" else None
+        record = self._script_error(exit_code) if self._script and not killed else self.error
         failed = RankFailed(
             rank=self.rank,
             exit_code=exit_code,
             signal=signal_name,
-            hint=hint(oom_killed()) if signal_name == "SIGKILL" else self._why_silent(),
+            hint=hint(killed) if signal_name == "SIGKILL" else self._why_silent(),
             error=record.error if record else "",
             traceback=record.traceback if record else "",
             last_lines=list(self.tails[1].last_lines)[-LAST_LINES:],
@@ -299,12 +321,29 @@ class RankProcess:
 
     def _script_error(self, exit_code: int | None) -> RankError | None:
         # Python exits with 1 after an exception; any other code is the script's own, whatever it wrote before.
-        said = read_failure(self.directory, self.tails[1].began) if exit_code == 1 else None
+        if exit_code not in (1, None):
+            return None
+        ended_by_signal = exit_code is None
+        began = [tail.began for tail in self.tails]
+        said = read_failure(self.directory, *began) if not ended_by_signal or self._was_ending() else None
+        if said is None and ended_by_signal:
+            said = find_terminate(self._errors())
         if said is None:
             return None
-        return RankError(
-            mono=monotonic(), error=said.error, traceback=said.traceback, consequence=is_consequence(said.error)
-        )
+        mono = self._raised_at or monotonic()
+        return RankError(mono=mono, error=said.error, traceback=said.traceback, consequence=is_consequence(said.error))
+
+    def _was_ending(self) -> bool:
+        """Whether a signal came while the script ended after an exception, not after one that it had caught."""
+        if self._raised_at is None:
+            return False
+        at_exit = crashed_at_exit(self._errors())
+        if at_exit is not None:
+            return at_exit
+        return self._said() - self._said_before <= CLEANUP_LINES and monotonic() - self._raised_at <= CLEANUP_S
+
+    def _errors(self) -> str:
+        return read_end(self.directory / "stderr.log", self.tails[1].began, MAX_TRACEBACK_BYTES)
 
     def close(self) -> None:
         for fd in (self.messages.fd, self._control_fd, self.exit_fd):

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from tuiapp.trainers.config.division import node_of
 from tuiapp.trainers.config.files import read_end
@@ -25,6 +22,7 @@ from tuiapp.trainers.config.script import command, variables
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.place import Place, bind_free
+from tuiapp.trainers.run.tracebacks import ScriptError, find_traceback
 
 RESUME = "TUIAPP_RESUME"
 """Environment variable: "1" in every attempt after the first; the script loads its own checkpoint then."""
@@ -35,15 +33,8 @@ ELASTIC_ERROR_FILE = "torchelastic_error.json"
 MAX_TRACEBACK_BYTES = 64 * 1024
 MAX_ERROR_BYTES = 256 * 1024
 
-_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
-"""PyTorch puts it before each line of an exception's traceback once the process group exists."""
-
-_HEADER = "Traceback (most recent call last):"
-_CHAIN = (
-    "The above exception was the direct cause of the following exception:",
-    "During handling of the above exception, another exception occurred:",
-)
-_LAST = re.compile(r"^[A-Za-z_][\w.]*(?::|$)")
+CLEANUP_S, CLEANUP_LINES = 900.0, 10
+"""How long a script takes at most to end after its exception, and what it says meanwhile; NCCL waits ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +134,21 @@ def reserve_port(address: str, ports: range = ANY) -> socket.socket:
     return bind_free(address, ports)
 
 
-class ScriptError(msgspec.Struct, frozen=True):
-    """An exception that ended a script."""
+def read_failure(directory: Path, errors_from: int, output_from: int) -> ScriptError | None:
+    """Finds the exception that ended a script: in torch's error file, at the end of its stderr, or of its stdout.
 
-    error: str
-    """Its last line."""
-    traceback: str
-
-
-def read_failure(directory: Path, offset: int) -> ScriptError | None:
-    """Finds the exception that ended a script: in torch's error file, or at the end of its stderr from `offset` on."""
-    return read_elastic_error(directory / ELASTIC_ERROR_FILE) or find_traceback(
-        read_end(directory / "stderr.log", offset, MAX_TRACEBACK_BYTES)
+    The logs are read from these offsets on.
+    """
+    return (
+        read_elastic_error(directory / ELASTIC_ERROR_FILE)
+        or find_traceback(read_end(directory / "stderr.log", errors_from, MAX_TRACEBACK_BYTES))
+        or _last_words(find_traceback(read_end(directory / "stdout.log", output_from, MAX_TRACEBACK_BYTES)))
     )
+
+
+def _last_words(printed: ScriptError | None) -> ScriptError | None:
+    """A script that prints on has caught its exception and gone on."""
+    return printed if printed and printed.lines_after <= CLEANUP_LINES else None
 
 
 def read_elastic_error(path: Path) -> ScriptError | None:
@@ -168,33 +161,3 @@ def read_elastic_error(path: Path) -> ScriptError | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return ScriptError(error=str(said), traceback=str(trace).strip()) if said else None
-
-
-def find_traceback(text: str) -> ScriptError | None:
-    """The last traceback of a text, with those that it followed from; None if there is none."""
-    lines = _PREFIX.sub("", text).splitlines()
-    headers = [number for number, line in enumerate(lines) if line.rstrip().endswith(_HEADER)]
-    if not headers:
-        return _find_syntax_error(lines)
-    indent = len(lines[headers[-1]]) - len(lines[headers[-1]].lstrip())
-    end = headers[-1] + 1
-    # Frames are indented; the exception's line is not.
-    while end < len(lines) - 1 and lines[end][indent : indent + 1] in (" ", ""):
-        end += 1
-    if end >= len(lines) or not _LAST.match(lines[end][indent:]):
-        return None
-    start = headers.pop()
-    while headers and any(line.strip() in _CHAIN for line in lines[max(0, start - 3) : start]):
-        start = headers.pop()
-    return ScriptError(error=lines[end].strip(), traceback="\n".join(lines[start : end + 1]))
-
-
-def _find_syntax_error(lines: list[str]) -> ScriptError | None:
-    """A SyntaxError of the script itself has no header."""
-    ends = [number for number, line in enumerate(lines) if line.startswith(("SyntaxError", "IndentationError"))]
-    if not ends:
-        return None
-    start = max((number for number, line in enumerate(lines[: ends[-1]]) if line.startswith('  File "')), default=None)
-    if start is None:
-        return None
-    return ScriptError(error=lines[ends[-1]], traceback="\n".join(lines[start : ends[-1] + 1]))

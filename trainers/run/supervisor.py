@@ -60,6 +60,7 @@ from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import disk_full_safe_stdio, notice, wire
 from tuiapp.trainers.run.agreement import Agreement, Voter
+from tuiapp.trainers.run.failures import left_early
 from tuiapp.trainers.run.helper import Helper
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
 from tuiapp.trainers.run.listener import AttachedRank, Connection
@@ -119,6 +120,8 @@ class Supervisor:
         self._failures: list[Failure] = []
         self._phases: dict[int, PhaseName] = {}
         """Rank → what it does; of a script's nothing."""
+        self._left: dict[int, float] = {}
+        """When each rank ended by itself that did not fail."""
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._is_script else None)
         self._watchdog = Watchdog(self._emit, self._place_of, self._unreachable)
@@ -259,7 +262,8 @@ class Supervisor:
             try:
                 self._node.start(place, self._attempt, list(self._plan.ranks_of(0)), resume_from, passed)
             except StartError as error:
-                self._fail(RankFailed(rank=error.rank, error=str(error), step=self._from))
+                step = None if self._is_script else self._from
+                self._fail(RankFailed(rank=error.rank, error=str(error), step=step))
                 self._teardown.fail(monotonic())
                 return
             if self._nodes is not None:
@@ -340,7 +344,8 @@ class Supervisor:
                 self._agreement.leave(message.step, self._voters())
             elif not isinstance(message, wire.Hello | wire.Failed):
                 if isinstance(message, Phase):
-                    self._phases[message.rank] = message.phase
+                    if not self._is_script:
+                        self._phases[message.rank] = message.phase
                     rank.done |= message.phase == "done"
                     if message.phase == "checkpointing":
                         self._teardown.give_time_to_save(monotonic())
@@ -377,10 +382,12 @@ class Supervisor:
         self._watchdog.forget(rank.rank)
         if self._plan.processes == 0 and len(self._attached) < self._plan.world_size:
             self._wait_until = monotonic() + LATE_RANK_S
-        if self._teardown.killing and (self._teardown.at_once or failure is None or not failure[0].lost):
+        if self._teardown.killing and (self._teardown.at_once or failure is None or not self._still_counts(failure[0])):
             return
         last_step = self._meter.last_step(rank.rank)
         if failure is None:
+            self._left[rank.rank] = monotonic()
+            self._watchdog.note_end(rank.rank)
             if not rank.done:
                 self._emit(Phase(rank=rank.rank, phase="done"))
             if not self._is_script:
@@ -392,7 +399,15 @@ class Supervisor:
         self._emit(failed)
         self._write(durable=True)
         if self._plan.processes:
-            self._teardown.fail(monotonic())
+            self._teardown.fail(monotonic(), consequence=consequence)
+
+    def _still_counts(self, failed: RankFailed) -> bool:
+        """Whether the failure of a rank that is being ended is on record: its exception may be what the others met."""
+        if failed.lost or not self._teardown.failed:
+            return failed.lost
+        return bool(failed.error) and all(
+            consequence and failed.mono < known.mono for known, consequence in self._failures
+        )
 
     def _poll(self, now: float) -> None:
         self._node.poll(now)
@@ -450,6 +465,8 @@ class Supervisor:
         self._node.finish_metrics()
         for note in self._node.unused_settings():
             self._emit(note)
+        if early := left_early(self._failures, self._left):
+            self._fail(early)
         summary = self._summary(completed=not self._failures and not self._teardown.stopping)
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)

@@ -20,6 +20,8 @@ SAVE_GRACE_S = 120.0
 """From a rank's report that it saves a checkpoint, while the run stops, to SIGTERM."""
 SETTLE_S = 1.0
 """From the first failure to SIGTERM for the others."""
+CAUSE_SETTLE_S = 5.0
+"""The same if that failure looks like a consequence: the rank that is the cause may still be on its way out."""
 TERM_GRACE_S = 2.0
 
 
@@ -43,7 +45,7 @@ class Teardown:
         self.stopping = False
         self.killing = False
         """Ranks are being ended by signals: their exits are not reported."""
-        self._failed = False
+        self.failed = False
         self._by = ""
         self._term_at: float | None = None
         self._kill_at: float | None = None
@@ -79,14 +81,14 @@ class Teardown:
 
     def give_time_to_save(self, now: float) -> None:
         """A rank has begun to save a checkpoint: a stop that waits for it gets more time."""
-        waits = self.stopping and not self._failed and not self.killing
+        waits = self.stopping and not self.failed and not self.killing
         if waits and self._term_at is not None and self._term_at > now:
             self._term_at = max(self._term_at, now + SAVE_GRACE_S)
 
-    def fail(self, now: float) -> None:
-        self._failed = True
-        if self._term_at is None or self._term_at > now + SETTLE_S:
-            self._term_at = now + SETTLE_S
+    def fail(self, now: float, *, consequence: bool = False) -> None:
+        self.failed = True
+        settle_s = CAUSE_SETTLE_S if consequence else SETTLE_S
+        self._term_at = min(self._term_at or now + settle_s, now + settle_s)
 
     def advance(self, now: float, live: Sequence[Process], emit: Callable[[Event], None]) -> None:
         if self._kill_at is not None and now >= self._kill_at:
@@ -100,7 +102,7 @@ class Teardown:
         elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
             self.killing = True
             grace = self._signal_grace_s
-            self._kill_at = now + (TERM_GRACE_S if grace is None or self._now or self._failed else grace)
+            self._kill_at = now + (TERM_GRACE_S if grace is None or self._now or self.failed else grace)
             for rank in live:
                 rank.kill(signal.SIGTERM)
 

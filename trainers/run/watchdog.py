@@ -185,6 +185,8 @@ class Watchdog:
         self._hang: tuple[float, dict[int, RankProgress], list[int]] = 0.0, {}, []
         self._late: int | None = None
         self._stopped: set[int] = set()
+        self._ended: list[int] = []
+        """Without failing."""
 
     def on_heartbeat(self, heartbeat: wire.Heartbeat, now: float) -> None:
         self._watch.on_progress(heartbeat.rank, RankProgress(heartbeat.step, heartbeat.phase), now)
@@ -197,6 +199,10 @@ class Watchdog:
     def forget(self, rank: int) -> None:
         self._watch.forget(rank)
         self._stopped.discard(rank)
+
+    def note_end(self, rank: int) -> None:
+        """A rank has ended without failing: the others may wait for it."""
+        self._ended.append(rank)
 
     def advance(self, now: float, live: Mapping[int, Rank]) -> None:
         if self._dump is not None and self._dump.is_complete(now):
@@ -237,6 +243,9 @@ class Watchdog:
         if not self._unreachable and (collective := suspect_collective(stacks, self._place_of)):
             text = f"{text}; {collective.words}"
             behind = behind or collective.ranks
+        if self._ended:
+            have = "has" if len(self._ended) == 1 else "have"
+            text = f"{text}; {describe_ranks(sorted(self._ended), self._place_of)} {have} ended"
         self._late = behind[0] if len(behind) == 1 else None
         step = min((progress.step for progress in progress_by_rank.values()), default=None)
         several = sorted(self._unreachable) or (behind if self._late is None else [])

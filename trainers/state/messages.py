@@ -60,6 +60,11 @@ _ADVICE = [
             r"MemoryError|RESOURCE_EXHAUSTED|out of memory|(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)",
             _MEMORY,
         ),
+        (
+            r"EOFError: EOF when reading a line|\bBdbQuit\b|getpass\.py EOFError|^termios\.error|^Aborted[.!]$"
+            r"|click\.exceptions\.Abort$",
+            "a run has no keyboard: whatever asks, or is a debugger, gets no answer",
+        ),
         (r"device-side assert", f"an index, such as a label, is out of its range; {_WHERE}"),
         (r"illegal memory access", f"a kernel read or wrote outside its arrays; {_WHERE}"),
         (r"no kernel image", "this build of the framework has no code for this GPU: see tuiapp doctor"),
@@ -126,26 +131,40 @@ def _how_it_ended(failure: RankFailed) -> str:
     where = f" at step {failure.step:,}" if failure.step else " before its first step" if failure.step == 0 else ""
     where += f", while {failure.phase}" if failure.phase in _DOING else ""
     who = f"rank {failure.rank} on node {failure.node}" if failure.node else f"rank {failure.rank}"
+    if failure.lost:
+        return f"{failure.error}; its ranks had come to step {failure.step:,}" if failure.step else failure.error
+    if error := error_line(failure.error):
+        after = f"; {failure.signal} ended it afterwards" if failure.signal else ""
+        return f"{who} failed{where}: {error}{_advice(failure, error)}{after}"
     if failure.signal:
         hint = f" — {failure.hint}" if failure.hint else _HINTS.get(failure.signal, "")
         return f"{who} was killed by {failure.signal}{where}{hint}"
-    if failure.lost:
-        return f"{failure.error}; its ranks had come to step {failure.step:,}" if failure.step else failure.error
-    if error := _error_line(failure.error):
-        advice = next((advice for pattern, advice in _ADVICE if pattern.search(error)), "")
-        if advice == _MEMORY:
-            advice = _LESS_MEMORY.get(failure.phase or "", "")
-        return f"{who} failed{where}: {error}{f' — {advice}' if advice else ''}"
     left = f"{who} exited with code {failure.exit_code}{where}"
     # As of argparse, or of sys.exit with a text.
     last = sanitize(failure.last_lines[-1], MAX_ERROR_CHARACTERS).strip() if failure.last_lines else ""
-    return f"{left}; the last line of its stderr: {last}" if last else f"{left}, {failure.hint or 'without saying why'}"
+    if last:
+        return f"{left}; the last line of its stderr: {last}{_advice(failure, last)}"
+    return f"{left}, {failure.hint or 'without saying why'}"
 
 
-def _error_line(error: str) -> str:
+def _advice(failure: RankFailed, said: str) -> str:
+    # Python's getpass says no more than EOFError.
+    where = "getpass.py " if '/getpass.py", line' in failure.traceback else ""
+    advice = next((advice for pattern, advice in _ADVICE if pattern.search(where + said)), "")
+    if advice == _MEMORY:
+        advice = _LESS_MEMORY.get(failure.phase or "", "")
+    return f" — {advice}" if advice else ""
+
+
+def error_line(error: str) -> str:
+    """The line of an exception's text that says what, of bounded length; with what follows if it ends with a colon."""
+    lines = [line for line in error.splitlines() if line.strip()]
     # A SyntaxError's own line comes after the place it points at.
-    lines = [line for line in error.splitlines() if line.strip() and not line.startswith((" ", "File "))]
-    return lines[0][:MAX_ERROR_CHARACTERS] if lines else ""
+    start = next((n for n, line in enumerate(lines) if not line.startswith((" ", "File "))), len(lines))
+    end = start + 1
+    while end < len(lines) and lines[end - 1].rstrip().endswith(":"):
+        end += 1
+    return " ".join(line.strip() for line in lines[start:end])[:MAX_ERROR_CHARACTERS]
 
 
 def failure_lines(failure: RankFailed) -> list[str]:

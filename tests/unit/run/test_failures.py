@@ -18,8 +18,10 @@ from tuiapp.trainers.run.failures import (
     describe_exit,
     first_cause,
     is_consequence,
+    left_early,
     rank_error,
 )
+from tuiapp.trainers.state.messages import describe_failure
 
 
 def failed(rank: int, mono: float, *, consequence: bool = False) -> tuple[RankFailed, bool]:
@@ -43,9 +45,42 @@ def test_the_first_cause(failures: list[tuple[RankFailed, bool]], rank: int) -> 
         assert first_cause(failures).rank == rank
 
 
+TIMEOUT = "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation"
+
+
+@pytest.mark.parametrize(
+    ("failures", "left", "rank"),
+    [
+        ([(RankFailed(rank=0, mono=9.0, error=TIMEOUT), True)], {1: 8.0, 2: 5.0}, 2),
+        # It takes longer to end than the others to notice.
+        ([(RankFailed(rank=0, mono=9.0, error=TIMEOUT), True)], {1: 9.5}, 1),
+        ([(RankFailed(rank=0, error="RuntimeError: x", traceback="distributed_c10d.py"), True)], {1: 8.0}, 1),
+        ([(RankFailed(rank=0, error=TIMEOUT), True)], {}, None),
+        # Another rank is the cause.
+        ([(RankFailed(rank=0, error=TIMEOUT), True), failed(2, 9.0)], {1: 8.0}, None),
+        # A server elsewhere is gone.
+        ([(RankFailed(rank=0, error="ConnectionError: Connection reset by peer"), True)], {1: 8.0}, None),
+        ([], {1: 8.0}, None),
+    ],
+)
+def test_a_rank_that_ended_while_others_waited_for_it(
+    failures: list[tuple[RankFailed, bool]], left: dict[int, float], rank: int | None
+) -> None:
+    early = left_early(failures, left)
+    assert (early.rank if early else None) == rank
+    if early:
+        why = "while rank 0 waited for it in a collective: RuntimeError: "
+        assert describe_failure(early).startswith(f"rank {rank} exited with code 0, {why}")
+
+
 @pytest.mark.parametrize(
     "error",
     [
+        TIMEOUT,
+        "c10::DistBackendError: [Rank 0] Watchdog caught collective operation timeout",
+        "RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 6000 ms",
+        "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: end",
+        "XlaRuntimeError: UNAVAILABLE: no heartbeats reach the coordination service",
         "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1",
         "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:94",
         "torch.distributed.DistStoreError: wait timeout after 1000ms",

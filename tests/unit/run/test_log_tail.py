@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import re
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
+from tqdm import tqdm, trange
 
-from tuiapp.trainers.run.log_tail import LINES_PER_POLL, MAX_LINE_BYTES, READ_BYTES, LogTail
+from tuiapp.trainers.run import log_tail
+from tuiapp.trainers.run.log_tail import HELD_POLLS, LINES_PER_POLL, MAX_LINE_BYTES, READ_BYTES, LogTail
+from tuiapp.trainers.state.text import sanitize
 
 
 class Log:
@@ -28,8 +37,12 @@ class Log:
 
     def poll_all(self) -> list[str]:
         texts: list[str] = []
-        while more := self.poll():
+        calls = 0
+        # What may be written over comes some calls later.
+        while calls <= HELD_POLLS:
+            more = self.poll()
             texts += more
+            calls = 0 if more else calls + 1
         return texts
 
 
@@ -63,17 +76,112 @@ def test_bytes_that_are_no_text(log: Log) -> None:
 
 def test_of_a_progress_bar_the_last_state(log: Log) -> None:
     log.write(b"10%\r20%\r30%\r\nA\r\n\r\r\n")
-    assert log.poll() == ["30%", "A"]
+    assert log.poll_all() == ["30%", "A"]
     log.write(b" 1/2\r 2/2\r")
     assert log.poll() == []
     assert log.poll(final=True) == [" 2/2"]
 
 
-def test_bars_beneath_each_other_leave_no_blank_lines(log: Log) -> None:
-    """As tqdm writes them with `position`, or within another's loop."""
-    log.write(b"\router:   0%\n\rinner:  50%\x1b[A\n\rinner: 100%\x1b[A\n")
-    log.write(b"\r            \x1b[Aepoch 0\n\n\n\x1b[A\x1b[2A\n")
-    assert log.poll_all() == ["outer:   0%", "inner:  50%", "inner: 100%", "epoch 0"]
+def nested(file: IO[str]) -> None:
+    for _ in trange(3, desc="epochs", file=file, mininterval=0):
+        for _ in trange(20, desc="steps", leave=False, file=file, mininterval=0):
+            pass
+
+
+def nested_and_left(file: IO[str]) -> None:
+    for _ in trange(3, desc="epochs", file=file, mininterval=0):
+        for _ in trange(20, desc="steps", file=file, mininterval=0):
+            pass
+
+
+def nested_with_words(file: IO[str]) -> None:
+    for epoch in trange(3, desc="epochs", file=file, mininterval=0):
+        for step in trange(20, desc="steps", leave=False, file=file, mininterval=0):
+            if step % 10 == 0:
+                tqdm.write(f"epoch {epoch} step {step}", file=file)
+    print("done", file=file)
+
+
+def three_deep(file: IO[str]) -> None:
+    for _ in trange(2, desc="folds", file=file, mininterval=0):
+        for _ in trange(2, desc="epochs", leave=False, file=file, mininterval=0):
+            for _ in trange(20, desc="steps", leave=False, file=file, mininterval=0):
+                pass
+
+
+def side_by_side(file: IO[str]) -> None:
+    bars = [tqdm(total=20, desc=f"worker {number}", position=number, file=file, mininterval=0) for number in range(3)]
+    for _ in range(20):
+        for bar in bars:
+            bar.update()
+    for bar in bars:
+        bar.close()
+    print("done", file=file)
+
+
+def of_rich(file: IO[str]) -> None:
+    console = Console(file=file, force_terminal=True, width=80)
+    with Progress(console=console, auto_refresh=False) as progress:
+        epochs, steps = progress.add_task("epochs", total=3), progress.add_task("steps", total=20)
+        for epoch in range(3):
+            progress.reset(steps)
+            for _ in range(20):
+                progress.advance(steps)
+                progress.refresh()
+            progress.advance(epochs)
+            console.print("epoch", epoch)
+
+
+BARS: list[tuple[Callable[[IO[str]], None], list[str]]] = [
+    (nested, ["epochs: 100%"]),
+    (nested_and_left, ["steps: 100%"] * 3 + ["epochs: 100%"]),
+    (
+        nested_with_words,
+        [*(f"epoch {epoch} step {step}" for epoch in range(3) for step in (0, 10)), "epochs: 100%", "done"],
+    ),
+    (three_deep, ["folds: 100%"]),
+    (side_by_side, ["worker 0: 100%", "worker 1: 100%", "worker 2: 100%", "done"]),
+    (of_rich, ["epoch 0", "epoch 1", "epoch 2", "epochs", "steps"]),
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, READ_BYTES])
+@pytest.mark.parametrize(("draw", "kept"), BARS, ids=[draw.__name__ for draw, _ in BARS])
+def test_bars_beneath_each_other_are_folded(
+    log: Log, draw: Callable[[IO[str]], None], kept: list[str], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_tail, "READ_BYTES", chunk)
+    file = io.StringIO()
+    draw(file)
+    texts: list[str] = []
+    heard: list[str] = []
+    log.tail.on_texts = heard.extend
+    for data in re.findall(rb"(?s).+?(?:\x1b\[A|\n)+|.+", file.getvalue().encode()):
+        log.write(data)
+        texts += log.poll()
+    texts += log.poll(final=True)
+    assert [re.split(r"\||━", sanitize(text))[0].strip() for text in texts] == kept
+    if draw is nested:
+        states = [text for text in heard if "/20" in text]
+        assert [re.findall(r"\d+/20", text)[0] for text in states] == [f"{step}/20" for step in range(21)] * 3
+
+
+def test_a_line_between_bars_comes_once_they_are_below_it(log: Log) -> None:
+    log.write(b"\repochs 0%\n\rsteps 0%\x1b[A\r         \repoch 0\n")
+    texts = []
+    for _ in range(HELD_POLLS + 1):
+        texts += log.poll()
+        log.write(b"\repochs 1%\n\rsteps 1%\x1b[A")
+    assert texts == ["epoch 0"]
+    log.write(b"\x1b[900A\rup\x1b[1")
+    log.poll()
+    log.write(b"A\r\n\n")
+    assert log.poll(final=True) == ["up", "epochs 1%", "steps 1%"]
+
+
+def test_lines_that_end_as_on_windows_come_at_once(log: Log) -> None:
+    log.write(b"one\r\ntwo\r\n")
+    assert log.poll() == ["one", "two"]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
@@ -87,7 +195,7 @@ def test_a_listener_hears_each_state_of_a_progress_bar_while_it_is_drawn(log: Lo
     states = [f"{number}/30 loss={number}" for number in range(1, 31)]
     assert heard == ["start", *states[:-1]]
     log.write(b"\nend")
-    assert log.poll() == states[-1:]
+    assert log.poll_all()[-1:] == states[-1:]
     assert log.poll(final=True) == ["end"]
     assert heard == ["start", *states, "end"]
 

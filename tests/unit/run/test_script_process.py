@@ -1,10 +1,8 @@
-"""How a script failed, from what it wrote; and the environment that it gets."""
+"""What torch records of a failure; and the environment that a script gets."""
 
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,52 +11,9 @@ from tuiapp.trainers.run.place import LOOPBACK
 from tuiapp.trainers.run.script_process import (
     ELASTIC_ERROR_FILE,
     ScriptStart,
-    find_traceback,
     read_elastic_error,
     reserve_port,
 )
-
-FAILING = {
-    "plain": ("raise ValueError('no')", "ValueError: no", 3),
-    "own": ("class Mine(Exception): pass\nraise Mine('a: b')", "Mine: a: b", 3),
-    "no message": ("raise RuntimeError", "RuntimeError", 3),
-    "several lines": ("raise ValueError('one\\ntwo')", "ValueError: one", 3),
-    "then output": ("import atexit; atexit.register(print, 'end', file=__import__('sys').stderr)\n1/0", "ZeroDiv", 3),
-    "chained": ("try:\n  1/0\nexcept Exception as e:\n  raise ValueError('no') from e", "ValueError: no", 9),
-    "while handling": ("try:\n  1/0\nexcept Exception:\n  raise ValueError('no')", "ValueError: no", 9),
-    "only the last": (
-        "import traceback\ntry: 1/0\nexcept Exception: traceback.print_exc()\n{}['a']",
-        "KeyError: 'a'",
-        3,
-    ),
-    "syntax": ("x = (", "SyntaxError: '(' was never closed", 2),
-    "indentation": ("if 1:\nx = 1", "IndentationError: expected an indented block", 2),
-    "deep": ("def f(n): return f(n + 1)\nf(0)", "RecursionError: maximum recursion depth", 3),
-}
-
-
-@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
-@pytest.mark.parametrize("name", FAILING)
-def test_the_exception_that_ended_it(tmp_path: Path, name: str, prefix: str) -> None:
-    code, error, least = FAILING[name]
-    script = tmp_path / "train.py"
-    script.write_text(code)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    text = "".join(f"{prefix}{line}\n" for line in f"a warning\n{done.stderr}".splitlines())
-    said = find_traceback(text)
-    assert said is not None
-    assert said.error.startswith(error)
-    lines = said.traceback.splitlines()
-    assert len(lines) >= least
-    assert lines[0].startswith(("Traceback (most", "  File "))
-    assert lines[-1].startswith(error)
-    assert "rank1" not in said.traceback
-
-
-@pytest.mark.parametrize("text", ["", "usage: train.py", "Traceback (most recent call last):", "Traceback\n  x\n"])
-def test_no_exception(text: str) -> None:
-    assert find_traceback(text) is None
 
 
 def test_what_torch_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tuiapp.trainers.contract.events import Event, LogLine, StopRequested
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.agreement import Agreement
-from tuiapp.trainers.run.teardown import SAVE_GRACE_S, SETTLE_S, STOP_GRACE_S, TERM_GRACE_S, Teardown
+from tuiapp.trainers.run.teardown import CAUSE_SETTLE_S, SAVE_GRACE_S, SETTLE_S, STOP_GRACE_S, TERM_GRACE_S, Teardown
 
 COMMAND = StopRequested(by="command", save=True)
 AT_ONCE = StopRequested(by="command", now=True)
@@ -155,6 +155,16 @@ def test_after_a_failure_the_others_may_fail_by_themselves(run: Run) -> None:
     assert run.signals() == [[signal.SIGTERM]] * 2
     run.advance(SETTLE_S + TERM_GRACE_S)
     assert run.signals() == [[signal.SIGTERM, signal.SIGKILL]] * 2
+
+
+def test_after_a_consequence_the_cause_has_longer_to_show(run: Run) -> None:
+    run.teardown.fail(START, consequence=True)
+    run.advance(CAUSE_SETTLE_S - 0.1)
+    assert run.signals() == [[]] * 3
+    # Not once it has.
+    run.teardown.fail(START + CAUSE_SETTLE_S - 1.2)
+    run.advance(CAUSE_SETTLE_S - 0.2)
+    assert run.signals() == [[signal.SIGTERM]] * 3
 
 
 def test_a_failure_shortens_a_stop(run: Run) -> None:

@@ -65,3 +65,15 @@ def test_a_stopped_rank_is_named_with_its_node(tmp_path: Path) -> None:
     (alert,) = said
     assert isinstance(alert, Alert)
     assert alert.text.startswith("rank 3 (node 0, gpu01) is stopped ")
+
+
+def test_a_rank_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HANG_VARIABLE, "10")
+    said: list[Event] = []
+    watchdog = Watchdog(said.append)
+    watchdog.note_end(1)
+    for second in range(1000, 1013):
+        watchdog.on_heartbeat(Heartbeat(0, 5, "training"), 1000.0)
+        watchdog.advance(float(second), {})
+    (alert,) = [event for event in said if isinstance(event, Alert)]
+    assert alert.text.endswith("the rank is at step 5 (training); rank 1 has ended")

@@ -44,6 +44,18 @@ from tuiapp.trainers.state.messages import describe_alone, describe_failure, des
             ),
             "rank 0 failed before its first step: SyntaxError: invalid syntax",
         ),
+        (
+            RankFailed(rank=0, signal="SIGABRT", error="ValueError: bad shard 3", step=None),
+            "rank 0 failed: ValueError: bad shard 3; SIGABRT ended it afterwards",
+        ),
+        (
+            RankFailed(rank=0, exit_code=1, error="RuntimeError: Error(s) in loading:\n\tMissing key(s)\n\tmore"),
+            "rank 0 failed before its first step: RuntimeError: Error(s) in loading: Missing key(s)",
+        ),
+        (
+            RankFailed(rank=0, exit_code=1, error="OSError: no file at:"),
+            "rank 0 failed before its first step: OSError: no file at:",
+        ),
     ],
 )
 def test_how_a_rank_ended(failure: RankFailed, words: str) -> None:
@@ -95,6 +107,27 @@ def test_memory_that_ran_out_names_the_phase(step: int, phase: PhaseName | None,
     error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
     failure = RankFailed(rank=0, exit_code=1, error=error, step=step, phase=phase)
     assert describe_failure(failure) == "rank 0 failed" + words.format(error)
+
+
+KEYBOARD = "a run has no keyboard"
+
+
+@pytest.mark.parametrize(
+    ("failure", "asked"),
+    [
+        (RankFailed(rank=0, error="EOFError: EOF when reading a line"), True),
+        (RankFailed(rank=0, error="bdb.BdbQuit"), True),
+        (RankFailed(rank=0, error="EOFError", traceback='  File "/lib/getpass.py", line 148, in _raw_input'), True),
+        (RankFailed(rank=0, error="termios.error: (25, 'Inappropriate ioctl for device')"), True),
+        (RankFailed(rank=0, error="click.exceptions.Abort"), True),
+        (RankFailed(rank=0, exit_code=1, last_lines=["Aborted!"]), True),
+        (RankFailed(rank=0, error="EOFError: Ran out of input"), False),
+        (RankFailed(rank=0, error="EOFError", traceback='  File "/lib/connection.py", line 1, in recv'), False),
+        (RankFailed(rank=0, exit_code=1, last_lines=["Aborted after 3 epochs"]), False),
+    ],
+)
+def test_what_asks_is_told_that_a_run_has_no_keyboard(failure: RankFailed, asked: bool) -> None:
+    assert (KEYBOARD in describe_failure(failure)) is asked
 
 
 def test_long_errors_stay_one_short_sentence() -> None:

@@ -1,0 +1,195 @@
+"""Finds the exception that ended a process in what it wrote: as Python, rich and loguru print it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from tuiapp.trainers.config.script_syntax import ESCAPES
+from tuiapp.trainers.state.messages import error_line
+
+MOST_MEMBERS = 3
+"""Of an exception group, named; the rest is counted."""
+
+_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+"""PyTorch puts it before each line of an exception's traceback once the process group exists."""
+
+TRACEBACK = "Traceback (most recent call last)"
+_HEADER = re.escape(TRACEBACK)
+_PLAIN = re.compile(rf"^(?P<lead>(?!\s*[|│┃]).*?)(?P<group>\+ Exception Group )?{_HEADER}:$")
+"""The members of a group have headers of their own, each behind a bar."""
+_BOX = re.compile(rf"[╭┌┏+][─━-]* ?{_HEADER} ?[─━-]*[╮┐┓+]$")
+"""rich's frame around the calls; the exception stands below it."""
+_FRAME = re.compile(r"\s|> File |$")
+"""A line of the calls is indented; loguru marks the one that caught the exception."""
+_LAST = re.compile(r"[^\W\d][\w.<>]*(?::|$)")
+_CHAIN = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+
+_MEMBER = re.compile(r"^ *(?P<deeper>\+-)?\+-+ (\d+|\.\.\.) -+$")
+_MEMBERS_END = re.compile(r"^ *\+-+$")
+_BAR = re.compile(r"^ *\| ?")
+_BORDERS = re.compile(r"^(?:[│┃|] )*|(?: *[│┃|])*$")
+_BOX_BEGINS, _BOX_ENDS = re.compile(r"^[╭┌┏+][─━-].*[╮┐┓+]$"), re.compile(r"^[╰└┗+][─━-]+[╯┘┛+]$")
+_MEMBER_BOX = "Sub-exception #"
+
+_FAULT = "Fatal Python error: "
+"""From here on faulthandler writes where each thread was when a signal came."""
+_TERMINATED = re.compile(r"terminate called after throwing an instance of '([^']+)'\s+what\(\): +(.+)")
+
+
+class ScriptError(msgspec.Struct, frozen=True):
+    """An exception that ended a script."""
+
+    error: str
+    """Its line; of an exception group, with those of its first members."""
+    traceback: str
+    lines_after: int = 0
+    """Written after it."""
+
+
+def find_traceback(text: str) -> ScriptError | None:
+    """The last traceback of a text, with those that it followed from; None if there is none."""
+    written = text.rpartition(_FAULT)[0] or text
+    lines = [line.rstrip() for line in _PREFIX.sub("", ESCAPES.sub("", written)).splitlines()]
+    headers = [number for number, line in enumerate(lines) if _PLAIN.match(line) or _BOX.search(line)]
+    while headers:
+        start = headers.pop()
+        error, end = _read_box(lines, start) if _BOX.search(lines[start]) else _read_plain(lines, start)
+        if error:
+            while headers and any(line.strip() in _CHAIN for line in lines[max(0, start - 3) : start]):
+                start = headers.pop()
+            return ScriptError(error, "\n".join(lines[start : end + 1]), len(lines) - end - 1)
+    return _find_syntax_error(lines)
+
+
+def find_terminate(text: str) -> ScriptError | None:
+    """The C++ exception that has aborted a process: as a watchdog's, whose thread has no Python."""
+    thrown = _TERMINATED.findall(_PREFIX.sub("", text))
+    return ScriptError(": ".join(thrown[-1]), "") if thrown else None
+
+
+def crashed_at_exit(text: str) -> bool | None:
+    """Whether a signal came after the script's own code had ended; None if faulthandler does not say."""
+    _, fault, stacks = text.rpartition(_FAULT)
+    return " in <module>" not in stacks if fault else None
+
+
+def _read_plain(lines: Sequence[str], start: int) -> tuple[str, int]:
+    """The exception of the traceback that starts at a line, and the last line of it; "" if it has no end."""
+    header = _PLAIN.match(lines[start])
+    assert header is not None
+    lead, following = header["lead"], lines[start + 1 :]
+    # A launcher may put its own words before each line, a log before the first.
+    column = len(lead) if not lead.strip() or (following and following[0].startswith(lead)) else 0
+    if header["group"]:
+        return _read_group([line[column:] for line in following], start)
+    for number, line in enumerate(following, start + 1):
+        if lead.strip() and column and not line.startswith(lead.rstrip()):
+            continue
+        if not _FRAME.match(line[column:]):
+            said = "\n".join(one[column:] for one in lines[number:])
+            return (error_line(said), number) if _LAST.match(line[column:]) else ("", number)
+    return "", start
+
+
+def _read_group(lines: Sequence[str], start: int) -> tuple[str, int]:
+    """The same of an exception group, whose lines below its header these are."""
+    members: list[list[str]] = []
+    groups: set[int] = set()
+    title: list[str] = []
+    into, end = title, start
+    for number, line in enumerate(lines, start + 1):
+        if separator := _MEMBER.match(line):
+            if separator["deeper"] and members:
+                groups.add(len(members) - 1)
+            into = []
+            members.append(into)
+        elif _MEMBERS_END.match(line):
+            into, end = [], number
+        elif _BAR.match(line):
+            into.append(_BAR.sub("", line, count=1))
+    named = [_member_line(member) for index, member in enumerate(members) if index not in groups]
+    return _group_line(_after_calls(title), named), end
+
+
+def _read_box(lines: Sequence[str], start: int) -> tuple[str, int]:
+    """The same of a traceback in rich's frame, in which a member of a group has a frame of its own."""
+    match = _BOX.search(lines[start])
+    assert match is not None
+    column, width = match.start(), len(match.group())
+    said: list[str] = []
+    """Below the frames of the calls."""
+    members: list[list[str]] = []
+    groups: set[int] = set()
+    open_boxes: list[int | None] = []
+    """The member of each; None of a frame around calls or variables."""
+    end = start
+    for number, line in enumerate(lines[start:], start):
+        inner = line[column:] if not open_boxes else _BORDERS.sub("", line[column:])
+        if _BOX_ENDS.match(inner) and open_boxes:
+            open_boxes.pop()
+            end = number
+        elif _BOX_BEGINS.match(inner):
+            if not open_boxes and number > start and _MEMBER_BOX not in inner:
+                break
+            is_member = _MEMBER_BOX in inner
+            if is_member:
+                groups |= {index for index in open_boxes if index is not None}
+                members.append([])
+            open_boxes.append(len(members) - 1 if is_member else None)
+        elif not open_boxes:
+            said.append(inner)
+        elif (member := open_boxes[-1]) is not None:
+            members[member].append(inner)
+    named = [_member_line(member) for index, member in enumerate(members) if index not in groups]
+    line = _unwrap(said, width)
+    if not _LAST.match(line):
+        return "", start
+    return _group_line(line, named), end if members else end + 1
+
+
+def _unwrap(lines: Sequence[str], width: int) -> str:
+    """The exception's line, which rich breaks where the next word exceeds its width."""
+    whole = ""
+    for number, line in enumerate(lines):
+        whole += line
+        following = lines[number + 1].split() if number + 1 < len(lines) else []
+        if not following or len(line) + 1 + len(following[0]) <= width:
+            return error_line("\n".join([whole, *lines[number + 1 :]]))
+        # A word that is longer than a line is cut.
+        whole += "" if len(line) == width and " " not in line else " "
+    return whole
+
+
+def _after_calls(lines: Sequence[str]) -> str:
+    """The exception's line behind its calls."""
+    rest = [number for number, line in enumerate(lines) if not _FRAME.match(line)]
+    return error_line("\n".join(lines[rest[0] :])) if rest else ""
+
+
+def _member_line(lines: Sequence[str]) -> str:
+    if said := find_traceback("\n".join(lines)):
+        return said.error
+    chained = [number for number, line in enumerate(lines) if line.strip() in _CHAIN]
+    return error_line("\n".join(lines[chained[-1] + 1 if chained else 0 :]))
+
+
+def _group_line(title: str, members: Sequence[str]) -> str:
+    more = f"; and {len(members) - MOST_MEMBERS} more" if len(members) > MOST_MEMBERS else ""
+    return f"{title}: {'; '.join(members[:MOST_MEMBERS])}{more}" if title and members else title
+
+
+def _find_syntax_error(lines: Sequence[str]) -> ScriptError | None:
+    """A SyntaxError of the script itself has no header."""
+    ends = [number for number, line in enumerate(lines) if line.startswith(("SyntaxError", "IndentationError"))]
+    if not ends:
+        return None
+    start = max((number for number, line in enumerate(lines[: ends[-1]]) if line.startswith('  File "')), default=None)
+    if start is None:
+        return None
+    return ScriptError(lines[ends[-1]], "\n".join(lines[start : ends[-1] + 1]), len(lines) - ends[-1] - 1)
