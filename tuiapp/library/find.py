@@ -109,7 +109,9 @@ def weights_path(value: str, runs_dir: Path) -> str:
 
     Raises UnknownRunError.
     """
-    if not value or os.sep in value or value.endswith(".safetensors"):
+    from tuiapp.trainers.contract.weight_files import ENDING, INDEX_ENDING
+
+    if not value or os.sep in value or value in (".", "..") or value.endswith((ENDING, INDEX_ENDING)):
         return str(Path(os.path.expanduser(value)).absolute()) if value else ""
     return str(find_run(value, runs_dir).path.absolute())
 
