@@ -274,7 +274,7 @@ class RunTable(ScrollView, can_focus=True):
             dark = self.app.current_theme.dark
             own += Style(color=series_color(place, dark=dark) if place >= 0 else BAND_COLOR)
         segments = [Segment(mark.ljust(MARK_CELLS), own)]
-        tones = {SIGNS[state_name(info)].tone for info in row.infos}
+        tones = {"warning" if info.blemishes else SIGNS[state_name(info)].tone for info in row.infos}
         tone = tones.pop() if len(tones) == 1 else "live" if "live" in tones else "info"
         state = self.get_component_rich_style(f"runs--{tone}", partial=True) if colored else Style()
         faint = self.get_component_rich_style("runs--info", partial=True) if colored else Style()
