@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuiapp.trainers.config.files import printable, read_limited, write_atomically
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
-from tuiapp.trainers.launch.begin import this_program
-from tuiapp.trainers.launch.directory import working_directory
-from tuiapp.trainers.state.summary import read_config, summarise
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,6 +127,11 @@ def _find(runs_dir: Path, id: str) -> RunDir | None:
 
 def _crashed(runs_dir: Path) -> RunDir | None:
     """The last run that this script has begun in this directory, unless it completed or is live."""
+    # Few scripts ask for it: `tuiapp.log` starts sooner without.
+    from tuiapp.trainers.launch.begin import this_program
+    from tuiapp.trainers.launch.directory import working_directory
+    from tuiapp.trainers.state.summary import read_config, summarise
+
     here = this_program(), printable(working_directory() or "/")
     for run in find_run_dirs(runs_dir)[: -LOOKED_AT - 1 : -1]:
         with suppress(Exception):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Alert, Blemish, Event, Metrics, Summary
@@ -34,6 +33,12 @@ KINDS = {
 SEVERAL = {"checkpoint": "checkpoints were not saved", "values": "times values were not recorded"}
 
 _INFINITE = re.compile(r" is (-?inf)\b")
+
+
+def median(values: Sequence[float]) -> float:
+    """Returns the median of one value or more. A user's folder may have a `statistics.py` of its own."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 class _Curve:
