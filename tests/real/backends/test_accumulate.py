@@ -36,7 +36,6 @@ def test_four_parts_give_the_curve_of_one(backend: str) -> None:
     assert_close(parts.evaluations[-1].loss, whole.evaluations[-1].loss, in_training(config))
 
 
-@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "torch-fsdp", "keras-torch"], "torch-ddp"))
 def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp_path: Path) -> None:
     curves = []
