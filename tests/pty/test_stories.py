@@ -105,7 +105,7 @@ def test_stop_and_save_then_resume(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
         launch(terminal, "endless")
         with watching(find_run("latest", runs_dir)) as run:
-            run.at_step(20)
+            run.at_step(10)
             terminal.wait(r"step +\d\d")
             terminal.press("s")
             terminal.wait("Stop this run")
@@ -121,8 +121,8 @@ def test_stop_and_save_then_resume(runs_dir: Path) -> None:
             terminal.wait_for_silence()
             terminal.press("enter")
             terminal.wait("RUNNING", START_S)
-            run.at_step(stopped.summary.steps + 20)
-            assert run.steps_of(0)[: stopped.summary.steps + 20] == list(range(1, stopped.summary.steps + 21))
+            run.at_step(stopped.summary.steps + 3)
+            assert run.steps_of(0)[: stopped.summary.steps + 3] == list(range(1, stopped.summary.steps + 4))
 
             # Quitting asks; this time the run is stopped with it.
             terminal.press("q")
