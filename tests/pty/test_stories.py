@@ -109,7 +109,8 @@ def test_stop_and_save_then_resume(runs_dir: Path) -> None:
             terminal.wait(r"step +\d\d")
             terminal.press("s")
             terminal.wait("Stop this run")
-            terminal.wait_for_silence()
+            # A live run's screen is never silent for long.
+            terminal.wait_for_silence(0.05)
             terminal.press("enter")
             stopped = run.end()
             assert stopped.status == "stopped"
@@ -127,7 +128,7 @@ def test_stop_and_save_then_resume(runs_dir: Path) -> None:
             # Quitting asks; this time the run is stopped with it.
             terminal.press("q")
             terminal.wait("continues after you quit")
-            terminal.wait_for_silence()
+            terminal.wait_for_silence(0.05)
             terminal.press("tab", "enter")
             assert terminal.wait_exit() == 0
             run.wait(StopRequested, lambda event: event.time > stopped.time)
@@ -143,7 +144,7 @@ def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
             run.at_step(10)
             terminal.press("q")
             terminal.wait("continues after you quit")
-            terminal.wait_for_silence()
+            terminal.wait_for_silence(0.05)
             terminal.press("enter")
             assert terminal.wait_exit() == 0
             assert terminal.restored()
