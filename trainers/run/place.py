@@ -35,7 +35,8 @@ class Place:
 def bind_free(address: str, ports: range = ANY) -> socket.socket:
     """Returns a socket bound to the first free one of the ports; raises OSError if none is.
 
-    Another server that sets SO_REUSEADDR can still listen on it.
+    Until it is closed nobody else is given the port. A server that sets SO_REUSEADDR, as PyTorch's and JAX's do, can
+    listen on it.
     """
     # A port that an ended run has left waiting for its last packets is taken where no other is free.
     for reuse in (0, 1):

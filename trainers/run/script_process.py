@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ from typing import Any
 from tuiapp.trainers.config.division import node_of
 from tuiapp.trainers.config.files import read_end
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.config.ports import ANY
 from tuiapp.trainers.config.script import command, variables
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.place import Place, bind_free
+from tuiapp.trainers.run.place import Place
 from tuiapp.trainers.run.tracebacks import ScriptError, find_traceback
 
 RESUME = "TUIAPP_RESUME"
@@ -123,15 +121,6 @@ def script_environment(run: RunDir, listener: str, plan: Plan, place: Place, att
         wire.RUN_DIR: str(run.path),
         wire.LISTENER: listener,
     }
-
-
-def reserve_port(address: str, ports: range = ANY) -> socket.socket:
-    """Returns a socket that keeps a free port for a script's own rendezvous, as long as it is open; raises OSError.
-
-    It is bound but does not listen: nobody else is given the port, and a server that sets SO_REUSEADDR, as PyTorch's
-    and JAX's do, can listen on it.
-    """
-    return bind_free(address, ports)
 
 
 def read_failure(directory: Path, errors_from: int, output_from: int) -> ScriptError | None:

@@ -66,12 +66,11 @@ from tuiapp.trainers.run.journal_keeper import JournalKeeper
 from tuiapp.trainers.run.listener import AttachedRank, Connection
 from tuiapp.trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
 from tuiapp.trainers.run.nodes import Nodes, RemoteRank, join_hint, node_token
-from tuiapp.trainers.run.place import LOOPBACK, Place
+from tuiapp.trainers.run.place import LOOPBACK, Place, bind_free
 from tuiapp.trainers.run.processes import RankProcess, bind_rendezvous
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.run.requests import SIGNALS, Requests
 from tuiapp.trainers.run.run_events import run_ended_event, run_started_event
-from tuiapp.trainers.run.script_process import reserve_port
 from tuiapp.trainers.run.teardown import Teardown
 from tuiapp.trainers.run.watchdog import Watchdog
 from tuiapp.trainers.state.blemishes import BlemishMeter
@@ -251,7 +250,7 @@ class Supervisor:
         ports = read_ports(self._config.master_port)
         with ExitStack() as held:
             try:
-                store = bind_rendezvous(address, ports) if listens else reserve_port(address, ports)
+                store = bind_rendezvous(address, ports) if listens else bind_free(address, ports)
             except OSError as error:
                 self._refuse(f"rank 0 cannot listen for the others: {error.strerror}")
                 return

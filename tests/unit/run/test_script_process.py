@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tuiapp.trainers.run.place import LOOPBACK
+from tuiapp.trainers.run.place import LOOPBACK, bind_free
 from tuiapp.trainers.run.script_process import (
     ELASTIC_ERROR_FILE,
     ScriptStart,
     read_elastic_error,
-    reserve_port,
 )
 
 
@@ -44,7 +43,7 @@ def test_a_single_process_gets_no_rank(tmp_path: Path) -> None:
 
 
 def test_a_reserved_port_is_for_the_script_alone() -> None:
-    with reserve_port(LOOPBACK) as holder:
+    with bind_free(LOOPBACK) as holder:
         port = holder.getsockname()[1]
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
             stranger.bind(("127.0.0.1", port))
