@@ -6,7 +6,7 @@ Ranks wait for each other in collectives, so one that is stuck blocks all others
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -73,8 +73,11 @@ class HangWatch:
     def forget(self, rank: int) -> None:
         self._ranks.pop(rank, None)
 
-    def poll(self, now: float, stopped: Iterable[int] = ()) -> float | None:
-        """Returns seconds without progress, if worth reporting; `now` is monotonic; call about once a second."""
+    def poll(self, now: float, stopped: Iterable[int] = (), unreachable: Container[int] = ()) -> float | None:
+        """Returns seconds without progress, if worth reporting; `now` is monotonic; call about once a second.
+
+        What ranks that are `unreachable` did last is as old as their last message: the others say how long to wait.
+        """
         before, self._looked = self._looked, now
         still = set(stopped)
         suspended = before is not None and now - before > SUSPENDED_S
@@ -84,7 +87,8 @@ class HangWatch:
                 rank.since = now
         for number, rank in self._ranks.items():
             rank.stopped_at = (rank.stopped_at or now) if number in still else None
-        waiting = [rank for rank in self._ranks.values() if rank.progress.phase != "done"]
+        unfinished = {number: rank for number, rank in self._ranks.items() if rank.progress.phase != "done"}
+        waiting = [rank for number, rank in unfinished.items() if number not in unreachable] or [*unfinished.values()]
         if not waiting or still:
             return None
         silent = now - max(rank.since for rank in waiting)
@@ -211,7 +215,8 @@ class Watchdog:
         if now - self._looked < LOOK_S:
             return
         self._looked = now
-        silent = self._watch.poll(now, [number for number, rank in live.items() if rank.is_stopped()])
+        unreachable = self._find_unreachable()
+        silent = self._watch.poll(now, [number for number, rank in live.items() if rank.is_stopped()], unreachable)
         self._report_stopped(now, live)
         if (lasted := self._watch.over(now)) is not None:
             if self._dump is not None:
@@ -223,7 +228,7 @@ class Watchdog:
         if silent is not None:
             # Recorded now: the report describes the moment their stacks were requested.
             self._hang = silent, self._watch.progress_by_rank(), self._watch.behind()
-            self._unreachable = self._find_unreachable()
+            self._unreachable = unreachable
             self._dump = StackDump(live, now)
 
     def _report_hang(self, dump: StackDump) -> None:

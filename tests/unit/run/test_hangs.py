@@ -56,6 +56,14 @@ def test_a_rank_whose_node_does_not_answer_is_not_behind() -> None:
     assert said == "no progress for 30 s: node 1 (node-b) does not answer; the other ranks are at step 130"
 
 
+def test_what_an_unreachable_rank_did_last_does_not_say_how_long_to_wait(run: Run) -> None:
+    # The node was cut off before its rank said that its first step was over.
+    run.put(61, "preparing", ranks=(1,))
+    run.wait(1)
+    silent = [run.watch.poll(run.now + second, unreachable={1: "node 1 (node-b)"}) for second in range(35)]
+    assert [seconds for seconds in silent if seconds is not None] == [30.0]
+
+
 def test_nobody_gets_on(run: Run) -> None:
     run.put(62, ranks=(0, 1, 3))
     run.wait(29)
