@@ -1,11 +1,11 @@
 """What a list of a thousand runs costs, and comparing eight long ones: `python -m tests.bench.runs`.
 
 Makes the runs in a temporary directory: each a journal of a real run's shape, of 30 kB. Timed are the list by itself,
-the command and the screen's first rows and full table in a pty, each also without what an earlier list has kept, what
-a look costs when nothing changed, a sort and a filter, by themselves and from the key to the screen, the reading of
-eight journals of 100,000 steps of two ranks for the Compare screen, and one such run's export; then the share of a core
-that the screen takes while 20 runs of 2 ranks take 20 steps a second each: without charts, with those of one run, and
-with all 20 marked, at 120 x 40 and 200 x 60.
+the command and the screen's first rows and full table in a pty, the list also without the statuses that supervisors
+write, what a look costs when nothing changed, a sort and a filter, by themselves and from the key to the screen, the
+reading of eight journals of 100,000 steps of two ranks for the Compare screen, and one such run's export; then the
+share of a core that the screen takes while 20 runs of 2 ranks take 20 steps a second each: without charts, with those
+of one run, and with all 20 marked, at 120 x 40 and 200 x 60.
 `--live` measures that alone.
 """
 
@@ -38,10 +38,12 @@ from tests.kit.runs_app import ListLister, RunsApp, info
 from tests.kit.terminal import Terminal
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.library.export import export_to
-from tuiapp.library.listed_before import SETTLED_S
 from tuiapp.library.run_index import RunIndex
 from tuiapp.trainers.contract.events import AnyEvent
-from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.contract.status import Details, write_status
+from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import summarise
 
 ROUNDS = 5
@@ -76,33 +78,31 @@ def _show(name: str, wall: list[float], busy: list[float] | None = None) -> None
     )
 
 
-def _forget(home: str) -> None:
-    """Removes what earlier lists have kept."""
-    shutil.rmtree(Path(home) / "tuiapp" / "runs", ignore_errors=True)
+def _write_statuses(root: Path) -> None:
+    """Writes what a supervisor leaves: the runs were recorded without one."""
+    for run in find_run_dirs(root):
+        now = known(run, Liveness.NOBODY)
+        write_status(run, now.status, now.facts, Details())
 
 
-def _time_index(root: Path, home: str) -> None:
+def _time_index(root: Path, words: str = "") -> None:
     figures: dict[str, tuple[list[float], list[float]]] = {}
     for _ in range(ROUNDS):
-        _forget(home)
-        for names in (["listed for the first time"], ["listed", "looked at again, nothing changed"]):
-            index = RunIndex(root)
-            for name in names:
-                walls, busies = figures.setdefault(name, ([], []))
-                began, worked = time.perf_counter(), time.process_time()
-                index.read_all()
-                walls.append(time.perf_counter() - began)
-                busies.append(time.process_time() - worked)
+        index = RunIndex(root)
+        for name in (f"listed{words}", f"looked at again, nothing changed{words}"):
+            walls, busies = figures.setdefault(name, ([], []))
+            began, worked = time.perf_counter(), time.process_time()
+            index.read_all()
+            walls.append(time.perf_counter() - began)
+            busies.append(time.process_time() - worked)
     for name, (walls, busies) in figures.items():
         _show(name, walls, busies)
 
 
-def _time_command(root: Path, *arguments: str, forget: str = "") -> None:
+def _time_command(root: Path, *arguments: str) -> None:
     wall: list[float] = []
     busy: list[float] = []
     for _ in range(ROUNDS):
-        if forget:
-            _forget(forget)
         began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([*TUIAPP, "--runs-dir", str(root), *arguments], capture_output=True, check=True)
         wall.append(time.perf_counter() - began)
@@ -110,7 +110,7 @@ def _time_command(root: Path, *arguments: str, forget: str = "") -> None:
         busy.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     if "--json" in arguments:
         json.loads(done.stdout)
-    _show(f"tuiapp {' '.join(arguments)}{' for the first time' if forget else ''}", wall, busy)
+    _show(f"tuiapp {' '.join(arguments)}", wall, busy)
 
 
 def _time_screen(root: Path, count: int, home: str) -> None:
@@ -118,9 +118,7 @@ def _time_screen(root: Path, count: int, home: str) -> None:
     busies: dict[str, list[float]] = {}
     memory: list[int] = []
     environment = {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
-    for words in (" for the first time", "") * ROUNDS:
-        if words:
-            _forget(home)
+    for _ in range(ROUNDS):
         with Terminal([*TUIAPP, "--runs-dir", str(root)], environment=environment) as terminal:
             terminal.wait(r"(?s)quickstart.*\$ tuiapp run")
             process = psutil.Process(terminal.process.pid)
@@ -128,9 +126,9 @@ def _time_screen(root: Path, count: int, home: str) -> None:
             began, worked = time.monotonic(), sum(process.cpu_times()[:2])
             terminal.press("ctrl+g")
             terminal.wait("20261101T10")
-            walls.setdefault(f"Ctrl+G to the first rows{words}", []).append(time.monotonic() - began)
+            walls.setdefault("Ctrl+G to the first rows", []).append(time.monotonic() - began)
             terminal.wait(rf"{count:,} runs")
-            walls.setdefault(name := f"Ctrl+G to the full table{words}", []).append(time.monotonic() - began)
+            walls.setdefault(name := "Ctrl+G to the full table", []).append(time.monotonic() - began)
             busies.setdefault(name, []).append(sum(process.cpu_times()[:2]) - worked)
             memory.append(process.memory_info().rss)
     for name, wall in walls.items():
@@ -268,10 +266,10 @@ def main() -> None:
         root = Path(home) / "runs"
         _make_runs(root, count)
         print(f"{count:,} runs")
-        time.sleep(SETTLED_S)
         os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = os.environ["HOME"] = home
-        _time_index(root, home)
-        _time_command(root, "runs", forget=home)
+        _time_index(root, ", without statuses")
+        _write_statuses(root)
+        _time_index(root)
         _time_command(root, "runs")
         _time_command(root, "runs", "--json")
         _time_command(root, "--version")

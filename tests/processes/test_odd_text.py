@@ -20,7 +20,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import LaunchError, launch
 from tuiapp.trainers.run.journal_keeper import DigestWriter
 from tuiapp.trainers.run.supervisor import Supervisor
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 ODD = os.fsdecode(b"odd-\xff")
 

@@ -26,7 +26,8 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.summary import read_config, summarise
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="mlp", platform="cpu", devices=2, global_batch_size=48, epochs=100, seed=7)
 """29 steps an epoch."""

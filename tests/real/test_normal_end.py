@@ -13,7 +13,8 @@ from tests.kit.harness import Watched, launched
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Phase, RankSample, RankStarted, Sharding
-from tuiapp.trainers.state.summary import read_config, summarise
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=2)
 

@@ -14,7 +14,8 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.launch import launch
-from tuiapp.trainers.state.summary import read_config, summarise
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import summarise
 
 pytestmark = pytest.mark.nightly
 

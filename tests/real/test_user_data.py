@@ -20,7 +20,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import LogLine, RankFailed
 from tuiapp.trainers.launch import LaunchError, launch
 from tuiapp.trainers.launch.examination import examine
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 pytestmark = pytest.mark.nightly
 

@@ -13,7 +13,7 @@ from tests.kit.user_files import write_model
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.contract.manifest import list_checkpoints
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 pytestmark = pytest.mark.nightly
 

@@ -79,7 +79,7 @@ def why_not_trusted(path: Path) -> str:
     return ""
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
     """Opens a file that somebody else may have created; with `O_CREAT` makes it with mode 0600.
 
     Refuses a FIFO, which would wait for its other end, a device and a symbolic link. Raises OSError (errno ELOOP for a

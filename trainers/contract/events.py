@@ -468,28 +468,6 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):
     failed_rank: int | None = None
 
 
-class SoFar(Event, frozen=True, kw_only=True, tag="so-far"):
-    """What a run has come to, over all attempts that count: it is repeated, so that it is among a journal's last lines.
-
-    Lists of runs read no more than those.
-    """
-
-    summary: Summary
-    stalled: str = ""
-    """Why no rank makes progress, as an alert says it; "" while they do."""
-
-
-def stalled_by(event: AnyEvent | Event, before: str) -> str:
-    """Returns why no rank makes progress after an event, "" if they do; `before` is the reason before it."""
-    if isinstance(event, SoFar):
-        return event.stalled
-    if isinstance(event, Metrics | Phase | RunStarted):
-        return ""
-    if isinstance(event, Alert) and event.kind in BLOCKING:
-        return "" if event.ended else event.text
-    return before
-
-
 PLACE = "at place "
 
 
@@ -726,7 +704,6 @@ AnyEvent: TypeAlias = (
     | ProfileRequested
     | Profile
     | RankFailed
-    | SoFar
     | RunEnded
 )
 

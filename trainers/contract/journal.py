@@ -113,10 +113,15 @@ class JournalWriter:
 
 
 class JournalReader:
-    """Reads a journal that may be missing or growing, from `offset`. Never raises for its content."""
+    """Reads a journal that may be missing or growing, from `offset`. Never raises for its content.
 
-    def __init__(self, path: Path, offset: int = 0, chunk_bytes: int = READ_BYTES) -> None:
-        self._path, self._chunk_bytes = path, chunk_bytes
+    Lines that begin as one of `skipped` are not decoded.
+    """
+
+    def __init__(
+        self, path: Path, offset: int = 0, chunk_bytes: int = READ_BYTES, skipped: tuple[bytes, ...] = ()
+    ) -> None:
+        self._path, self._chunk_bytes, self._skipped = path, chunk_bytes, skipped
         self._offset = offset
         """Just after a newline, so that a torn tail that a new writer cuts off is never half read."""
 
@@ -144,7 +149,8 @@ class JournalReader:
 
     def _read(self, fd: int) -> list[AnyEvent]:
         while lines := self._next_lines(fd):
-            if events := [event for line in lines if (event := decode(line)) is not None]:
+            wanted = (line for line in lines if not line.startswith(self._skipped))
+            if events := [event for line in wanted if (event := decode(line)) is not None]:
                 return events
         return []
 
@@ -179,19 +185,23 @@ def journal_end(path: Path) -> int:
         os.close(fd)
 
 
-def last_line_with(path: Path, start: bytes) -> bytes:
-    """The last line of a journal with this prefix, b"" if there is none; reads from the end."""
+def last_line(path: Path) -> bytes:
+    """The last complete line of a journal; b"" if there is none, or it cannot be read."""
     try:
         fd = open_regular(path)
     except OSError:
         return b""
     try:
-        lines = lines_back(fd, MAX_LINE_BYTES, os.fstat(fd).st_size)
-        return next((line for line in lines if line.startswith(start)), b"")
+        return next(lines_back(fd, MAX_LINE_BYTES), b"")
     except OSError:
         return b""
     finally:
         os.close(fd)
+
+
+def line_start(kind: type[Event]) -> bytes:
+    """How the lines of a kind of event begin: the type comes first on every line."""
+    return f'{{"type":"{kind.__struct_config__.tag}",'.encode()
 
 
 def lines_back(fd: int, limit_bytes: int, damage_bytes: int = MAX_DAMAGE_BYTES) -> Iterator[bytes]:

@@ -101,7 +101,7 @@ def take(lock: Path, timeout_s: float = LOCK_S) -> int:
         time.sleep(0.01)
 
 
-def is_held(lock: Path) -> bool | None:
+def is_held(lock: Path | str) -> bool | None:
     """Whether a process holds a lock; None if there is no such file, or it cannot be reached."""
     try:
         fd = open_regular(lock)
@@ -124,7 +124,7 @@ def beat(fd: int) -> None:
         os.utime(fd)
 
 
-def is_beating(lock: Path) -> bool:
+def is_beating(lock: Path | str) -> bool:
     """Whether a lock's holder on another machine has shown lately that it lives."""
     noted = read_note(lock).machine
     if not noted or noted == machine():
@@ -135,11 +135,11 @@ def is_beating(lock: Path) -> bool:
         return False
     now = time.time()
     # This machine's clock may be wrong: asked only then, for it costs a file.
-    return abs(now - beat_at) < BEATS_S or abs(now + _ahead_s(lock.parent, int(now / 60)) - beat_at) < BEATS_S
+    return abs(now - beat_at) < BEATS_S or abs(now + _ahead_s(os.path.dirname(lock), int(now / 60)) - beat_at) < BEATS_S
 
 
 @lru_cache(maxsize=64)
-def _ahead_s(directory: Path, _minute: int) -> float:
+def _ahead_s(directory: str, _minute: int) -> float:
     """How far the clock that times a directory's files, a file server's, is ahead of this machine's; 0 if unknown."""
     try:
         with TemporaryFile(dir=directory) as file:
@@ -166,7 +166,7 @@ def signal_trouble(fd: int, number: int | None, *, over: bool = False) -> None:
             _set_lock(fd, fcntl.F_WRLCK, (OVER_AT if over else TRAINING_AT) + number, 1)
 
 
-def read_note(lock: Path) -> LockNote:
+def read_note(lock: Path | str) -> LockNote:
     """Reads the note in a lock file; an empty one if it is missing or damaged."""
     try:
         fd = open_regular(lock)

@@ -17,7 +17,7 @@ import msgspec
 from tuiapp.trainers.config.files import read_limited
 from tuiapp.trainers.config.normalization import Normalization
 from tuiapp.trainers.config.run_config import KEPT, RunConfig
-from tuiapp.trainers.contract.evaluations import NEVER, Evaluated, extremes
+from tuiapp.trainers.contract.evaluations import NEVER, Evaluated
 
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -153,11 +153,6 @@ def best_checkpoint(checkpoints: list[CheckpointDir], by: str) -> CheckpointDir 
         if one.manifest.finite and (merit := one.evaluated.merit(by)) is not None
     ]
     return max(known, key=lambda found: found[:2])[2] if known else None
-
-
-def best_saved(directory: Path) -> Evaluated:
-    """The least loss and the greatest accuracy of a run's finite checkpoints; `NEVER` if none was evaluated."""
-    return extremes(one.evaluated for one in list_checkpoints(directory)[0] if one.manifest.finite)
 
 
 def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:

@@ -54,6 +54,9 @@ class RunDir:
     """All events, one JSON object per line."""
     digest = _File("digest")
     """A summary of the journal: see `tuiapp.trainers.state.digest`. May be deleted."""
+    status = _File("status.json")
+    facts = _File("facts.json")
+    """What the run has come to, for lists: see `tuiapp.trainers.contract.status`. May be deleted."""
     supervisor_log = _File("supervisor.log")
     code = _File("code")
     """Copies of the user's own files, as they were at the launch."""
@@ -111,16 +114,18 @@ class RunDir:
 
     def liveness(self) -> Liveness:
         """Who has the run."""
-        held = is_held(self.lock)
+        # Asked of each of a thousand runs: as text, paths cost least.
+        path = os.fspath(self.path)
+        held = is_held(lock := f"{path}/{RunDir.lock.name}")
         if held:
             return Liveness.HELD
-        if is_held(self.job):
+        if is_held(f"{path}/{RunDir.job.name}"):
             return Liveness.JOB
-        if is_beating(self.lock):
+        if held is not None and is_beating(lock):
             return Liveness.ELSEWHERE
-        if os.path.exists(self.queued):
+        if os.path.exists(f"{path}/{RunDir.queued.name}"):
             return Liveness.UNWATCHED_JOB
-        if os.path.exists(self.waits):
+        if os.path.exists(f"{path}/{RunDir.waits.name}"):
             return Liveness.WAITING
         return Liveness.UNKNOWN if held is None else Liveness.NOBODY
 

@@ -13,7 +13,7 @@ from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
 from tuiapp.trainers.contract.waiting import read_waiting
 from tuiapp.trainers.experiments.placing import Held
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 ELSEWHERE = "elsewhere"
 """Stands for GPUs whose UUIDs are not known: those of ranks that somebody else started."""

@@ -37,7 +37,8 @@ from tuiapp.trainers.experiments.starter import note_started
 from tuiapp.trainers.experiments.sweep import keep_searches
 from tuiapp.trainers.experiments.transient import is_transient
 from tuiapp.trainers.launch.processes import module
-from tuiapp.trainers.state.summary import read_config, summarise
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import summarise
 
 TICK_S = 0.25
 """Between two looks at the bell."""

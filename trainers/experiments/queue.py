@@ -22,15 +22,14 @@ from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.options import ConfigError, Problem
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import About
-from tuiapp.trainers.contract.events import Event, Queued, RunEnded, RunStarted, Status
-from tuiapp.trainers.contract.journal import JournalWriter
-from tuiapp.trainers.contract.journal_ends import peek_journal
+from tuiapp.trainers.contract.events import Queued, RunEnded, Status
 from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Waiting, find_kept, find_waiting, read_waiting, write_waiting
 from tuiapp.trainers.launch.directory import make_directory, working_directory
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import apart, module, start_process
+from tuiapp.trainers.state.status import append, known
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
 KEEPER = "tuiapp.trainers.experiments.keeper"
@@ -130,13 +129,6 @@ def put(run: RunDir, waiting: Waiting) -> None:
     write_waiting(run.waits, waiting)
 
 
-def append(run: RunDir, event: Event) -> None:
-    """Writes an event into the journal of a run whose lock the caller holds. Raises OSError."""
-    journal = JournalWriter(run.journal)
-    journal.append([event], durable=True)
-    journal.close()
-
-
 def change(runs_dir: Path, run: RunDir, **fields: object) -> None:
     """Changes fields of a run's `Waiting`. Raises QueueError if it does not wait, or cannot be written."""
     with _own(run) as waiting:
@@ -204,8 +196,8 @@ def _own(run: RunDir) -> Iterator[Waiting]:
 
 def has_started(run: RunDir) -> bool:
     """Whether a run has been started since it was queued, by a keeper that could not note it any more."""
-    marks = [one for one in peek_journal(run.journal).tail() if isinstance(one, Queued | RunStarted | RunEnded)]
-    return bool(marks) and not (isinstance(marks[-1], Queued) and not marks[-1].job)
+    status = known(run).status
+    return bool(status.queued.job if status.queued else status.begun or status.end)
 
 
 def ring(runs_dir: Path) -> None:

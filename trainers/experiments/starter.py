@@ -28,7 +28,7 @@ from tuiapp.trainers.launch.directory import directories, keep_code
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import start_job
 from tuiapp.trainers.launch.slurm_job import has_begun
-from tuiapp.trainers.state.summary import last_attempt, read_config
+from tuiapp.trainers.state.status import last_attempt, read_config
 
 
 def begin(run: RunDir, gpus: Sequence[str]) -> str:

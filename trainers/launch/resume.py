@@ -22,7 +22,6 @@ from tuiapp.trainers.config.slurm import SlurmError
 from tuiapp.trainers.config.user_code import UserCodeError, read_text
 from tuiapp.trainers.contract import gpu_leases, mailbox
 from tuiapp.trainers.contract.journal import journal_end
-from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.manifest import CheckpointError, list_checkpoints
 from tuiapp.trainers.contract.notices import write_notification_config
 from tuiapp.trainers.contract.rundir import RunDir
@@ -32,7 +31,8 @@ from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import start_job, start_supervisor
 from tuiapp.trainers.state.history import find_gaps
 from tuiapp.trainers.state.resume_point import ResumePoint, doubled, first_usable, has_more, resume_points
-from tuiapp.trainers.state.summary import last_attempt, read_config, read_only_reason, summarise
+from tuiapp.trainers.state.status import known, last_attempt, read_config
+from tuiapp.trainers.state.summary import read_only_reason, summarise
 
 
 class Resumed(NamedTuple):
@@ -90,9 +90,11 @@ def _running(run: RunDir) -> str:
 def _check_readable(run: RunDir) -> None:
     if reason := read_only_reason(run):
         raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
-    if error := peek_journal(run.journal).error:
+    try:
+        known(run)
+    except OSError as error:
         why = "is a symbolic link" if run.journal.is_symlink() else error.strerror or str(error)
-        raise LaunchError(f"{run.run_id} cannot be resumed: {run.journal} cannot be read: {why}.")
+        raise LaunchError(f"{run.run_id} cannot be resumed: {run.journal} cannot be read: {why}.") from error
 
 
 def _take_lock(run: RunDir) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -20,13 +19,12 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import AnyEvent, Node, RankFailed, RunEnded
-from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import LaunchError, resume, start
-from tuiapp.trainers.state.summary import is_final, last_attempt, read_config, since_start
+from tuiapp.trainers.state.status import known, last_attempt, read_config
+from tuiapp.trainers.state.summary import is_final
 
 HANDOVER_S = 60.0
 """Time for the process that waited in the queue to let go of the run."""
@@ -67,11 +65,10 @@ class Job:
             return 1
         while self._run.liveness() is Liveness.HELD:
             sleep(POLL_S)
-        events = peek_journal(self._run.journal).tail()
-        end = events[-1] if events else None
-        if not isinstance(end, RunEnded):
+        end = known(self._run).status.end
+        if end is None:
             return 1
-        if (end.status == "stopped" or lost_node(events, end)) and not is_final(self._run):
+        if (end.status == "stopped" or end.node_lost) and not is_final(self._run):
             self._requeue()
         return EXIT_CODES.get(end.status, 1)
 
@@ -98,13 +95,6 @@ class Job:
         except (slurm.SlurmError, OSError) as error:
             self._run.queued.unlink(missing_ok=True)
             print(f"tuiapp: job {job} is not requeued: {error}", file=sys.stderr)
-
-
-def lost_node(events: Sequence[AnyEvent], end: RunEnded) -> bool:
-    """Whether the last attempt failed because a node that had joined was out of reach."""
-    events = since_start(events)
-    causes = {one.node for one in events if isinstance(one, RankFailed) and one.lost and one.rank == end.failed_rank}
-    return any(isinstance(one, Node) and one.state == "lost" and one.node in causes for one in events)
 
 
 def has_begun(run: RunDir) -> bool:

@@ -1,4 +1,4 @@
-"""Keeps a run's journal, and what is made of it while it grows: the digest, a note of trouble, the last facts."""
+"""Keeps a run's journal, and what is made of it while it grows: the digest, the status, a note of trouble."""
 
 from __future__ import annotations
 
@@ -7,42 +7,49 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 
 import msgspec
+from msgspec.structs import replace
 
-from tuiapp.trainers.contract.events import Alert, Checkpoint, Event, Facts, SoFar, Summary, encode, stalled_by
+from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.events import Alert, Checkpoint, Event, encode
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
-from tuiapp.trainers.contract.journal_ends import TAIL_BYTES, peek_journal
 from tuiapp.trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
 from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.status import Details, write_status
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.agreement import Voter
 from tuiapp.trainers.state.digest import read_digest
 from tuiapp.trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.state.status import Known, with_config
+from tuiapp.trainers.state.status_meter import NOTHING, StatusMeter
 from tuiapp.trainers.state.timeline import Earlier
 
 
 class JournalKeeper:
     """Writes a run's events to its journal; `lock` is the descriptor of the run's lock file.
 
-    `summary` returns what the run has come to.
+    `before` is what the run had come to, `meter` what it comes to now.
     """
 
-    def __init__(self, run: RunDir, lock: int | None, attempt: int, summary: Callable[[], Summary]) -> None:
+    def __init__(self, run: RunDir, lock: int | None, attempt: int, before: Known) -> None:
         self._writer = JournalWriter(run.journal)
         self._digest = DigestWriter(run, self._writer)
         self._watch = JournalWatch(self._writer, lock, attempt)
         self._checkpoint_ack = CheckpointAck(self._writer)
-        self._tail = TailKeeper(run, self._writer, summary, lambda: self._digest.earlier)
+        self.meter = StatusMeter(before.status, before.facts, lambda: self._digest.earlier)
+        self._status = StatusWriter(run, self._writer, self.meter)
+        self._started = monotonic()
         self._events: list[Event] = []
         """Those to be written next."""
 
     @property
-    def earlier(self) -> Earlier:
-        """What earlier attempts count for."""
-        return self._digest.earlier
+    def seconds(self) -> float:
+        """What the present attempt has taken."""
+        return monotonic() - self._started
 
     @property
     def is_blocked(self) -> bool:
@@ -52,24 +59,18 @@ class JournalKeeper:
     def add(self, event: Event) -> None:
         if isinstance(event, Checkpoint):
             self._checkpoint_ack.add(event)
-        self._tail.add(event)
+        self.meter.add(event)
         self._events.append(event)
 
-    def repeat(self) -> None:
-        """Has what lists of runs show written again."""
-        self._events += self._tail.repeat()
-
-    def repeat_due(self) -> None:
-        self._events += self._tail.due()
-
-    def write(self, reached: int, saver: Voter | None, *, durable: bool = False) -> None:
-        """Writes what was added; all ranks have reported up to the step `reached`, and `saver` writes checkpoints."""
+    def write(self, saver: Voter | None, *, durable: bool = False) -> None:
+        """Writes what was added; `saver` writes checkpoints."""
         if self._events or self.is_blocked:
             self._writer.append(self._events, durable=durable)
             self._events.clear()
             self._digest.write_due()
+            self._status.write_due(self.seconds)
         self._writer.sync_due()
-        self._checkpoint_ack.report_covered(reached, saver)
+        self._checkpoint_ack.report_covered(self.meter.step, saver)
         self._events += self._watch.check()
 
     def write_at_once(self) -> None:
@@ -79,11 +80,12 @@ class JournalKeeper:
     def wait_for_room(self, give_up: Callable[[], bool]) -> None:
         """Waits until a finished run's events are written; at most for a time, and not once `give_up()` is true."""
         self._watch.wait_for_room(give_up)
-        self._events += [*self._tail.due(), *self._watch.check()]
+        self._events += self._watch.check()
 
     def close(self) -> None:
         """Ends it after the run's last event."""
         self._digest.write()
+        self._status.write(self.seconds)
         self._writer.close()
         self._watch.end()
 
@@ -223,9 +225,9 @@ class DigestWriter:
         journal.on_line = self._add
 
     @property
-    def earlier(self) -> Earlier:
-        """What earlier attempts count for; nothing where no digest is made."""
-        return self._keeper.curves.earlier if self._keeper is not None else Earlier()
+    def earlier(self) -> Earlier | None:
+        """What earlier attempts count for; None where no digest is made."""
+        return self._keeper.curves.earlier if self._keeper is not None else None
 
     def write_due(self) -> None:
         if self._journal.offset - self._written_at >= max(WRITE_EVERY_BYTES, self._size):
@@ -271,37 +273,36 @@ def _read_keeper(run: RunDir, end: int) -> DigestKeeper | None:
     return keeper
 
 
-REPEAT_BYTES = TAIL_BYTES // 2
-"""Journal growth between two repetitions: what a poll adds leaves the last one within `TAIL_BYTES`."""
+WRITE_S, WRITE_SHARE = 1.0, 0.01
+"""Least time between two statuses, and the most part of it that writing takes: a file server may be slow."""
 
 
-class TailKeeper:
-    """Joins the facts of all attempts; `summary` returns what the run has come to, `earlier` what it has of them."""
+class StatusWriter:
+    """Replaces the run's status when events were written: for lists, which read no journal."""
 
-    def __init__(
-        self, run: RunDir, journal: JournalWriter, summary: Callable[[], Summary], earlier: Callable[[], Earlier]
-    ) -> None:
-        self._journal, self._summary, self._earlier = journal, summary, earlier
-        self._told = earlier()
-        self._facts = peek_journal(run.journal).facts()
-        self._stalled = ""
-        self._written_at = journal.offset
+    def __init__(self, run: RunDir, journal: JournalWriter, meter: StatusMeter) -> None:
+        self._run, self._journal, self._meter = run, journal, meter
+        self._config: tuple[RunConfig | None, tuple[int, int]] | None = None
+        self._details = Details()
+        self._written_at, self._due = -1, 0.0
 
-    def add(self, event: Event) -> None:
-        if isinstance(event, Facts):
-            self._facts = self._facts.followed_by(event)
-        self._stalled = stalled_by(event, self._stalled)
+    def write_due(self, seconds: float) -> None:
+        if monotonic() >= self._due:
+            self.write(seconds)
 
-    def due(self) -> list[Event]:
-        """Returns what is repeated, if the journal has grown enough, or earlier attempts count otherwise than told.
-
-        With its first step a script tells from which one it resumes.
-        """
-        grown = self._journal.offset - self._written_at >= REPEAT_BYTES
-        return self.repeat() if grown or self._earlier() != self._told else []
-
-    def repeat(self) -> list[Event]:
-        self._written_at, self._told = self._journal.offset, self._earlier()
-        known = self._facts.name or self._facts.config or self._facts.summary
-        facts = [self._facts.followed_by(Facts())] if known else []
-        return [*facts, SoFar(summary=self._summary(), stalled=self._stalled)]
+    def write(self, seconds: float) -> None:
+        """Replaces it, unless lines wait for disk space; the present attempt has taken so many seconds."""
+        if self._journal.waiting_bytes or self._journal.offset == self._written_at:
+            return
+        began = monotonic()
+        if self._config is None:
+            with_its = with_config(self._run, NOTHING)
+            self._config = with_its.config, with_its.config_is
+        status = self._meter.status(self._journal.offset, seconds)
+        status = replace(status, config=self._config[0], config_is=self._config[1])
+        # Where there is no room, readers fold the journal.
+        with suppress(OSError):
+            self._details = write_status(self._run, status, self._meter.facts, self._details)
+            self._written_at = self._journal.offset
+        now = monotonic()
+        self._due = now + max(WRITE_S, (now - began) / WRITE_SHARE)

@@ -27,7 +27,7 @@ from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from tuiapp.trainers.state.follow import follow
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 POLL_S = 0.5
 AWAY_S = 40.0

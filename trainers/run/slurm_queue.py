@@ -20,13 +20,12 @@ from tuiapp.trainers.config import slurm
 from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, Event, Queued, RunEnded, Status
-from tuiapp.trainers.contract.journal import JournalWriter
-from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.lock import BEAT_S, Liveness, LockNote, beat, write_note
 from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import disk_full_safe_stdio, notice
-from tuiapp.trainers.state.summary import is_final, last_attempt, summarise
+from tuiapp.trainers.state.status import append, known, last_attempt
+from tuiapp.trainers.state.summary import is_final, summarise
 
 LOOK_S, LOOK_MOST_S = 3.0, 30.0
 """Between two questions to Slurm: the longer the job waits, the fewer."""
@@ -95,10 +94,10 @@ class Queue:
                 self._run.handover.unlink(missing_ok=True)
                 if state in slurm.WAITING:
                     return True
-                last = peek_journal(self._run.journal).last
-                if isinstance(last, Queued) or self._run.queued.exists():
+                status = known(self._run).status
+                if status.queued or self._run.queued.exists():
                     self._end_waiting(state)
-                elif not isinstance(last, RunEnded):
+                elif status.end is None:
                     self._end("failed", f"its supervisor died with its Slurm job {self._job}: {state}; see slurm.log")
                     self._let_go()
                 return False
@@ -154,9 +153,7 @@ class Queue:
 
     def _write(self, event: Event) -> None:
         with suppress(OSError):
-            journal = JournalWriter(self._run.journal)
-            journal.append([event], durable=True)
-            journal.close()
+            append(self._run, event)
 
 
 def main() -> None:

@@ -20,7 +20,6 @@ import os
 import secrets
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -38,7 +37,6 @@ from tuiapp.trainers.config.machine import NotHereError, interface_of, own_addre
 from tuiapp.trainers.config.mirror import OFF
 from tuiapp.trainers.config.plan import Plan, read_plan
 from tuiapp.trainers.config.ports import read_ports
-from tuiapp.trainers.contract.evaluations import NEVER
 from tuiapp.trainers.contract.events import (
     Alert,
     Checkpoint,
@@ -55,7 +53,8 @@ from tuiapp.trainers.contract.events import (
     StopRequested,
     Summary,
 )
-from tuiapp.trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.manifest import CheckpointDir, read_checkpoint
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import disk_full_safe_stdio, notice, wire
@@ -73,10 +72,8 @@ from tuiapp.trainers.run.requests import SIGNALS, Requests
 from tuiapp.trainers.run.run_events import run_ended_event, run_started_event
 from tuiapp.trainers.run.teardown import Teardown
 from tuiapp.trainers.run.watchdog import Watchdog
-from tuiapp.trainers.state.blemishes import BlemishMeter
 from tuiapp.trainers.state.messages import listed
-from tuiapp.trainers.state.summary import last_attempt, summarise
-from tuiapp.trainers.state.summary_meter import SummaryMeter
+from tuiapp.trainers.state.status import known, last_attempt
 
 TICK_S = 0.05
 POLL_S = 0.1
@@ -103,14 +100,11 @@ class Supervisor:
         self._started = monotonic()
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
-        best = best_saved(run.checkpoints) if resumed else NEVER
         self._attempt = last_attempt(run) + 1
-        before = summarise(run).summary if self._attempt > 1 else None
         # A script resumes from a checkpoint of its own.
         self._resumed_from = None if self._is_script and self._attempt > 1 else self._from
-        self._meter = SummaryMeter(plan, plan.world_size, self._from, best, before)
-        self._blemishes = BlemishMeter(before.blemishes if before else (), self._resumed_from)
-        self._journal = JournalKeeper(run, lock, self._attempt, self._summary)
+        self._journal = JournalKeeper(run, lock, self._attempt, known(run, Liveness.NOBODY))
+        self._meter = self._journal.meter
         self._saved: tuple[int, str] | None = None
         """Step and name of the last checkpoint."""
         self._attached: set[int] = set()
@@ -151,9 +145,6 @@ class Supervisor:
         for note in notes:
             self._emit(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
-        if self._attempt > 1:
-            # What the digest knows of earlier attempts, now that it knows from which step this one resumes.
-            self._journal.repeat()
         try:
             self._start_processes()
             self._event_loop()
@@ -319,10 +310,8 @@ class Supervisor:
         if isinstance(event, StopRequested):
             self._request_stop(event)
             return
-        if isinstance(event, Metrics):
-            if event.node:
-                self._node.note_found()
-            self._meter.add(event)
+        if isinstance(event, Metrics) and event.node:
+            self._node.note_found()
         self._emit(event)
 
     def on_messages(self, rank: LocalRank | RemoteRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
@@ -353,7 +342,6 @@ class Supervisor:
                         # All ranks of a script may report it.
                         continue
                     self._saved = message.step, message.name
-                self._meter.add(message)
                 self._emit(message)
 
     def on_attached(self, rank: AttachedRank | RemoteRank) -> None:
@@ -426,7 +414,6 @@ class Supervisor:
         # After the requests: what ends Slurm's job ends its agents, too.
         self._advance_nodes(now)
         self._look_for_others(now)
-        self._journal.repeat_due()
 
     def _ask_ranks(self) -> None:
         for request in self._asked:
@@ -490,16 +477,14 @@ class Supervisor:
 
     def _summary(self, *, completed: bool = False) -> Summary:
         """What the run has come to."""
-        summary = self._meter.summary(monotonic() - self._started, self._journal.earlier, completed=completed)
-        return replace(summary, blemishes=self._blemishes.blemishes(summary.steps, time.time()))
+        return self._meter.summary(self._journal.seconds, completed=completed)
 
     def _emit(self, event: Event) -> None:
-        self._blemishes.add(event)
         self._journal.add(event)
 
     def _write(self, *, durable: bool = False) -> None:
         saver = self._node.ranks.get(0)
-        self._journal.write(self._meter.step, saver if isinstance(saver, RankProcess) else None, durable=durable)
+        self._journal.write(saver if isinstance(saver, RankProcess) else None, durable=durable)
         if self._nodes is not None and not self._journal.is_blocked:
             self._nodes.confirm()
 

@@ -130,7 +130,8 @@ def _crashed(runs_dir: Path) -> RunDir | None:
     # Few scripts ask for it: `tuiapp.log` starts sooner without.
     from tuiapp.trainers.launch.begin import this_program
     from tuiapp.trainers.launch.directory import working_directory
-    from tuiapp.trainers.state.summary import read_config, summarise
+    from tuiapp.trainers.state.status import read_config
+    from tuiapp.trainers.state.summary import summarise
 
     here = this_program(), printable(working_directory() or "/")
     for run in find_run_dirs(runs_dir)[: -LOOKED_AT - 1 : -1]:

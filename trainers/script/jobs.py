@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tuiapp.trainers.config.files import make_private
-from tuiapp.trainers.contract.events import RunEnded
-from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.lock import take
 from tuiapp.trainers.contract.process_identity import identity, is_alive, start_time
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.wire import RUN_DIR
+from tuiapp.trainers.state.status import known
 
 JOIN_TIMEOUT_S = 90.0
 """The rank that begins the run may first wait for another node in vain."""
@@ -233,11 +232,11 @@ def _other_process(rank: int, reporting: list[str]) -> int:
 def check_not_stopped(run: RunDir) -> None:
     """Raises StoppedError if a run that is ending was stopped after this process began."""
     run.wait_until_over(END_S)
-    end = peek_journal(run.journal).last
+    end = known(run).status.end
     began = start_time(os.getpid()) / os.sysconf("SC_CLK_TCK")
     began_ago = time.clock_gettime(time.CLOCK_BOOTTIME) - began
     # A later job may have the same name: that of a shell, or of a port.
-    if isinstance(end, RunEnded) and end.status == "stopped" and time.time() - end.time < began_ago:
+    if end is not None and end.status == "stopped" and time.time() - end.time < began_ago:
         raise StoppedError(f"{run.run_id}, the run of the job of this process, was stopped")
 
 

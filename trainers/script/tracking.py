@@ -600,7 +600,7 @@ def _begin(
         from tuiapp.trainers.launch import record
         from tuiapp.trainers.script.continuing import choose
         from tuiapp.trainers.script.meeting import begin_at_meeting
-        from tuiapp.trainers.state.summary import last_attempt
+        from tuiapp.trainers.state.status import last_attempt
 
         # A node that does not share the run's directory keeps a part of its own elsewhere.
         beside = launched.path.parent if launched is not None and launched.config.is_file() else default_runs_dir()

@@ -127,7 +127,7 @@ class DigestKeeper:
             case ev.Facts():
                 self._facts = self._facts.followed_by(event)
                 self._keep(ev.encode(self._facts), 1, "facts")
-            case ev.StopRequested() | ev.RunEnded() | ev.SoFar():
+            case ev.StopRequested() | ev.RunEnded():
                 self._keep(line, 1, type(event).__struct_config__.tag)
                 if isinstance(event, ev.RunEnded):
                     self.curves.end(event)

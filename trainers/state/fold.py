@@ -104,9 +104,6 @@ def apply(state: RunState, event: object) -> None:
             if state.queued is not None:
                 state.queued, state.first_time = None, event.time
             _begin(state, event)
-        case ev.SoFar():
-            if state.started is not None and state.started.attempt > 1:
-                state.curves.timeline.learn(event.time, event.summary.seconds)
         case ev.Facts():
             state.facts = state.facts.followed_by(event)
             state.changed.add("run")

@@ -16,7 +16,7 @@ from tuiapp.trainers.contract.manifest import (
 )
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.weight_files import ENDING, INDEX_ENDING, check_weight_file, is_weight_file
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 KEY = "init_from"
 INDEX_FILE = MODEL_FILE.removesuffix(ENDING) + INDEX_ENDING

@@ -114,11 +114,6 @@ class Timeline:
             self.start = time
         self.end = max(self.end, self._second(time))
 
-    def learn(self, time: float, seconds: float) -> None:
-        """Takes what the run took until `time`, in seconds, if this saw nothing of earlier attempts."""
-        if self.start is not None and not self.base and len(self.steps) == 1:
-            self.base = self.end = max(0.0, seconds - (time - self.start))
-
     def _second(self, time: float) -> float:
         return self.base + time - (self.start or time)
 

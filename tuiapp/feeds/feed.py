@@ -17,7 +17,8 @@ from tuiapp.trainers.contract.events import AnyEvent, Queued, RunEnded, RunStart
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.digest import Digest, read_digest
 from tuiapp.trainers.state.follow import CHECK_EVERY_S, follow
-from tuiapp.trainers.state.summary import read_config, read_only_reason
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import read_only_reason
 
 POLL_S = 0.08  # for a growing journal that is read to its end
 ENDED_POLL_S = 1.0  # after the run's end, as it may be resumed

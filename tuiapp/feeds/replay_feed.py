@@ -10,12 +10,13 @@ from concurrent.futures import Future
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.trainers.contract.events import Event, RunStarted
-from tuiapp.trainers.contract.journal_ends import JournalPeek, peek_journal
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.status import Known, known
+from tuiapp.trainers.state.status_meter import NOTHING
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)  # for the speed keys
 READ_AHEAD = 512  # queued events
-PEEK_S = 0.02  # longest wait for the journal's ends at a time
+KNOWN_S = 0.02  # longest wait at a time for when the run began and ended
 
 
 def _whole_journal(run: RunDir) -> JournalFeed:
@@ -46,7 +47,7 @@ class ReplayFeed:
         self._waiting: deque[Event] = deque()
         self._started = False
         self._paused = False
-        self._peek: Future[JournalPeek] | None = None
+        self._known: Future[Known] | None = None
         self._beginning: float | None = None
         self._end = 0.0
         self._now = 0.0  # time of the run, in seconds since the epoch, at `_anchor`
@@ -155,21 +156,22 @@ class ReplayFeed:
         self._move(moment)
 
     def _set_out(self) -> bool:
-        self._peek = self._peek or in_thread(peek_journal, self._run.journal)
+        self._known = self._known or in_thread(known, self._run)
         try:
-            seen = self._peek.result(PEEK_S)
+            status = self._known.result(KNOWN_S).status
         except TimeoutError:
             return False
-        self._peek = None
-        first: Event | None = seen.first
-        if first is None:
+        except OSError:
+            status = NOTHING
+        self._known = None
+        begin = status.first_time
+        if begin is None:
             self._fetch()
             if not self._waiting:
                 return False
-            first = self._waiting[0]
-        self._beginning = first.time
-        self._end = max([first.time, *(event.time for event in seen.tail())])
-        self._move(first.time)
+            begin = self._waiting[0].time
+        self._beginning, self._end = begin, max(begin, status.time)
+        self._move(begin)
         return True
 
     def _fetch(self) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tuiapp.library.find import find_runs, unreadable
-from tuiapp.library.listed_before import MISSING, Stamp, keep, may_be_kept, read_kept
-from tuiapp.library.listed_before import stamp as stamp_of
 from tuiapp.library.liveness import keep_watched
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments.queue import placed
@@ -21,17 +20,22 @@ POLL_S = 1.0
 LIVE_SHARE = 0.04  # of a core, about, for reading live runs again
 MOST_AGE_S = 5.0  # of what is known of a live run, however many there are
 
-MANY = 50  # runs read that an earlier list did not have, from which on this one is kept
+Times: TypeAlias = tuple[int, int, int]
+"""A file's inode, size, and time of change in nanoseconds; zeros for one that is missing."""
+MISSING: Times = (0, 0, 0)
+
+# A supervisor that takes the lock notes that in it; the other files that tell who has a run, or waits for it, come and
+# go in the directory.
+_STAMPED = tuple(file.name for file in (RunDir.journal, RunDir.about, RunDir.config, RunDir.lock))
 
 
 class _Known(NamedTuple):
-    stamp: Stamp
+    stamp: tuple[Times, ...]  # changes when one of the files changes from which a run is read
     info: RunInfo
-    may_be_kept: bool  # for later lists
     read_at: float = 0.0
     took_s: float = 0.0  # of processor time
 
-    def is_fresh(self, stamp: Stamp, pace: float) -> bool:
+    def is_fresh(self, stamp: tuple[Times, ...], pace: float) -> bool:
         """Whether it was read less than so many times as long ago as that took, if that is long."""
         rest_s = min(MOST_AGE_S, pace * self.took_s)
         named = stamp[1] == self.stamp[1]  # what the user says of it is seen at once
@@ -41,15 +45,13 @@ class _Known(NamedTuple):
 class RunIndex:
     """The runs of a directory, of which each scan reads those again that have changed.
 
-    The first one takes what an earlier list has kept. Live ones change all the time: the more there are, the less often
-    each is read.
+    Live ones change all the time: the more there are, the less often each is read.
     """
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
         self._known: dict[RunDir, _Known] = {}
         self._seen: dict[RunDir, _Known] = {}  # by the scan under way
-        self._kept: dict[RunDir, Stamp] | None = None  # None before the first scan
         self.read = 0  # runs that the last scan had to read
         self.problem = ""  # why the last scan could not list the directory
 
@@ -68,14 +70,10 @@ class RunIndex:
     def scan(self) -> Iterator[None]:
         """Reads the runs that changed, newest first; yields after each."""
         self._seen, self.read = {}, 0
-        before_it = self._known
-        if self._kept is None:
-            before_it = {run: _Known(*kept, True) for run, kept in read_kept(self._runs_dir).items()}
-            self._kept = {run: known.stamp for run, known in before_it.items()}
-        pace = sum(known.info.status == "running" for known in before_it.values()) / LIVE_SHARE
+        pace = sum(known.info.status == "running" for known in self._known.values()) / LIVE_SHARE
         for run in find_runs(self._runs_dir):
-            stamp = stamp_of(run)
-            before = before_it.get(run)
+            stamp = _stamp(run)
+            before = self._known.get(run)
             # A live run may end without an event, and a new one has no journal: these are read each time.
             due = before is None or before.stamp != stamp or before.info.is_live or stamp[0] == MISSING
             if before is None or (due and not before.is_fresh(stamp, pace)):
@@ -83,7 +81,7 @@ class RunIndex:
                 began = time.thread_time()
                 info = summarise(run)
                 took_s = time.thread_time() - began
-                before = _Known(stamp, info, may_be_kept(stamp, info), time.monotonic(), took_s)
+                before = _Known(stamp, info, time.monotonic(), took_s)
                 if before.info.status == "queued":
                     keep_watched(run)
                 self.read += 1
@@ -91,12 +89,16 @@ class RunIndex:
             yield
         self._known = self._seen
         self.problem = "" if self._seen else unreadable(self._runs_dir)
-        self._keep()
 
-    def _keep(self) -> None:
-        """Keeps what was read for later lists, if that is much."""
-        due = {run: known for run, known in self._known.items() if known.may_be_kept}
-        if self._kept is None or sum(self._kept.get(run) != known.stamp for run, known in due.items()) < MANY:
-            return
-        keep(self._runs_dir, [(known.stamp, known.info) for known in due.values()])
-        self._kept = {run: known.stamp for run, known in due.items()}
+
+def _stamp(run: RunDir) -> tuple[Times, ...]:
+    path = str(run.path)
+    return (*[_times(f"{path}/{name}") for name in _STAMPED], _times(path))
+
+
+def _times(path: str) -> Times:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return MISSING
+    return (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -20,7 +20,8 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import Resumed
 from tuiapp.trainers.state.resume_point import resume_point
-from tuiapp.trainers.state.summary import RunInfo, read_config
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import plural
 from tuiapp.view.run_list import brief
 

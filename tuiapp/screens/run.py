@@ -40,7 +40,8 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import resume
 from tuiapp.trainers.state.messages import describe_alone
 from tuiapp.trainers.state.run_state import RunState, Topic
-from tuiapp.trainers.state.summary import read_config, summarise
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.view.grid import Pages
 from tuiapp.view.profile import why_no_profile

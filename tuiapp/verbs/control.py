@@ -15,11 +15,11 @@ from tuiapp.library.liveness import LivenessProbe
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from tuiapp.trainers.contract.journal import journal_end
-from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
+from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import read_only_reason, run_facts, summarise
 from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.verbs.facts import UsageError, resume_hint
@@ -37,7 +37,7 @@ def stop_run(options: Namespace) -> int:
     run = _live_run(options)
     offset = _send(run, "stop-now" if options.now else "stop")
     print(f"stopping {titled(run)} …", file=sys.stderr)
-    if alone := describe_alone(peek_journal(run.journal).begun()):
+    if alone := describe_alone(known(run).status.begun):
         tell(alone)
     with _on_interrupt("the run still stops"):
         code = _wait_for_end(run, offset)

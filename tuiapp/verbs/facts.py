@@ -20,7 +20,8 @@ from tuiapp.trainers.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.trainers.state.objective import objective_names
 from tuiapp.trainers.state.results import result_value
 from tuiapp.trainers.state.resume_point import has_more, resume_point
-from tuiapp.trainers.state.summary import RunInfo, config_facts, read_config, run_facts, summarise
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts, summarise
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.groups import RunGroup, Spread
 

@@ -14,10 +14,10 @@ from tuiapp.library.find import titled
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.trainers.contract.events import Alert, Profile
 from tuiapp.trainers.contract.journal import journal_end
-from tuiapp.trainers.contract.journal_ends import peek_journal
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.follow import follow
+from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import read_only_reason, summarise
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError, read_through
@@ -61,7 +61,7 @@ def profile_run(options: Namespace) -> int:
 
 def _wait(run: RunDir, offset: int) -> tuple[list[Profile], str]:
     """Returns the profiles of all ranks, of fewer if the run ends or the others take too long; and why one failed."""
-    begun = peek_journal(run.journal).begun()
+    begun = known(run).status.begun
     ranks = begun.world_size if begun else 1
     found: dict[int, Profile] = {}
     failed: dict[int | None, str] = {}

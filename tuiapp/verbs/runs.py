@@ -38,8 +38,8 @@ from tuiapp.trainers.state.messages import (
 from tuiapp.trainers.state.objective import guess
 from tuiapp.trainers.state.resume_point import ResumePoint, resume_point
 from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.status_meter import is_further
 from tuiapp.trainers.state.summary import RunInfo, summarise
-from tuiapp.trainers.state.summary_meter import is_further
 from tuiapp.trainers.state.text import (
     MISSING,
     format_bytes,

@@ -25,7 +25,7 @@ from tuiapp.trainers.config.run_config import (
 from tuiapp.trainers.config.script_syntax import MODULE
 from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
 from tuiapp.trainers.launch import LaunchError
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 
 def runs_dir(options: Namespace) -> Path:

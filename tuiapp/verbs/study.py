@@ -18,7 +18,8 @@ from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.options import format_value
 from tuiapp.trainers.experiments.study import StudyDir, StudyError, find_studies
 from tuiapp.trainers.experiments.sweep import keep_searches, resume_grid, resume_search, stop_study
-from tuiapp.trainers.state.summary import RunInfo, read_config
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import aligned, tell

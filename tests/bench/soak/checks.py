@@ -16,7 +16,8 @@ from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.contract.orphans import TOKEN
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.history import find_gaps
-from tuiapp.trainers.state.summary import read_config, summarise
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import summarise
 
 GONE_S = 30.0
 """Until the last process has ended; ranks without supervisor and reaper take 5 s."""

@@ -15,7 +15,7 @@ from tuiapp.library.presets import load_config, presets_dir
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import OPTIONS
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 MAX_MESSAGE = 2000
 

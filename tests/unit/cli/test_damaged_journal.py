@@ -21,7 +21,8 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.summary import last_attempt, summarise
+from tuiapp.trainers.state.status import last_attempt
+from tuiapp.trainers.state.summary import summarise
 
 pytestmark = pytest.mark.nightly
 

@@ -15,7 +15,7 @@ from tuiapp.trainers.contract.about import About, write_about
 from tuiapp.trainers.contract.events import InitialWeights
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import find_waiting
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 
 def _source(runs_dir: Path, *steps: int, name: str = "", number: int = 1) -> RunDir:

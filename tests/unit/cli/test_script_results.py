@@ -12,7 +12,6 @@ from tests.kit import histories as h
 from tests.kit import own_metrics as own
 from tests.kit.command_line import Command
 from tests.kit.recorded import record
-from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
 from tuiapp.trainers.contract.events import AnyEvent, Checkpoint, Facts, Metrics, Summary
 from tuiapp.trainers.contract.metrics import evaluation_of, held_out_of, loss_of
@@ -22,8 +21,8 @@ from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.known_metrics import format_accuracy
 from tuiapp.trainers.state.messages import describe_result
 from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.status_meter import StatusMeter
 from tuiapp.trainers.state.summary import summarise
-from tuiapp.trainers.state.summary_meter import SummaryMeter
 from tuiapp.verbs.narration import describe_end
 from tuiapp.view.chart import ChartOptions, build_chart
 from tuiapp.view.notification import ending
@@ -42,7 +41,7 @@ def history(**last: float | None) -> list[AnyEvent]:
 
 
 def summed(events: list[AnyEvent]) -> Summary:
-    meter = SummaryMeter(Plan(config=SCRIPT, facts=None, processes=1, steps_per_epoch=0, total_steps=0), 1)
+    meter = StatusMeter()
     for event in events:
         meter.add(event)
     return meter.summary(60.0)

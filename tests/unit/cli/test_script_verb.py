@@ -18,7 +18,7 @@ from tests.kit.leftovers import mark as mark
 from tests.unit.cli.test_bad_input import check_refused
 from tuiapp.library.find import find_run
 from tuiapp.library.presets import load_config
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 pytestmark = pytest.mark.usefixtures("mark")
 

@@ -19,7 +19,8 @@ from tuiapp.trainers.contract.waiting import find_waiting
 from tuiapp.trainers.experiments import queue
 from tuiapp.trainers.experiments.group_study import GroupStudy
 from tuiapp.trainers.launch import LaunchError
-from tuiapp.trainers.state.summary import read_config, summarise
+from tuiapp.trainers.state.status import read_config
+from tuiapp.trainers.state.summary import summarise
 
 
 @pytest.fixture

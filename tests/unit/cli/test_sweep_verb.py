@@ -21,7 +21,7 @@ from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import find_waiting
 from tuiapp.trainers.experiments.study import StudyDir, runs_of_group
-from tuiapp.trainers.state.summary import read_config
+from tuiapp.trainers.state.status import read_config
 
 GRID = ("--grid", "learning_rate=0.1,0.01", "--grid", "seed=0..2")
 

@@ -21,9 +21,7 @@ from tuiapp.trainers.contract.journal import (
     JournalReader,
     JournalWriter,
     journal_end,
-    last_line_with,
 )
-from tuiapp.trainers.contract.journal_ends import peek_journal
 
 
 @pytest.fixture
@@ -60,7 +58,6 @@ def test_events_come_back_numbered_and_in_order(journal: Path) -> None:
     events = specimens()
     write(journal, *events)
     assert read_all(JournalReader(journal)) == numbered(events)
-    assert peek_journal(journal).tail() == numbered(events)
     assert stat.S_IMODE(journal.stat().st_mode) == 0o600
 
 
@@ -97,10 +94,8 @@ def test_a_batch_is_one_write(journal: Path) -> None:
 def test_there_is_nothing_to_read_yet(journal: Path) -> None:
     reader = JournalReader(journal)
     assert reader.read() == []
-    assert peek_journal(journal).tail() == []
     journal.mkdir()
     assert reader.read() == []
-    assert peek_journal(journal).tail() == []
 
 
 @pytest.mark.nightly
@@ -114,8 +109,6 @@ def test_cut_off_at_every_byte_of_its_last_three_records(journal: Path) -> None:
         complete = whole[:size].count(b"\n")
         reader = JournalReader(journal)
         assert read_all(reader) == numbered(events)[:complete]
-        # A tail needs no newline: the last line counts as soon as it is whole.
-        assert peek_journal(journal).tail()[:complete] == numbered(events)[:complete]
         writer = JournalWriter(journal)
         writer.append([line("after the crash")])
         writer.close()
@@ -176,8 +169,6 @@ def test_a_long_line_is_read(journal: Path) -> None:
     long = line("x" * (3 * READ_BYTES))
     write(journal, line("a"), long, line("b"))
     assert [len(text) for text in texts(read_all(JournalReader(journal)))] == [1, 3 * READ_BYTES, 1]
-    # What alone is longer than the tail does not push the rest out of it.
-    assert texts(peek_journal(journal).tail()) == ["a", "b"]
 
 
 @pytest.mark.parametrize("length", [READ_BYTES, MAX_LINE_BYTES, 2 * MAX_LINE_BYTES + 5])
@@ -190,10 +181,8 @@ def test_what_stands_behind_damage_is_read_at_once(journal: Path, length: int) -
         file.write(b"\x00" * length + b"\n")
     reader = JournalReader(journal)
     events = read_all(reader)
-    assert texts(events) == texts(peek_journal(journal).tail()) == ["a", "b"]
+    assert texts(events) == ["a", "b"]
     assert [event.seq for event in events] == [1, 2]
-    assert peek_journal(journal).first == events[0]
-    assert last_line_with(journal, b'{"type":"log"') == encode(events[1]).rstrip()
     assert reader.offset == journal.stat().st_size
 
 
@@ -220,7 +209,6 @@ def test_lines_that_are_no_events_are_counted(journal: Path) -> None:
     journal.write_bytes(encode(line("a")) + b"\n".join(strange) + b"\n" + encode(line("b")))
     reader = JournalReader(journal)
     assert texts(reader.read()) == ["a", "b"]
-    assert texts(peek_journal(journal).tail()) == ["a", "b"]
 
 
 def test_much_that_is_not_known_does_not_hide_what_follows(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,14 +217,6 @@ def test_much_that_is_not_known_does_not_hide_what_follows(journal: Path, monkey
     journal.write_bytes(b'{"type":"event-of-the-future"}\n' * 5000 + encode(line("b")))
     reader = JournalReader(journal)
     assert texts(reader.read()) == ["b"]
-
-
-def test_only_the_end_is_read_for_a_tail(journal: Path) -> None:
-    write(journal, *[line(f"{number:05}") for number in range(5000)])
-    tail = texts(peek_journal(journal, 4096).tail())
-    assert tail[-1] == "04999"
-    assert 10 < len(tail) < 100
-    assert tail == [f"{number:05}" for number in range(5000 - len(tail), 5000)]
 
 
 def test_a_torn_tail_longer_than_a_chunk_is_cut(journal: Path) -> None:

@@ -10,7 +10,7 @@ from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.folding import fold
 from tests.kit.reported import evaluation_event
-from tuiapp.trainers.contract.events import Alert, Event, SoFar, StopRequested, Summary
+from tuiapp.trainers.contract.events import Alert, Event, StopRequested
 from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply
@@ -75,15 +75,6 @@ def test_as_long_as_a_script_has_not_said_where_it_goes_on_all_counts() -> None:
     assert state.elapsed(h.START + 64) == pytest.approx(5.9 + 4)
     apply(state, h.steps(0, 59, 60, 65))
     assert state.elapsed(h.START + 65) == pytest.approx(4.9 + 5)
-
-
-def test_a_reader_that_begins_with_a_later_attempt_is_told_of_the_earlier() -> None:
-    told = SoFar(summary=Summary(seconds=5.9), **h.at(60.0))
-    state = fold([h.started(attempt=2, resumed_from=72, seconds=60), told])
-    assert state.elapsed(h.START + 64) == pytest.approx(5.9 + 4)
-    # Nothing changes for one that has seen them.
-    state = fold([*interrupted.stopped(), h.started(attempt=2, resumed_from=58, seconds=60), told])
-    assert state.elapsed(h.START + 64) == pytest.approx(4.9 + 4)
 
 
 def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:

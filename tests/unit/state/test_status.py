@@ -1,0 +1,205 @@
+"""What a run came to is the same from the file that its supervisor writes and from the journal, and costs little."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.recorded import CONFIG, record
+from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
+from tuiapp.trainers.contract.events import AnyEvent, Blemish, Facts, Figures, Metrics, Queued, RunEnded, encode
+from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.status import MAX_BYTES, Details, read_details, read_status, write_status
+from tuiapp.trainers.state import status as statuses
+from tuiapp.trainers.state.status import append, known
+from tuiapp.trainers.state.status_meter import StatusMeter
+from tuiapp.trainers.state.summary import summarise
+
+NAME = "20261119T101500-torch-ddp-net-3fa1"
+HISTORIES = {
+    "completed": h.completed, "failed": interrupted.failed, "stopped": interrupted.stopped, "lost": h.running,
+    "resumed": lambda: [*interrupted.stopped(), *interrupted.resumed()],
+    "nan": interrupted.with_nan,
+}  # fmt: skip
+
+
+def written(run: RunDir) -> None:
+    """What its supervisor leaves."""
+    now = known(run, Liveness.NOBODY)
+    write_status(run, now.status, now.facts, Details())
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_with_or_without_the_file_a_list_shows_the_same(tmp_path: Path, history: Callable[[], list[AnyEvent]]) -> None:
+    run = record(tmp_path, NAME, history())
+    folded = summarise(run)
+    written(run)
+    assert run.status.stat().st_size <= MAX_BYTES
+    assert run.status.stat().st_mode & 0o777 == 0o600
+    assert summarise(run) == folded
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_what_came_after_the_file_is_folded(
+    tmp_path: Path, history: Callable[[], list[AnyEvent]], share: float
+) -> None:
+    """Its supervisor was killed before it wrote another."""
+    events = history()
+    run = record(tmp_path, NAME, events[: int(share * len(events))])
+    written(run)
+    writer = JournalWriter(run.journal)
+    writer.append(events[int(share * len(events)) :])
+    writer.close()
+    found = summarise(run)
+    run.status.unlink()
+    whole = summarise(run)
+    assert (found.status, found.reason, found.begun) == (whole.status, whole.reason, whole.begun)
+    for name in ("steps", "epochs", "loss", "test_loss", "test_accuracy", "best_accuracy"):
+        assert getattr(found.summary, name) == pytest.approx(getattr(whole.summary, name)), name
+    assert found.summary.seconds == pytest.approx(whole.summary.seconds, abs=1.0)
+
+
+def test_of_a_run_with_an_end_no_metrics_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = record(tmp_path, NAME, h.completed())
+    read, plain = list[object](), StatusMeter.add
+
+    def reading(meter: StatusMeter, event: AnyEvent) -> None:
+        read.append(event)
+        plain(meter, event)
+
+    monkeypatch.setattr(StatusMeter, "add", reading)
+    assert summarise(run).summary == h.completed()[-1].summary  # type: ignore[union-attr]
+    assert read
+    assert not any(isinstance(event, Metrics) for event in read)
+
+
+def test_a_live_run_is_as_its_supervisor_wrote_it(tmp_path: Path) -> None:
+    run = record(tmp_path, NAME, h.running(last_step=72))
+    written(run)
+    lock = run.take_lock()
+    writer = JournalWriter(run.journal)
+    writer.append([h.steps(rank, 73, 80, 9.0) for rank in range(2)])
+    writer.close()
+    assert summarise(run).summary.steps == 72
+    os.close(lock)
+    assert summarise(run).summary.steps == 80
+
+
+def test_a_live_run_whose_supervisor_writes_no_status_is_folded(tmp_path: Path) -> None:
+    """It was started by an older version, and outlives the upgrade."""
+    run = record(tmp_path, NAME, h.running(last_step=72))
+    written(run)
+    lock = run.take_lock()
+    writer = JournalWriter(run.journal)
+    writer.append([h.steps(rank, 73, 80, 9.0) for rank in range(2)])
+    writer.close()
+    os.utime(run.status, (0, 0))
+    assert summarise(run).summary.steps == 80
+    os.close(lock)
+
+
+def test_a_file_of_another_journal_or_version_is_ignored(tmp_path: Path) -> None:
+    run = record(tmp_path, NAME, h.completed())
+    whole = summarise(run)
+    written(run)
+    long = run.status.read_bytes()
+    for data in (b"", b"{", long[:-5], long.replace(b'"schema":1', b'"schema":9', 1), os.urandom(500)):
+        run.status.write_bytes(data)
+        assert (read_status(run), summarise(run)) == (None, whole)
+    # A journal that was cut off, or is another's.
+    run.status.write_bytes(long.replace(b'"size":', b'"size":9', 1))
+    assert summarise(run) == whole
+
+
+def test_a_changed_run_toml_is_read(tmp_path: Path) -> None:
+    run = record(tmp_path, NAME, h.completed())
+    written(run)
+    assert summarise(run).config == CONFIG
+    with run.config.open("a") as file:
+        file.write("unknown_key = 1\n")
+    found = summarise(run)
+    assert found.config is None
+    assert "unknown_key" in found.problem
+
+
+def test_what_is_large_stands_beside_it(tmp_path: Path) -> None:
+    config = RunConfig(backend="script", script="train.py", arguments="--long " * 900)
+    begun = replace(h.started(1), config=to_toml_values(config), steps_per_epoch=0, total_steps=0)
+    facts = Facts(name="mine", config={f"key{n}": "x" * 100 for n in range(200)}, **h.at(1))
+    values: dict[str, list[float | None]] = {f"metric{n}/{'long' * 30}": [float(n)] for n in range(64)}
+    metrics = Metrics(rank=0, first_step=1, values=values, **h.at(2))
+    end = RunEnded(
+        status="failed",
+        reason="why " * 500,
+        summary=replace(h.summary(1, 3), blemishes=[Blemish(kind="hang", text="hung " * 500)]),
+        **h.at(3),
+    )
+    run = record(tmp_path, NAME, [begun, facts, metrics], config)
+    whole = summarise(run)
+    written(run)
+    assert run.status.stat().st_size <= MAX_BYTES
+    assert summarise(run) == whole
+    assert whole.facts.config == facts.config
+    assert len(whole.summary.metrics) == 64
+    assert whole.summary.metrics[next(iter(values))] == Figures(0.0, 0.0, 0.0)
+    append(run, end)
+    assert run.status.stat().st_size <= MAX_BYTES
+    found = summarise(run)
+    assert (found.status, found.name, found.config) == ("failed", "mine", config)
+    # Its text is cut, not lost: the journal has it.
+    assert found.reason == end.reason[:300]
+    status = read_status(run)
+    assert status is not None
+    assert read_details(run, status).facts is not None
+
+
+def test_what_waits_again_is_as_it_was_and_queued(tmp_path: Path) -> None:
+    run = record(tmp_path, NAME, interrupted.failed())
+    before = known(run).status.summary
+    append(run, Queued(job="17", reason="Priority"))
+    status = known(run).status
+    assert (status.queued and status.queued.job, status.end, status.summary) == ("17", None, before)
+    assert read_status(run) == status
+
+
+def test_a_long_journal_of_a_lost_run_is_folded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(statuses, "KEPT_BYTES", 1000)
+    run = record(tmp_path, NAME, h.running())
+    before = sorted(run.path.iterdir())
+    first = summarise(run)
+    assert sorted(run.path.iterdir()) == before
+    kept = statuses._kept_file(run)
+    assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    read, plain = list[int](), JournalReader.rest
+
+    def reading(reader: JournalReader) -> Iterator[AnyEvent]:
+        read.append(reader.offset)
+        return plain(reader)
+
+    monkeypatch.setattr(JournalReader, "rest", reading)
+    assert (summarise(run), read) == (first, [])
+    with run.journal.open("ab") as file:
+        file.write(encode(h.steps(0, 131, 140, 10.0)) + encode(h.steps(1, 131, 140, 10.0)))
+    assert summarise(run).summary.steps == 140
+    assert len(read) == 1
+    assert read[0] > 1000
+    # Another run of that name, a damaged file, and one that cannot be made are no harm.
+    shutil.rmtree(run.path)
+    record(tmp_path, NAME, h.running(last_step=58))
+    assert summarise(run).summary.steps == 58
+    kept.write_bytes(b"{")
+    assert summarise(run).summary.steps == 58
+    shutil.rmtree(kept.parent)
+    kept.parent.touch()
+    assert summarise(run).summary.steps == 58
