@@ -101,10 +101,11 @@ class BlemishMeter:
     """Finds a run's blemishes; `before` has those of earlier attempts.
 
     `resumed_from` is the step after which this one begins, None where only the first report of training tells it.
+    Where it has begun already, and its first events are not seen, nothing can be said of how the loss went.
     """
 
-    def __init__(self, before: Iterable[Blemish] = (), resumed_from: int | None = 0) -> None:
-        self._before, self._resumed_from = before, resumed_from
+    def __init__(self, before: Iterable[Blemish] = (), resumed_from: int | None = 0, *, begun: bool = False) -> None:
+        self._before, self._resumed_from, self._begun = before, resumed_from, begun
         self._losses: dict[str, _Curve] = {}
         self._word = "NaN"
         self._reported_at: float | None = None
@@ -146,7 +147,7 @@ class BlemishMeter:
         """Returns those known so far, of a run that has come to so many steps; `now` in seconds since the epoch."""
         known = [one for one in self._before if (one.since_step or 0) <= (self._resumed_from or 0)]
         if curve := self._losses.get(loss_of(self._losses)):
-            known += [*curve.not_finite(self._word, steps)] or curve.diverged()
+            known += [*curve.not_finite(self._word, steps)] or ([] if self._begun else curve.diverged())
         for kind, alerts in self._alerts.items():
             text = alerts[0].text
             if kind == "hang":

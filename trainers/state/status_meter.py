@@ -78,6 +78,7 @@ class StatusMeter:
         self._start(before.summary, before.summary.steps)
         # An attempt that goes on has come to what it had until it reports anew.
         self._known = before.summary
+        self._blemishes = BlemishMeter(before.summary.blemishes, before.summary.steps, begun=True)
 
     def _start(self, before: Summary, resumed_from: int | None) -> None:
         """Starts to sum up what comes after a step, None where only its first report of training tells which."""

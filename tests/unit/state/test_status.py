@@ -69,6 +69,15 @@ def test_what_came_after_the_file_is_folded(
     assert found.summary.seconds == pytest.approx(whole.summary.seconds, abs=1.0)
 
 
+def test_the_end_of_a_loss_alone_does_not_say_that_it_diverged(tmp_path: Path) -> None:
+    run = record(tmp_path, NAME, [*h.beginning(), h.steps(0, 1, 50, 1.0, losses=[9.0] * 50)])
+    written(run)
+    writer = JournalWriter(run.journal)
+    writer.append([h.steps(0, 51, 100, 2.0, losses=[0.1] * 40 + [0.5] * 10)])
+    writer.close()
+    assert summarise(run).blemishes == []
+
+
 def test_of_a_run_with_an_end_no_metrics_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = record(tmp_path, NAME, h.completed())
     read, plain = list[object](), StatusMeter.add
