@@ -98,12 +98,12 @@ def known(run: RunDir, liveness: Liveness | None = None) -> Known:
     if journal is None:
         return Known(written or NOTHING)
     status = written if written is not None and written.size <= journal.st_size else NOTHING
-    if status.size == journal.st_size or (status.size and _is_kept_current(run, liveness, journal)):
-        details = files.read_details(run, status)
-        if details.metrics:
-            status = replace(status, summary=replace(status.summary, metrics=details.metrics))
-        return Known(status, details.facts)
-    return _fold(run, Known(status, files.read_details(run, status).facts), journal)
+    details = files.read_details(run, status)
+    if details.metrics:
+        status = replace(status, summary=replace(status.summary, metrics=details.metrics))
+    found = Known(status, details.facts)
+    is_whole = status.size == journal.st_size or (status.size and _is_kept_current(run, liveness, journal))
+    return found if is_whole else _fold(run, found, journal)
 
 
 def append(run: RunDir, event: Event) -> None:
