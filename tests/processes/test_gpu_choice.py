@@ -19,6 +19,7 @@ import pytest
 from tests.kit import ROOT
 from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from tests.kit.harness import Watched
+from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract.gpu_leases import leases
 from tuiapp.trainers.contract.rundir import RunDir
 
@@ -214,6 +215,32 @@ def test_six_runs_over_four_gpus(tmp_path: Path) -> None:
         gate.touch()
         for run in (tmp_path / "runs").iterdir():
             Watched(RunDir(run)).wait_gone()
+    assert not leases()
+
+
+@pytest.mark.nightly
+def test_nodes_take_leases_of_their_machine_s_gpus(tmp_path: Path) -> None:
+    """Two nodes that are one machine, where neither has got as far as its GPU when the other one chooses."""
+    nvml = FakeNvml(tmp_path, several(4, **IDLE))
+    script, gate, runs_dir = tmp_path / "train.py", tmp_path / "gate", tmp_path / "runs"
+    script.write_text(
+        f"{SCRIPT}import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.05)\n"
+    )
+    given = ["launcher=join", "nodes=2", "devices=2", "network=lo"]
+    launch = [sys.executable, "-P", "-m", "tuiapp", "run", str(script), *(f"--set={one}" for one in given)]
+    environment = {**nvml.run_environment(), "TUIAPP_TELEMETRY_HOST_PIDS": "1"}
+    subprocess.run([*launch, "--detach", "--runs-dir", str(runs_dir)], env=environment, check=True, timeout=60)
+    watched = RunDir(next(path for path in runs_dir.iterdir() if path.name[0].isdigit()))
+    wait_until(watched.port.exists)
+    join = [sys.executable, "-P", "-m", "tuiapp", "join", watched.port.read_text().strip()]
+    with subprocess.Popen([*join, "--secret-file", str(watched.secret)], env=environment):
+        try:
+            wait_until(lambda: len(leases()) == 2)
+            assert {lease.gpu for lease in leases()} == {"GPU-0000", "GPU-0001"}
+            assert {lease.run for lease in leases()} == {watched.run_id}
+        finally:
+            gate.touch()
+            Watched(watched).wait_gone()
     assert not leases()
 
 

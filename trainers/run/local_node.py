@@ -14,6 +14,8 @@ from functools import partial
 from time import monotonic
 from typing import IO, Any, Protocol, TypeAlias
 
+import msgspec
+
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from tuiapp.trainers.config.machine import inspect_machine
@@ -21,6 +23,7 @@ from tuiapp.trainers.config.memory import jax_memory_words
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import gpu_leases
 from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase, RankFailed
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
@@ -154,6 +157,7 @@ class LocalNode:
         self._resample_at: float | None = None
         self._oom = OomWatch(monotonic())
         self._gpus: tuple[str, ...] = ()
+        self._leases: list[int] = []
         self._environment: dict[str, str] = {}
         """Of all ranks."""
 
@@ -241,7 +245,10 @@ class LocalNode:
             self._sampler.end()
         if self.reporters is not None:
             self.reporters.close()
-        return kill_tagged(self._token)
+        left = kill_tagged(self._token)
+        gpu_leases.let_go(self._leases)
+        self._leases = []
+        return left
 
     def dismiss_reaper(self) -> None:
         self._reaper.end()
@@ -300,7 +307,10 @@ class LocalNode:
             self._gpus = self._config.device_ids
             return
         machine = inspect_machine()
-        self._gpus = pick_gpus(self._config, machine, node)
+        with gpu_leases.choosing():
+            machine = msgspec.structs.replace(machine, gpus=gpu_leases.with_leases(machine.gpus))
+            self._gpus = pick_gpus(self._config, machine, node)
+            self._leases = gpu_leases.take(self._gpus, self._run.run_id)
         self._plan = self._plan.on_gpus(machine, self._gpus)
 
     def _start_rank(self, rank: int, number: int, store: socket.socket | None) -> None:
