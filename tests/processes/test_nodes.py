@@ -93,6 +93,33 @@ def test_all_nodes_stop_after_the_same_step_and_resume_on_one_machine(
 
 
 @pytest.mark.nightly
+def test_a_node_that_shares_no_directory_is_handed_the_checkpoint_to_resume_from(
+    tmp_path: Path, runs_dir: Path
+) -> None:
+    with on_two_nodes(SHORT, runs_dir) as run:
+        assert run.end().status == "completed"
+        whole = [run.losses(rank) for rank in (0, 1)]
+    with on_two_nodes(msgspec.structs.replace(SHORT, max_steps=5), runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+        home = tmp_path / "node-b"
+        with resumed(run.run, SHORT) as again, agent(again, home=home):
+            assert again.end().status == "completed"
+            said = next(line.text for line in again.of(LogLine) if "does not share" in line.text)
+            assert said == f"node 1 (node-b) does not share {run.run.path}: it is sent step-00000005"
+            for rank in (0, 1):
+                assert again.steps_of(rank) == list(range(6, 13))
+                assert_close(again.losses(rank), whole[rank][5:], in_training(SHORT, parts=2))
+            assert not [alert for alert in again.of(Alert) if alert.kind == "replicas"]
+            there, here = (
+                {path.name: path.read_bytes() for path in (place / "step-00000005").iterdir()}
+                for place in (home / "tuiapp/nodes" / run.run.run_id / "checkpoints", run.run.checkpoints)
+            )
+            assert there == here
+            again.wait_gone()
+
+
+@pytest.mark.nightly
 def test_sigterm_to_tuiapp_join_stops_the_run(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(ON_TWO, runs_dir) as run:

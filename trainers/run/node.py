@@ -18,7 +18,8 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import cast
@@ -34,6 +35,7 @@ from tuiapp.trainers.run import node_wire, wire
 from tuiapp.trainers.run.agreement import Voter
 from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
+from tuiapp.trainers.run.handed_checkpoint import HandedCheckpoint
 from tuiapp.trainers.run.listener import AttachedRank, Connection
 from tuiapp.trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
 from tuiapp.trainers.run.node_wire import Begin, Challenge, Greeting, Welcome
@@ -84,6 +86,8 @@ class Agent:
         self._tried = False
         self._node: LocalNode | None = None
         """None before the supervisor has all ranks start."""
+        self._handed: tuple[HandedCheckpoint, Callable[[Path], None]] | None = None
+        """The checkpoint that this node is being given, and what starts the ranks from it."""
         self._ending = False
         self._dumps: list[tuple[int, StackDump]] = []
         self._looked = 0.0
@@ -158,6 +162,8 @@ class Agent:
             match message:
                 case Begin():
                     self._begin(message)
+                case node_wire.Part():
+                    self._take_part(message)
                 case node_wire.ToRankOf(rank, content) if rank in self._ranks:
                     self._send(self._ranks[rank], content)
                 case node_wire.Signal(rank, number) if self._node is not None and rank in self._ranks:
@@ -177,15 +183,39 @@ class Agent:
     def _begin(self, begin: Begin) -> None:
         """Starts the ranks; a supervisor that starts this node again first ended what was here."""
         plan = msgspec.json.decode(begin.plan, type=Plan)
+        resume_from = Path(os.fsdecode(begin.resume_from))
         try:
             run = _run_directory(begin, plan)
+            if begin.resume_from and os.fsencode(run.path) != begin.run_dir:
+                self._handed = HandedCheckpoint(run, resume_from.name), partial(self._start, begin, run, plan)
+                self._channel.send(node_wire.NeedsCheckpoint())
+                return
+        except (OSError, NotHereError) as error:
+            self._channel.send(node_wire.Failed(_why(error)))
+            return
+        self._start(begin, run, plan, resume_from if begin.resume_from else None)
+
+    def _take_part(self, part: node_wire.Part) -> None:
+        if self._handed is None:
+            return
+        checkpoint, start = self._handed
+        try:
+            if checkpoint.take(part):
+                self._handed = None
+                start(checkpoint.path)
+        except OSError as error:
+            self._handed = None
+            self._channel.send(node_wire.Failed(_why(error)))
+
+    def _start(self, begin: Begin, run: RunDir, plan: Plan, resume_from: Path | None) -> None:
+        try:
             assert self._number is not None
             place = Place(begin.port, begin.address, self._number, self._interface)
             # Processes of two nodes may be on one machine: each agent ends its own.
             hands = self._reactor, self
             self._node = LocalNode(run, plan, begin.token, *hands, of_supervisor=False, listener=self._listener)
             self._node.start_reaper()
-            self._node.start(place, begin.attempt, begin.ranks, os.fsdecode(begin.resume_from))
+            self._node.start(place, begin.attempt, begin.ranks, str(resume_from or ""))
         except StartError as error:
             self._channel.send(node_wire.Failed(_why(error.cause)))
         except (OSError, NotHereError) as error:
@@ -332,10 +362,6 @@ def _run_directory(begin: Begin, plan: Plan) -> RunDir:
     shared = RunDir(Path(os.fsdecode(begin.run_dir)))
     if shared.plan.is_file():
         return shared
-    if begin.resume_from:
-        raise NotHereError(
-            f"{os.fsdecode(begin.resume_from)} is not on {socket.gethostname()}: resuming needs a shared runs directory"
-        )
     own = RunDir(user_data() / "nodes" / shared.run_id)
     try:
         for directory in map(own.rank, begin.ranks):

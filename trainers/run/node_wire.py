@@ -68,6 +68,14 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """Of the ranks' rendezvous."""
     port: int
     resume_from: bytes = b""
+    """The directory of a checkpoint on the first node; b"" for none."""
+
+
+class Part(msgspec.Struct, frozen=True, tag="part"):
+    """The next bytes of a file of the checkpoint that a node has asked for; without a name: that was all."""
+
+    file: str
+    data: bytes
 
 
 class ToRankOf(msgspec.Struct, frozen=True, tag="to-rank"):
@@ -126,14 +134,18 @@ class RankExited(msgspec.Struct, frozen=True, tag="exited"):
     """Of another rank's failure, by its looks."""
 
 
+class NeedsCheckpoint(msgspec.Struct, frozen=True, tag="needs-checkpoint"):
+    """The agent's machine does not have the checkpoint to resume from."""
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """The agent cannot start the ranks."""
 
     reason: str
 
 
-ToNode: TypeAlias = Begin | ToRankOf | Signal | AskStacks | Finish
-FromNode: TypeAlias = FromRankOf | Reported | RankAttached | RankStopped | RankExited | Failed
+ToNode: TypeAlias = Begin | Part | ToRankOf | Signal | AskStacks | Finish
+FromNode: TypeAlias = FromRankOf | Reported | RankAttached | RankStopped | RankExited | NeedsCheckpoint | Failed
 
 to_node: msgspec.json.Decoder[ToNode] = msgspec.json.Decoder(ToNode)
 from_node: msgspec.json.Decoder[FromNode] = msgspec.json.Decoder(FromNode)

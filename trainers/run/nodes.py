@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -56,9 +56,10 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import node_wire, wire
 from tuiapp.trainers.run.agent_starters import SrunAgents, SshAgent
 from tuiapp.trainers.run.channel import Channel, is_proved, prove
+from tuiapp.trainers.run.handed_checkpoint import AHEAD_BYTES, parts
 from tuiapp.trainers.run.listener import Connection
 from tuiapp.trainers.run.local_node import Sink
-from tuiapp.trainers.run.node_wire import Challenge, Greeting, Welcome
+from tuiapp.trainers.run.node_wire import Challenge, Greeting, Part, Welcome
 from tuiapp.trainers.run.place import bind_free
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.state.messages import listed
@@ -129,6 +130,8 @@ class _Link:
         self.ranks: dict[int, RemoteRank] = {}
         self.numbers: set[int] = set()
         """The ranks that it may speak for: by the plan, and those of processes that no agent has started."""
+        self.parts: Iterator[Part] | None = None
+        """Of the checkpoint that is being handed to it."""
         self.refused = False
         """It has reported what no node may, which was noted."""
 
@@ -247,6 +250,7 @@ class Nodes:
         for link in self._links.values():
             if not link.session:
                 continue
+            self._hand(link)
             link.channel.advance(now)
             quiet = now - link.channel.last_seen > NAMED_S
             if not quiet and link.silent_since is not None:
@@ -268,6 +272,17 @@ class Nodes:
                 lost.append(link)
         if lost:
             self._lose(lost, now)
+
+    def _hand(self, link: _Link) -> None:
+        """Sends more of the checkpoint that a node has asked for."""
+        try:
+            while link.parts is not None and link.channel.kept_bytes < AHEAD_BYTES:
+                link.channel.send(part := next(link.parts))
+                if not part.file:
+                    link.parts = None
+        except OSError as error:
+            link.parts = None
+            self._fail(link, f"the checkpoint cannot be read for {link.name}: {error.strerror}", monotonic())
 
     def confirm(self) -> None:
         """All that was read is in the journal: the agents need not keep it."""
@@ -422,6 +437,11 @@ class Nodes:
                         if failed is not None:
                             failed = self._own(link, msgspec.structs.replace(failed, rank=rank))
                         self._sink.on_rank_exited(process, (failed, consequence) if failed else None)
+                case node_wire.NeedsCheckpoint() if self._beginning is not None and self._beginning[3]:
+                    checkpoint = Path(self._beginning[3])
+                    text = f"{link.name} does not share {self._run.path}: it is sent {checkpoint.name}"
+                    self._sink.on_event(LogLine(rank=None, stream="run", text=text))
+                    link.parts = parts(checkpoint)
                 case node_wire.Failed(reason):
                     self._fail(link, f"{link.name} cannot start its ranks: {reason}", monotonic())
 
