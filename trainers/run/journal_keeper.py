@@ -84,8 +84,8 @@ class JournalKeeper:
 
     def close(self) -> None:
         """Ends it after the run's last event."""
-        self._digest.write()
         self._status.write(self.seconds)
+        self._digest.write()
         self._writer.close()
         self._watch.end()
 

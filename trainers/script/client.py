@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from math import isfinite
+from math import inf, isfinite
 from time import monotonic
 from typing import Any
 
@@ -44,11 +44,15 @@ Values = dict[str, Any]
 class Client:
     """`listener` is the supervisor's socket, that of the run's `address` if "".
 
-    `announce`: reports the device with the first metrics. Raises OSError if no supervisor listens.
+    `announce`: reports the device with the first metrics. `beside`: another process is the rank, and says how far it
+    has come; this one may be killed at any moment, as a pool's workers are, and sends at once. Raises OSError if no
+    supervisor listens.
     """
 
-    def __init__(self, run: RunDir, rank: int, listener: str = "", *, announce: bool = True) -> None:
-        self.rank = rank
+    def __init__(
+        self, run: RunDir, rank: int, listener: str = "", *, announce: bool = True, beside: bool = False
+    ) -> None:
+        self.rank, self.listener = rank, listener
         self.run_id = run.run_id
         self.backlog: deque[tuple[int, Values] | msgspec.Struct] = deque()
         self.step = 0
@@ -59,13 +63,13 @@ class Client:
         self._dropped = 0
         self._budget = Budget(monotonic())
         self._closing = False
-        self._beat_due = 0.0
+        self._beat_due = inf if beside else 0.0
         self._told: set[str] = set()
         self.aggregates = Aggregates()
         self.on_aggregates: Callable[[dict[str, float]], object] = lambda _: None
         """Told what they have come to since the last time."""
         self._aggregates_due = 0.0
-        self._announced = not announce
+        self._announced = beside or not announce
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_TIMEOUT_S)
         try:
@@ -75,8 +79,12 @@ class Client:
         except OSError:
             self._socket.close()
             raise
-        self._thread = threading.Thread(target=self._serve, name="tuiapp", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if not beside:
+            self._thread = threading.Thread(
+                target=self._guard, args=[self._answer_and_flush], name="tuiapp", daemon=True
+            )
+            self._thread.start()
 
     def add(self, step: int, values: Values) -> None:
         """Reports numbers, or arrays of one number, on any device; they must not be changed afterwards."""
@@ -85,6 +93,8 @@ class Client:
         if len(self.backlog) < BACKLOG:
             self.backlog.append((step, values))
             self.step = step
+            if self._thread is None:
+                self._guard(self._flush)
         else:
             self._dropped += 1
 
@@ -94,7 +104,10 @@ class Client:
         with suppress(OSError):
             # Wakes the thread: nothing more is to be received.
             self._socket.shutdown(socket.SHUT_RD)
-        self._thread.join(CLOSE_TIMEOUT_S)
+        if self._thread is not None:
+            self._thread.join(CLOSE_TIMEOUT_S)
+        elif not self.failed:
+            self._guard(self._flush)
         self._socket.close()
 
     def abandon(self) -> None:
@@ -102,18 +115,19 @@ class Client:
         self.failed = "forked"
         os.close(self._socket.detach())
 
-    def _serve(self) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Whatever fails in it, the script trains on."""
         try:
-            self._answer_and_flush()
+            work()
         except OSError as error:
             self.failed = self.failed or f"the run's supervisor is gone ({error.strerror or error})"
         except Exception as error:
             self.failed = f"{type(error).__name__}: {error}"
-        finally:
+        if self.failed or self._closing:
             self.gate.release()
             self.backlog.clear()
-            if self.failed:
-                print(f"tuiapp: {self.failed}; training continues, nothing more is reported", file=sys.stderr)
+        if self.failed:
+            print(f"tuiapp: {self.failed}; training continues, nothing more is reported", file=sys.stderr)
 
     def _answer_and_flush(self) -> None:
         messages = wire.control_messages(self._socket.fileno())

@@ -44,6 +44,8 @@ _ENVIRONMENTS = (
 
 REPORTS = "TUIAPP_REPORTS"
 """Environment variable of a process that reports, and so of those that it starts: its identity and `JobRank`."""
+REPORTS_TO = "TUIAPP_REPORTS_TO"
+"""Beside it: its rank, the socket, and its run's directory."""
 
 
 class StoppedError(Exception):
@@ -112,11 +114,19 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
     return JobRank(*place, job, part, local_size, first_of_part, inherited, meets, node)
 
 
-def set_reports(place: JobRank | None) -> None:
-    """Lets the processes that this one starts know what it reports as; None: it reports no more."""
-    os.environ.pop(REPORTS, None)
+def set_reports(place: JobRank | None, directory: Path = Path(), listener: str = "") -> None:
+    """Lets the processes that this one starts know what it reports as, and where; None: it reports no more."""
+    for name in (REPORTS, REPORTS_TO):
+        os.environ.pop(name, None)
     if place is not None:
         os.environ[REPORTS] = f"{identity(os.getpid())} {place.rank} {place.world_size} {place.job}"
+        os.environ[REPORTS_TO] = f"{place.rank} {listener} {directory}"
+
+
+def starters_run() -> tuple[RunDir, int, str]:
+    """The run to which the process that has started this one reports, as which rank, and at which socket."""
+    rank, listener, directory = os.environ[REPORTS_TO].split(" ", 2)
+    return RunDir(Path(directory)), int(rank), listener
 
 
 def reporting_starter() -> int:

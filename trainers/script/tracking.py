@@ -80,7 +80,7 @@ class Run:
         self._said: set[str] = set()
         self.finished = client is None
         if client is None:
-            self.log = self._not_from_here if child else _ignore  # type: ignore[method-assign]
+            self.log = self._log_beside if child else _ignore  # type: ignore[method-assign]
         else:
             client.on_aggregates = self.summary.restore
 
@@ -251,10 +251,21 @@ class Run:
     def _too_late(self, *_: Any, **__: Any) -> None:
         self._say_once("log: the run has ended: what is reported after finish() is not recorded")
 
-    def _not_from_here(self, *_: Any, **__: Any) -> None:
-        how = "hand them to that one, or begin a run of its own by tuiapp.init()"
-        text = f"process {os.getpid()} was started by one that reports: values that it logs are not recorded; {how}"
-        self._say_once(text, about="child")
+    def _log_beside(self, *values: Any, **options: Any) -> None:
+        """Reports from a process that one has started which reports."""
+        global _run
+        if _run is self or _run is None or _run.finished:
+            if _is_starting():
+                self._say_once("what the script logs while a worker imports it is not recorded", about="child")
+                return
+            try:
+                _run = _beside()
+            except Exception as error:
+                text = f"process {os.getpid()} was started by one that reports: its values are not recorded: {error}"
+                self._say_once(text, about="child")
+                return
+        self.log = _run.log  # type: ignore[method-assign]
+        _run.log(*values, **options)
 
     def fail(self, error: BaseException) -> None:
         """Ends the run as failed, with the exception's traceback."""
@@ -520,6 +531,22 @@ def _first() -> Run:
     return _run
 
 
+def _is_starting() -> bool:
+    """Whether this process is a worker that imports the script, which does then what only the first one should."""
+    return bool(getattr(current_process(), "_inheriting", False))
+
+
+def _beside() -> Run:
+    """Begins to report to the run of the process that has started this one, as its rank; raises OSError."""
+    from tuiapp.trainers.script.client import Client
+    from tuiapp.trainers.script.jobs import starters_run
+
+    directory, rank, listener = starters_run()
+    run = Run(Client(directory, rank, listener, beside=True), directory.path)
+    hook_exit(_end_present, _abandon)
+    return run
+
+
 def finish(exit_code: int = 0, **_: Any) -> None:
     """Ends the present run: see `Run.finish`."""
     if _run is not None:
@@ -572,7 +599,7 @@ def _begin(
     global _begun, _launch
     # The workers of a DataLoader import the script too, before they know that they are daemons.
     process = current_process()
-    worker = rank is None and process is not None and (process.daemon or getattr(process, "_inheriting", False))
+    worker = rank is None and process is not None and (process.daemon or _is_starting())
     if "disabled" in (os.environ.get("TUIAPP_MODE"), mode) or worker:
         return Run(child=worker)
     from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
@@ -645,7 +672,7 @@ def _begin(
     run._id = wanted.id or given_id(directory) or directory.run_id
     if goes_on:
         run._go_on()
-    set_reports(place)
+    set_reports(place, directory.path, client.listener)
     if directory is launched:
         from tuiapp.trainers.run.stacks import answer_unless_handled
 
@@ -664,11 +691,11 @@ def _end_present(error: BaseException | None) -> None:
 
 
 def _abandon() -> None:
-    """A forked child reports nothing, as its parent does, unless it calls `init`."""
+    """A forked child reports over a connection of its own, which its first value makes."""
     if _run is not None and not _run.finished:
         _run.finished = True
         _run._said.clear()
-        _run.log = _run._not_from_here  # type: ignore[method-assign]
+        _run.log = _run._log_beside  # type: ignore[method-assign]
         with suppress(Exception):
             for client in _run._clients:
                 client.abandon()

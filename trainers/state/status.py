@@ -44,6 +44,8 @@ from tuiapp.trainers.state.status_meter import NOTHING, StatusMeter
 
 KEPT_BYTES = 1 << 20
 """A journal of which more had to be read is not read again."""
+LITTLE_BYTES = 64 << 10
+"""So much more of a live run's journal is read at once: it may have its end."""
 LATE_S = 15.0
 """A live run whose status is so much older than its journal has a supervisor that writes none."""
 HEAD_BYTES = 16 << 10
@@ -102,8 +104,9 @@ def known(run: RunDir, liveness: Liveness | None = None) -> Known:
     if details.metrics:
         status = replace(status, summary=replace(status.summary, metrics=details.metrics))
     found = Known(status, details.facts)
-    is_whole = status.size == journal.st_size or (status.size and _is_kept_current(run, liveness, journal))
-    return found if is_whole else _fold(run, found, journal)
+    rest = journal.st_size - status.size
+    is_new = not rest or (status.size and rest > LITTLE_BYTES and _is_kept_current(run, liveness, journal))
+    return found if is_new else _fold(run, found, journal)
 
 
 def append(run: RunDir, event: Event) -> None:
