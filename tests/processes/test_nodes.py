@@ -56,24 +56,6 @@ def on_two_nodes(config: RunConfig, runs_dir: Path) -> Iterator[Watched]:
         yield run
 
 
-def test_two_nodes_train_as_one_machine_does(runs_dir: Path) -> None:
-    with on_two_nodes(SHORT, runs_dir) as run:
-        assert run.end().status == "completed"
-        there = [run.losses(rank) for rank in (0, 1)]
-        assert {event.node for event in run.of(Phase) if event.rank == 1} == {1}
-        assert [event.state for event in run.of(Node)] == ["joined"]
-        run.wait_gone()
-        # Who has them could join another run of this user.
-        assert not run.run.secret.exists()
-        assert not run.run.port.exists()
-    alone = msgspec.structs.replace(SHORT, launcher="local", nodes=1, network="")
-    with launched(alone, runs_dir) as run:
-        run.end()
-        # A node with one rank gives it more threads: sums are rounded differently.
-        for rank in (0, 1):
-            assert_close(run.losses(rank), there[rank], in_training(alone, parts=2))
-
-
 @pytest.mark.nightly
 def test_all_nodes_stop_after_the_same_step_and_resume_on_one_machine(
     runs_dir: Path, fake: Callable[..., None]

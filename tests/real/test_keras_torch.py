@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.kit import ROOT
-from tests.kit.harness import launched
+from tests.kit.harness import Watched, launched
 from tests.kit.reported import values
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
@@ -21,6 +21,7 @@ from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.launch import resume
 
 CONFIG = RunConfig(backend="keras-torch", platform="cpu", devices=2)
+SHORT = msgspec.structs.replace(CONFIG, model="mlp", epochs=2)
 
 LOAD = """
 import keras, numpy, sys
@@ -34,42 +35,47 @@ print((model.predict(images, verbose=0).argmax(1) == labels).mean())
 """Loads a model in plain Keras, and prints its accuracy on the digits."""
 
 
-def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
-    config = msgspec.structs.replace(CONFIG, model="net", epochs=2)
-    with launched(config, runs_dir) as run:
-        end = run.end()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    """A run that went through."""
+    with launched(SHORT, tmp_path_factory.mktemp("finished")) as run:
+        run.end()
         run.wait_gone()
-        assert end.status == "completed", end
-        plan = make_plan(config)
-        assert run.steps_of(0) == run.steps_of(1) == list(range(1, plan.total_steps + 1))
-        evaluations = run.evaluations()
-        assert [(one.step, one.examples) for one in evaluations] == [
-            (epoch * plan.steps_per_epoch, 360) for epoch in (1, 2)
-        ]
-        assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.9
-        print(f"\nkeras-torch: {end.summary.test_accuracy:.1%}, {end.summary.examples_per_second:.0f} examples/s")
-        for rank in (0, 1):
-            phases = [phase.phase for phase in run.of(Phase) if phase.rank == rank]
-            assert phases == ["preparing", *["training", "evaluating", "checkpointing"] * 2, "done"]
-            assert (run.run.rank(rank) / "stderr.log").read_text() == ""
-        assert {event.array for event in run.of(Sharding)} == {
-            "batch",
-            "labels",
-            "parameter fc1/kernel",
-            "optimizer exp_avg of fc1/kernel",
-            "optimizer exp_avg_sq of fc1/kernel",
-        }
-        # What was exported is what was evaluated last, in plain Keras, on the other backend.
-        digits = ROOT / "trainers" / "sources" / "digits.npz"
-        loaded = subprocess.run(
-            [sys.executable, "-c", LOAD, run.run.path / "export" / "model.keras", digits],
-            env={**os.environ, "KERAS_BACKEND": "jax"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        # Pixels differ by a rounding to whole numbers.
-        assert float(loaded.stdout) == pytest.approx(end.summary.test_accuracy, abs=0.01)
+    return run
+
+
+def test_a_run_from_first_to_last_event(finished: Watched) -> None:
+    end, plan = finished.end(), make_plan(SHORT)
+    assert end.status == "completed", end
+    assert finished.steps_of(0) == finished.steps_of(1) == list(range(1, plan.total_steps + 1))
+    evaluations = finished.evaluations()
+    assert [(one.step, one.examples) for one in evaluations] == [
+        (epoch * plan.steps_per_epoch, 360) for epoch in (1, 2)
+    ]
+    assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.9
+    for rank in (0, 1):
+        phases = [phase.phase for phase in finished.of(Phase) if phase.rank == rank]
+        assert phases == ["preparing", *["training", "evaluating", "checkpointing"] * 2, "done"]
+        assert (finished.run.rank(rank) / "stderr.log").read_text() == ""
+    assert {event.array for event in finished.of(Sharding)} == {
+        "batch",
+        "labels",
+        "parameter fc1/kernel",
+        "optimizer exp_avg of fc1/kernel",
+        "optimizer exp_avg_sq of fc1/kernel",
+    }
+
+
+def test_plain_keras_loads_what_was_evaluated_last_with_another_framework(finished: Watched) -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", LOAD, finished.run.export / "model.keras", ROOT / "trainers/sources/digits.npz"],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # Pixels differ by a rounding to whole numbers.
+    assert float(loaded.stdout) == pytest.approx(finished.end().summary.test_accuracy, abs=0.01)
 
 
 @pytest.mark.by_hand

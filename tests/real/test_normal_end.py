@@ -7,16 +7,20 @@ import os
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests.kit.close import assert_close, in_training
 from tests.kit.harness import Watched, launched
+from tests.kit.nodes import agent
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.events import Phase, RankSample, RankStarted, Sharding
+from tuiapp.trainers.contract.events import Node, Phase, RankSample, RankStarted, Sharding
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=2)
+SHORT = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1)
 
 
 def test_a_run_from_first_to_last_event(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +75,7 @@ def short(place: Path) -> Watched:
         environment.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
         before = os.umask(0)
         try:
-            with launched(RunConfig(model="mlp", platform="cpu", epochs=1), place / "data" / "runs") as run:
+            with launched(SHORT, place / "data" / "runs") as run:
                 assert run.end().status == "completed"
                 run.wait_gone()
         finally:
@@ -107,3 +111,18 @@ def test_what_lies_in_the_run_directory(short: Watched, place: Path) -> None:
     # The frameworks make their caches, which hold code, as the umask says.
     for path in (place / ".cache", place / ".cache" / "tuiapp", place / ".cache" / "tuiapp" / "torch"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+
+
+def test_two_nodes_train_as_one_machine_does(short: Watched, runs_dir: Path) -> None:
+    config = msgspec.structs.replace(SHORT, launcher="join", nodes=2, network="lo", max_steps=12)
+    with launched(config, runs_dir) as run, agent(run):
+        assert run.end().status == "completed"
+        assert {event.node for event in run.of(Phase) if event.rank == 1} == {1}
+        assert [event.state for event in run.of(Node)] == ["joined"]
+        # A node with one rank gives it more threads: sums are rounded differently.
+        for rank in (0, 1):
+            assert_close(run.losses(rank), short.losses(rank)[:12], in_training(config, parts=2))
+        run.wait_gone()
+        # Who has them could join another run of this user.
+        assert not run.run.secret.exists()
+        assert not run.run.port.exists()
