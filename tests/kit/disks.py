@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-QUOTA_DISK_BYTES = 256 << 20
-"""Btrfs wants at least 109 MiB."""
-
 
 @dataclass(frozen=True)
 class Disk:
@@ -60,42 +57,6 @@ def small_disk(place: Path) -> Iterator[Disk]:
                     file.truncate(max(0, file.tell() - left_bytes))
 
         yield Disk(path, "No space left on device", fill, in_the_way.unlink)
-
-
-@contextmanager
-def disk_with_quota(place: Path) -> Iterator[Disk]:
-    """A subvolume of Btrfs, in a file, whose quota is what is full; binds root too."""
-    if shutil.which("mkfs.btrfs") is None:
-        pytest.skip("needs btrfs-progs")
-    image = place.with_suffix(".image")
-    with image.open("wb") as file:
-        file.truncate(QUOTA_DISK_BYTES)
-    place.mkdir()
-    subprocess.run(["mkfs.btrfs", "-q", str(image)], check=True, capture_output=True)
-    _mount("-o", "loop", str(image), str(place))
-    path = place / "runs"
-    try:
-        _btrfs("quota", "enable", str(place))
-        _btrfs("subvolume", "create", str(path))
-        group = f"0/{_btrfs('inspect-internal', 'rootid', str(path)).strip()}"
-
-        def fill(left_bytes: int) -> None:
-            os.sync()
-            used = int(_btrfs("qgroup", "show", "--raw", "-f", str(path)).splitlines()[-1].split()[1])
-            # What was removed just now may still count as used: a limit far below lets nothing through all the same.
-            _btrfs("qgroup", "limit", str(used + left_bytes if left_bytes else 4096), group, str(place))
-
-        def make_room() -> None:
-            # Asked of the file system as a whole, whose own root has no quota.
-            _btrfs("qgroup", "limit", "none", group, str(place))
-
-        yield Disk(path, "Disk quota exceeded", fill, make_room)
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def _btrfs(*words: str) -> str:
-    return subprocess.run(["btrfs", *words], check=True, capture_output=True, text=True).stdout
 
 
 def _mount(*words: str) -> None:

@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.kit.harness import MLP, launched, resumed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import AnyEvent, Checkpoint, Metrics, RunStarted
+from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunStarted
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.metrics import EXAMPLES, STEP_TIME, total
 from tuiapp.trainers.contract.rundir import RunDir
@@ -96,31 +95,6 @@ def test_of_a_run_that_is_stopped_and_resumed_and_lost(runs_dir: Path, fake: Cal
     attempt = last[-1].time - next(event for event in reversed(last) if isinstance(event, RunStarted)).time
     assert info.summary.seconds == pytest.approx(second.seconds + attempt, abs=1.5)
     assert info.summary.steps >= second.steps + 50
-
-
-def test_steps_that_were_made_again_count_once(runs_dir: Path, fake: Callable[..., None]) -> None:
-    """The supervisor is killed long after the only checkpoint."""
-    fake(step=0.005)
-    with launched(msgspec.structs.replace(MLP, checkpoint_every=100_000), runs_dir) as run:
-        run.at_step(600)
-        mailbox.send(run.run.commands, "checkpoint")
-        saved = run.wait(Checkpoint)
-        run.at_step(saved.step + 800)
-        os.kill(run.started.pid, signal.SIGKILL)
-        run.wait_gone()
-    until = min(event.time for event in run.reports() if event.last_step >= saved.step) - run.started.time
-    whole = run.events[-1].time - run.started.time
-    assert until > 3
-    assert whole - until > 3
-    wait_apart()
-    with resumed(run.run) as again:
-        again.at_step(saved.step + 50)
-        assert again.started.resumed_from == saved.step
-        mailbox.send(run.run.commands, "stop")
-        end = again.end()
-        own = end.time - again.started.time
-    assert end.summary.seconds == pytest.approx(until + own, abs=1.0)
-    assert seen(run.run, whole=True).curves.timeline.end == pytest.approx(end.summary.seconds, abs=1.0)
 
 
 def test_of_a_script_that_fails_before_its_first_step_and_then_begins_anew(tmp_path: Path, runs_dir: Path) -> None:

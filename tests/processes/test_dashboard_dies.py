@@ -12,9 +12,8 @@ import pytest
 
 from tests.kit.harness import MLP, Watched, launched
 from tests.kit.terminal import Terminal
-from tests.kit.variants import mostly_nightly
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.trainers.contract.events import Checkpoint, RankFailed, StopRequested
+from tuiapp.trainers.contract.events import RankFailed, StopRequested
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 
@@ -38,26 +37,25 @@ def _attached_sees(run: Watched) -> int:
     return state.step
 
 
-@pytest.mark.parametrize("number", mostly_nightly([1, 9], 9), ids=["SIGHUP", "SIGKILL"])
-def test_training_goes_on_without_its_dashboard(runs_dir: Path, fake: Callable[..., None], number: int) -> None:
+def test_training_goes_on_without_its_dashboard(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, runs_dir) as run:
         with _attach(run) as dashboard:
             dashboard.wait("RUNNING", 60)
             died = time.monotonic()
-            dashboard.process.kill(number)
+            dashboard.process.kill(9)
             dashboard.wait_exit(30)
         step = max(run.steps_of(0), default=0)
         run.at_step(step + 100)
         seen = _attached_sees(run)
         steps = run.steps_of(0)
         assert steps == list(range(1, len(steps) + 1))
-        print(f"\nsignal {number}: {seen} steps seen on attaching {time.monotonic() - died:.1f} s later, none missing")
+        print(f"\n{seen} steps seen on attaching {time.monotonic() - died:.1f} s later, none missing")
 
 
 @pytest.mark.nightly
-def test_ctrl_c_reaches_no_rank_and_a_second_stop_skips_the_save(runs_dir: Path, fake: Callable[..., None]) -> None:
-    fake(save=25.0)
+def test_ctrl_c_reaches_no_rank(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
     with launched(MLP, runs_dir) as run, _attach(run) as dashboard:
         dashboard.wait("RUNNING", 60)
         run.at_step(5)
@@ -68,15 +66,3 @@ def test_ctrl_c_reaches_no_rank_and_a_second_stop_skips_the_save(runs_dir: Path,
         run.at_step(max(run.steps_of(0)) + 5)
         assert all(rank.is_running() for rank in ranks)
         assert [*run.of(RankFailed), *run.of(StopRequested)] == []
-        for question in ("Stop this run", "Stop now"):
-            dashboard.press("s")
-            dashboard.wait(question)
-            dashboard.wait_for_silence()
-            dashboard.press(*(["enter"] if question == "Stop this run" else ["tab", "enter"]))
-            run.wait(StopRequested, lambda request, now=question == "Stop now": request.now == now)  # type: ignore[misc]
-        asked = time.monotonic()
-        end = run.end()
-        print(f"\nsecond stop: ended {time.monotonic() - asked:.1f} s after it, while a checkpoint took 25 s")
-        assert end.status == "stopped"
-        assert [one for one in run.of(Checkpoint) if one.step == end.summary.steps] == []
-        run.wait_gone()

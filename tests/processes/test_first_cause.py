@@ -27,11 +27,10 @@ def reason(directory: Path, runs_dir: Path, text: str, **keys: object) -> str:
         return end.reason
 
 
-@pytest.mark.parametrize("name", ["SIGABRT", "SIGSEGV", "SIGKILL"])
-def test_a_signal_after_an_exception(tmp_path: Path, runs_dir: Path, name: str) -> None:
-    end = f"import atexit, os, signal\natexit.register(lambda: os.kill(os.getpid(), signal.{name}))\n"
+def test_a_signal_after_an_exception(tmp_path: Path, runs_dir: Path) -> None:
+    end = "import atexit, os, signal\natexit.register(lambda: os.kill(os.getpid(), signal.SIGABRT))\n"
     said = reason(tmp_path, runs_dir, end + RAISES)
-    assert said == f"rank 0 failed: ValueError: bad shard 3; {name} ended it afterwards"
+    assert said == "rank 0 failed: ValueError: bad shard 3; SIGABRT ended it afterwards"
 
 
 CAUGHT = """
@@ -41,29 +40,14 @@ CAUGHT = """
     except ZeroDivisionError:
         traceback.print_exc()
     for step in range(20):
-        print("step", step, end="{}", flush=True)
+        print("step", step, end=r"\r", flush=True)
         time.sleep(0.1)
-    os.kill(os.getpid(), signal.{})
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize(("name", "end"), [("SIGABRT", r"\n"), ("SIGKILL", r"\n"), ("SIGKILL", r"\r")])
-def test_a_signal_long_after_an_exception_that_was_caught(tmp_path: Path, runs_dir: Path, name: str, end: str) -> None:
-    assert reason(tmp_path, runs_dir, CAUGHT.format(end, name)).startswith(f"rank 0 was killed by {name} — ")
-
-
-def test_a_watchdog_in_native_code(tmp_path: Path, runs_dir: Path) -> None:
-    said = reason(
-        tmp_path,
-        runs_dir,
-        """
-        import os, sys
-        print("terminate called after throwing an instance of 'std::runtime_error'", file=sys.stderr)
-        print("  what():  no link", file=sys.stderr, flush=True)
-        os.abort()
-        """,
-    )
-    assert said == "rank 0 failed: std::runtime_error: no link; SIGABRT ended it afterwards"
+def test_a_signal_long_after_an_exception_that_was_caught(tmp_path: Path, runs_dir: Path) -> None:
+    assert reason(tmp_path, runs_dir, CAUGHT).startswith("rank 0 was killed by SIGKILL — ")
 
 
 GLOO = """
@@ -84,37 +68,10 @@ def test_a_rank_that_cleans_up_while_another_times_out(tmp_path: Path, runs_dir:
     assert said == "rank 1 failed: KeyError: 'text'; SIGTERM ended it afterwards"
 
 
-# Without the group's end gloo may abort at the interpreter's.
-@pytest.mark.parametrize("end", ["dist.destroy_process_group(); sys.exit(0)", "os._exit(0)"])
-def test_a_rank_that_ends_while_another_waits_for_it(tmp_path: Path, runs_dir: Path, end: str) -> None:
-    said = reason(tmp_path, runs_dir, GLOO.format(end), devices=2)
+def test_a_rank_that_ends_while_another_waits_for_it(tmp_path: Path, runs_dir: Path) -> None:
+    said = reason(tmp_path, runs_dir, GLOO.format("os._exit(0)"), devices=2)
     assert said.startswith("rank 1 exited with code 0, while rank 0 waited for it in a collective: RuntimeError: ")
 
 
-@pytest.mark.parametrize(
-    "asks",
-    ["input('name: ')", "breakpoint()", "import getpass; getpass.getpass()", "import pdb; pdb.set_trace(); print()"],
-)
-def test_a_run_has_no_keyboard(tmp_path: Path, runs_dir: Path, asks: str) -> None:
-    assert "a run has no keyboard" in reason(tmp_path, runs_dir, asks)
-
-
-@pytest.mark.parametrize("error", ["MemoryError()", "RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')"])
-def test_a_script_out_of_memory_is_told_of_no_key(tmp_path: Path, runs_dir: Path, error: str) -> None:
-    said = reason(tmp_path, runs_dir, f"import tuiapp\ntuiapp.init().log({{'loss': 1.0}})\nraise {error}")
-    assert said.startswith("rank 0 failed at step 1: ")
-    assert "_batch" not in said
-
-
-def test_an_exception_that_goes_to_stdout(tmp_path: Path, runs_dir: Path) -> None:
-    text = f"""
-        import sys, warnings
-        from rich.console import Console
-        warnings.warn("a warning, on stderr")
-        try:
-            {RAISES}
-        except ValueError:
-            Console().print_exception()
-            sys.exit(1)
-        """
-    assert reason(tmp_path, runs_dir, text) == "rank 0 failed: ValueError: bad shard 3"
+def test_a_run_has_no_keyboard(tmp_path: Path, runs_dir: Path) -> None:
+    assert "a run has no keyboard" in reason(tmp_path, runs_dir, "breakpoint()")

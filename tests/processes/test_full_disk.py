@@ -6,10 +6,7 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,9 +14,10 @@ import pytest
 
 from tests.kit.disks import tmpfs
 from tests.kit.harness import MLP, Gate, Watched, launched
+from tests.kit.waiting import wait_until
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import Alert, LogLine, StopRequested
+from tuiapp.trainers.contract.events import Alert, LogLine
 from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
@@ -40,13 +38,6 @@ def enlarge(place: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=64m", str(place)], check=True)
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
-
-
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -56,7 +47,7 @@ def goes_on(run: Watched) -> None:
     """Every rank uses the processor further: the journal cannot say so now."""
     pids = [run.pid(rank) for rank in range(2)]
     before = [cpu_seconds(pid) for pid in pids]
-    wait_for(lambda: all(cpu_seconds(pid) > was + 0.3 for pid, was in zip(pids, before, strict=True)))
+    wait_until(lambda: all(cpu_seconds(pid) > was + 0.3 for pid, was in zip(pids, before, strict=True)))
 
 
 def sees(run: Watched) -> str:
@@ -64,7 +55,7 @@ def sees(run: Watched) -> str:
     feed, state = JournalFeed(run.run, poll_s=0.01, live_check_s=0.01), RunState(run.run.run_id)
     feed.start()
     try:
-        wait_for(lambda: feed.trouble)
+        wait_until(lambda: feed.trouble)
         for event in feed.take(100_000):
             apply(state, event)
         state.note_trouble(feed.trouble)
@@ -94,28 +85,6 @@ def check_complete(run: Watched, why: str) -> None:
     print(f"\n{told.text}: {end.summary.steps:,} steps of each rank, {len(run.events):,} events, none missing")
 
 
-@pytest.mark.nightly
-def test_a_disk_that_takes_no_file_more(tmp_path: Path, fake: Callable[..., None]) -> None:
-    """Neither a command's nor a checkpoint's: the one comes as a signal, the other not at all."""
-    fake()
-    with tmpfs(tmp_path / "small", "24m,nr_inodes=100") as place, launched(SILENT, place) as run:
-        run.at_step(1)
-        with suppress(OSError):
-            while True:
-                os.close(tempfile.mkstemp(dir=place)[0])
-        by_signal = "(No space left on device): sent {} to its supervisor, pid " + str(run.started.pid)
-        asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
-        assert by_signal.format("SIGUSR1") in asked.stderr
-        assert "was not saved: No space left on device" in asked.stderr
-        assert asked.returncode == 1
-        stopped = subprocess.run([*TUIAPP, "stop", run.run.path], capture_output=True, text=True, timeout=100)
-        assert by_signal.format("SIGTERM") in stopped.stderr
-        assert stopped.returncode == 0
-        assert run.end().status == "stopped"
-        assert [request.by for request in run.of(StopRequested)] == ["SIGTERM"]
-        run.wait_gone()
-
-
 def test_a_disk_of_64_kib(
     small_disk: Path, tmp_path: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +96,7 @@ def test_a_disk_of_64_kib(
         # Who trains, and a step of theirs, are on record before there is no room for it.
         run.at_step(1)
         gate.open()
-        wait_for(lambda: run.run.lock_note().trouble)
+        wait_until(lambda: run.run.lock_note().trouble)
         goes_on(run)
         said = sees(run)
         print(f"\n{said}")
@@ -135,35 +104,10 @@ def test_a_disk_of_64_kib(
         last = run.steps_of(0)[-1]
         enlarge(small_disk)
         run.at_step(last + 200)
-        wait_for(lambda: not run.run.lock_note().trouble)
+        wait_until(lambda: not run.run.lock_note().trouble)
         mailbox.send(run.run.commands, "stop-now")
         check_complete(run, "No space left on device")
         assert [line.text.split()[1] for line in run.of(LogLine) if line.rank == 1 and line.stream == "stdout"]
-        run.wait_gone()
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("ends", ["stopped while it is full", "stopped afterwards"])
-def test_a_limit_on_the_size_of_files(runs_dir: Path, ends: str) -> None:
-    with launched(SILENT, runs_dir) as run:
-        run.at_step(20)
-        pid = run.started.pid
-        limit = resource.prlimit(pid, resource.RLIMIT_FSIZE, (run.run.journal.stat().st_size, resource.RLIM_INFINITY))
-        wait_for(lambda: run.run.lock_note().trouble)
-        goes_on(run)
-        assert "File too large" in sees(run)
-        last = run.steps_of(0)[-1]
-        if ends == "stopped while it is full":
-            mailbox.send(run.run.commands, "stop-now")
-            # Its ranks end; it waits for room to say so, and is live as long.
-            wait_for(lambda: len(run.processes()) <= 2)
-            assert run.run.is_live()
-            assert not run.of(StopRequested)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
-        if ends == "stopped afterwards":
-            run.at_step(last + 200)
-            mailbox.send(run.run.commands, "stop-now")
-        check_complete(run, "File too large")
         run.wait_gone()
 
 
@@ -173,9 +117,9 @@ def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Pa
         run.at_step(20)
         size = run.run.journal.stat().st_size
         resource.prlimit(run.started.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        wait_for(lambda: run.run.lock_note().trouble)
+        wait_until(lambda: run.run.lock_note().trouble)
         mailbox.send(run.run.commands, "stop-now")
-        wait_for(lambda: run.run.lock_note().over)
+        wait_until(lambda: run.run.lock_note().over)
         asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
         assert (asked.returncode, asked.stdout) == (1, "")
         assert "File too large. The run has ended and waits for disk space" in asked.stderr

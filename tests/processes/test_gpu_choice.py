@@ -67,27 +67,6 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.by_hand
-@pytest.mark.parametrize(
-    ("count", "visible", "devices", "given"),
-    [
-        (1, None, 0, ["GPU-0000"]),
-        (4, None, 2, ["GPU-0000", "GPU-0001"]),
-        (4, "2", 0, ["GPU-0002"]),
-        (4, "2,3", 0, ["GPU-0002", "GPU-0003"]),
-        (4, "3,1", 1, ["GPU-0003"]),
-        (4, "GPU-0003,GPU-0001", 2, ["GPU-0003", "GPU-0001"]),
-        (8, "5,6,7", 2, ["GPU-0005", "GPU-0006"]),
-    ],
-)
-def test_what_the_user_left_visible_is_what_there_is_to_choose_from(
-    tmp_path: Path, count: int, visible: str | None, devices: int, given: list[str]
-) -> None:
-    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found = run(tmp_path, FakeNvml(tmp_path, several(count)), f"devices={devices}", **environment)
-    assert (found.code, found.gpus) == (0, [given] * len(given)), found.said
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("visible", "why"), [("", 'CUDA_VISIBLE_DEVICES="" hides'), ("-1", 'CUDA_VISIBLE_DEVICES="-1" hides')]
@@ -137,25 +116,6 @@ def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
     # The user's name is not known where pids are the host's.
     assert warning.endswith(" 1 process 70.0 GiB")
     assert found.said.index("in use") < found.said.index("given")
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize(
-    ("settings", "visible", "given"),
-    [
-        # Whole GPUs before parts, where neither is in use.
-        (["devices=1"], None, "GPU-0000"),
-        (["devices=1"], "1", "MIG-b1"),
-        (["devices=1"], "MIG-b0", "MIG-b0"),
-        (["device_ids=1:0"], None, "MIG-b0"),
-        (["device_ids=MIG-b1"], None, "MIG-b1"),
-    ],
-)
-def test_a_mig_instance_is_a_device(tmp_path: Path, settings: list[str], visible: str | None, given: str) -> None:
-    nvml = FakeNvml(tmp_path, gpu("GPU-0000", **IDLE) + gpu("GPU-0001", "Fake 1", *PARTS, mig_mode=1, utilization=None))
-    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found = run(tmp_path, nvml, *settings, **environment)
-    assert (found.code, found.gpus) == (0, [[given]]), found.said
 
 
 @pytest.mark.nightly

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.harness import Gate, Watched, watching
+from tests.kit.harness import Watched, watching
 from tuiapp.library.find import find_run
 from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import Checkpoint, CheckpointRequested
@@ -124,26 +123,6 @@ def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, c
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("no_framework")
-def test_kill_9_of_the_headless_program_does_not_touch_the_run(
-    runs_dir: Path, gate: Callable[[int, int], Gate]
-) -> None:
-    held = gate(0, 40)
-    process = subprocess.Popen(_run(runs_dir, "epochs=8"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        _wait_for_an_epoch(process)
-        with watching(find_run("latest", runs_dir)) as run:
-            process.kill()
-            process.wait()
-            held.open()
-            assert run.end().status == "completed"
-            assert run.steps_of(0) == list(range(1, 8 * 29 + 1))
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("no_framework")
 def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
     process = subprocess.Popen(_run(runs_dir, "epochs=8"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -155,36 +134,3 @@ def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
         assert process.wait(60) == 0
         assert (result["status"], result["steps"]) == ("completed", 8 * 29)
         assert run.end(1).status == "completed"
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("no_framework")
-def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None:
-    process = subprocess.Popen(
-        _run(runs_dir, "epochs=99999"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        _wait_for_an_epoch(process)
-        with watching(find_run("latest", runs_dir)) as run:
-            os.kill(run.started.pid, signal.SIGKILL)
-            stdout, stderr = process.communicate(timeout=120)
-            assert (process.returncode, "LOST: " in stderr) == (1, True)
-            result = json.loads(stdout.splitlines()[-1])
-            assert result["steps"] >= 29
-            assert result["test_accuracy"] is not None
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("no_framework")
-def test_detached_runs_are_stopped_by_name(runs_dir: Path) -> None:
-    command = [*_run(runs_dir, "epochs=99999"), "--detach"]
-    started = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    name = json.loads(started.stdout)["run"]
-    with watching(find_run(name, runs_dir)) as run:
-        run.at_step(1)
-        stop = [*TUIAPP, "stop", name[:15], "--runs-dir", str(runs_dir)]
-        subprocess.run(stop, check=True, timeout=120, capture_output=True)
-        assert run.end(1).status == "stopped"

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from contextlib import ExitStack
 from pathlib import Path
-from shutil import rmtree, which
+from shutil import which
 
 import psutil
 import pytest
@@ -86,27 +86,6 @@ def test_the_nodes_of_a_job_are_one_run_and_stop_together(start: Start, runs_dir
 
 
 @pytest.mark.nightly
-def test_each_init_of_all_nodes_begins_a_run_of_all(start: Start, runs_dir: Path) -> None:
-    text = """
-        import tuiapp
-        for trial in range(2):
-            with tuiapp.init(name=f"trial {trial}") as run:
-                while not run.should_stop():
-                    run.log({"loss": run.rank})
-    """
-    ranks = on_node(start, 0, text) + on_node(start, 1, text)
-    for count in (1, 2):
-        run = the_run(runs_dir, count)
-        reports(run, 0, 1, 2, 3)
-        assert {facts.name for facts in run.of(Facts) if facts.name} == {f"trial {count - 1}-3"}
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        assert len({max(curve(run, rank, "loss")) for rank in range(4)}) == 1
-    for process in ranks:
-        ends_well(process)
-
-
-@pytest.mark.nightly
 def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Path) -> None:
     first = [start(UNTIL_STOPPED, SLURM_PROCID=str(rank), SLURM_NODEID="0", SLURM_LOCALID=str(rank),
                    **JOB | {"TUIAPP_NETWORK": "none"}) for rank in range(2)]  # fmt: skip
@@ -135,26 +114,6 @@ def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Pa
     mailbox.send(run.run.commands, "stop")
     assert run.end().status == "stopped"
     assert sum(ends_well(process).count(cause) for process in first) == 1
-
-
-@pytest.mark.nightly
-def test_a_directory_that_is_removed_does_not_end_the_ranks(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    text = """
-        import os, time, tuiapp
-        run = tuiapp.init()
-        while not os.path.exists("go"):
-            run.log({"loss": 1})
-            time.sleep(0.01)
-    """
-    ranks = on_node(start, 0, text) + on_node(start, 1, text)
-    run = the_run(runs_dir)
-    reports(run, 0, 1, 2, 3)
-    rmtree(run.run.path)
-    run.wait_gone()
-    assert all(process.poll() is None for process in ranks)
-    (tmp_path / "go").touch()
-    for process in ranks:
-        ends_well(process)
 
 
 @pytest.mark.nightly
@@ -232,34 +191,6 @@ def test_a_node_that_is_lost_is_named_and_the_others_train_on(start: Start, runs
     assert run.end().reason.startswith("node 1 (")
     for process in ranks[:2]:
         ends_well(process)
-
-
-@pytest.mark.by_hand
-def test_a_node_that_does_not_reach_the_first_is_a_run_of_its_own(runs_dir: Path, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(UNTIL_STOPPED))
-    environment = {**os.environ, **JOB, "TUIAPP_RUNS_DIR": str(runs_dir), "PYTHONPATH": os.getcwd()}
-    environment |= {"TUIAPP_NETWORK": "eth0", "SLURM_NTASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
-    with machines() as two, ExitStack() as ended:
-        two.cut(1)
-        ranks = []
-        for rank in range(2):
-            own = {**environment, "SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank), "SLURM_LOCALID": "0"}
-            command = two.command(rank, sys.executable, str(script))
-            process = subprocess.Popen(command, env=own, stderr=subprocess.PIPE, text=True)
-            ended.callback(process.communicate)
-            ended.callback(process.kill)
-            ranks.append(process)
-        first, second = the_run(runs_dir), the_run(runs_dir, 2)
-        reports(second, 1)
-        assert (first.started.part, second.started.part) == (None, (1, 2))
-        for run in (second, first):
-            mailbox.send(run.run.commands, "stop")
-            assert run.end().status == "stopped"
-        said = [ends_well(process) for process in ranks]
-        assert "the ranks of node 1 are a run of their own" in said[1]
-        assert f"{two.address(0)}:" in said[1]
-        assert "of their own" not in said[0]
 
 
 @pytest.mark.by_hand

@@ -47,26 +47,6 @@ def test_a_node_whose_disk_is_full_from_the_start_is_named(runs_dir: Path, disk:
         run.wait_gone()
 
 
-def test_training_continues_on_a_node_whose_disk_fills_up(
-    runs_dir: Path, disk: Disk, fake: Callable[..., None]
-) -> None:
-    fake("talk:1:1")
-    with launched(CONFIG, runs_dir) as run, agent(run, home=disk.path / "home"):
-        run.at_step(5)
-        disk.fill(0)
-        full = run.wait(Alert, lambda alert: alert.kind == "disk" and alert.node == 1, NAMED_S)
-        assert full.text.endswith(f"0.0 GiB are free in {own_directory(disk, run)}")
-        run.at_step(run.last_step(1) + 100)
-        disk.make_room()
-        run.at_step(run.last_step(1) + 100)
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        for rank in (0, 1):
-            steps = run.steps_of(rank)
-            assert steps == list(range(1, len(steps) + 1))
-        run.wait_gone()
-
-
 @pytest.mark.parametrize("fault", ["raise", "exit"])
 def test_what_a_rank_raises_arrives_from_a_node_whose_disk_is_full(
     runs_dir: Path, tmp_path: Path, disk: Disk, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch, fault: str

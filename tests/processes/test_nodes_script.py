@@ -171,28 +171,6 @@ def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, 
         assert not [line for line in run.of(LogLine) if "found no number" in line.text or "no scalar" in line.text]
 
 
-@pytest.mark.by_hand
-def test_processes_that_a_script_starts_on_every_node(tmp_path: Path, runs_dir: Path) -> None:
-    config = of_script(
-        tmp_path,
-        """
-        import os, torch.multiprocessing as mp, tuiapp
-
-        def train(local, node):
-            run = tuiapp.init(rank=2 * node + local, world_size=4)
-            tuiapp.log({"loss": float(run.rank)}, step=1)
-            run.finish()
-
-        if __name__ == "__main__":
-            mp.spawn(train, (int(os.environ["GROUP_RANK"]),), nprocs=2)
-        """,
-        processes="one",
-    )
-    with on_two_nodes(config, runs_dir, tmp_path / "node-b") as run:
-        assert run.end().status == "completed"
-        assert {(event.rank, event.node) for event in run.of(Metrics)} == {(0, 0), (1, 0), (2, 1), (3, 1)}
-
-
 def test_an_exception_there_is_told_with_its_traceback(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from tests.kit.command_line import as_process
-from tests.kit.harness import MLP, START_S, launched, watching
+from tests.kit.harness import MLP, launched, watching
+from tests.kit.waiting import wait_until
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import settings_path
 from tuiapp.trainers.contract.rundir import RunDir
@@ -68,13 +69,6 @@ def hook() -> Iterator[Hook]:
     hook.close()
 
 
-def until(is_so: Callable[[], object], seconds: float = START_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "did not come about"
-        time.sleep(0.02)
-
-
 def settle(**settings: object) -> None:
     settings_path().parent.mkdir(parents=True, exist_ok=True)
     settings_path().write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
@@ -101,7 +95,7 @@ def test_a_command_and_a_webhook_are_told_once(runs_dir: Path, tmp_path: Path, h
         assert order.stat().st_mode & 0o777 == 0o600
         assert run.end().status == "completed"
         run.wait_gone()
-        until(lambda: told.exists() and told.read_text().endswith("\n"))
+        wait_until(lambda: told.exists() and told.read_text().endswith("\n"))
         (line,) = told.read_text().splitlines()
         facts = json.loads(line)
         assert facts["TUIAPP_RUN_ID"] == run.run.run_id
@@ -124,7 +118,7 @@ def test_the_end_of_a_run_whose_supervisor_was_killed_is_told(runs_dir: Path, ho
         run.at_step(1)
         killed = time.monotonic()
         os.kill(run.started.pid, signal.SIGKILL)
-        until(lambda: hook.bodies)
+        wait_until(lambda: hook.bodies)
         print(f"told {time.monotonic() - killed:.2f} s after the kill")
         run.wait_gone()
         assert [body["status"] for body in hook.bodies] == ["lost"]
@@ -138,7 +132,7 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
         with launched(SHORT, runs_dir) as run:
             assert run.end().status == "completed"
             run.wait_gone()
-            until(lambda: "cannot be run" in log_of(run.run))
+            wait_until(lambda: "cannot be run" in log_of(run.run))
             said = log_of(run.run)
             # A server's error is tried again; another address is not gone to.
             assert len(hook.bodies) == 2
@@ -161,7 +155,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monk
         run.wait_gone()
         notice._call(NotificationConfig(command=("sh", "-c", "sleep 600 & wait")), summarise(run.run))
         # However far it has come within its time.
-        until(lambda: not _told_of(run.run.run_id))
+        wait_until(lambda: not _told_of(run.run.run_id))
 
 
 @pytest.mark.nightly

@@ -32,11 +32,10 @@ def _of_script(directory: Path, text: str, **keys: object) -> RunConfig:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("step", ["9000000000", "1e300", str(2**53)])
-def test_a_step_that_is_out_of_range_is_dropped_and_said_once(tmp_path: Path, runs_dir: Path, step: str) -> None:
-    text = f"""
+def test_a_step_that_is_out_of_range_is_dropped_and_said_once(tmp_path: Path, runs_dir: Path) -> None:
+    text = """
         print("step 1 loss 1.0")
-        print("step {step} loss 0.5\\n" * 3, flush=True)
+        print("step 1e300 loss 0.5\\n" * 3, flush=True)
         print("step 2 loss 0.25")
         """
     config = _of_script(tmp_path, text, output_pattern=r"step (?P<step>\S+) loss (?P<loss>\S+)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ import pytest
 
 from tests.kit.harness import Gate, Watched, wait_dead, watching
 from tuiapp.library.find import find_run
-from tuiapp.trainers.contract.events import StopRequested
 from tuiapp.trainers.state.follow import CHECK_EVERY_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -124,18 +122,6 @@ def test_a_directory_that_is_away_for_a_while_changes_nothing(runs_dir: Path, he
 
 
 @pytest.mark.nightly
-def test_the_end_of_a_run_that_came_while_its_directory_was_away_is_told(runs_dir: Path, held: Gate) -> None:
-    with followed(runs_dir, 2) as (command, run):
-        supervisor = psutil.Process(run.started.pid)
-        with away(run):
-            held.open()
-            wait_dead([supervisor])
-            command.wait_said("is unreachable; waiting for it")
-        code, out = command.end()
-    assert (code, json.loads(out)["status"]) == (0, "completed")
-
-
-@pytest.mark.nightly
 def test_ctrl_c_reaches_a_run_whose_directory_is_away(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with followed(runs_dir, 99999) as (command, run):
@@ -146,18 +132,6 @@ def test_ctrl_c_reaches_a_run_whose_directory_is_away(runs_dir: Path, fake: Call
         code, out = command.end()
     assert (code, json.loads(out)["status"]) == (130, "stopped")
     assert "sent SIGTERM to its supervisor" in command.said
-
-
-@pytest.mark.nightly
-def test_stop_waits_for_a_run_whose_directory_is_away(runs_dir: Path, held: Gate) -> None:
-    with followed(runs_dir, 3) as (_, run), foreground("stop", str(run.run.path)) as stop:
-        # Asked, and held up until the directory is back.
-        run.wait(StopRequested)
-        with away(run):
-            stop.wait_said("is unreachable; the run's supervisor is still alive")
-        held.open()
-        assert stop.end()[0] == 0
-    assert "stopped: " in stop.said
 
 
 def test_a_dead_supervisor_is_said_at_once(runs_dir: Path, fake: Callable[..., None]) -> None:
@@ -171,20 +145,3 @@ def test_a_dead_supervisor_is_said_at_once(runs_dir: Path, fake: Callable[..., N
     print(f"\nkill -9 of the supervisor: said by the foreground after {seconds:.2f} s")
     assert seconds < 2
     assert (code, json.loads(out)["status"]) == (1, "failed")
-
-
-@pytest.mark.nightly
-def test_a_removed_directory_is_said_at_once(runs_dir: Path, held: Gate) -> None:
-    with followed(runs_dir, 3) as (command, run):
-        began = time.monotonic()
-        # The run goes on writing meanwhile: what it has made anew goes as well.
-        while run.run.path.exists():
-            shutil.rmtree(run.run.path, ignore_errors=True)
-        command.wait_said("LOST: the run's directory was removed")
-        seconds = time.monotonic() - began
-        code, _ = command.end()
-        run.wait_gone()
-        held.open()
-    print(f"\nrun directory removed: said by the foreground after {seconds:.2f} s")
-    assert seconds < 3
-    assert code == 1

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -15,22 +14,18 @@ from typing import TypeAlias
 import msgspec
 import pytest
 
-from tests.kit.close import assert_close, in_training
 from tests.kit.harness import Gate, Watched, launched, resumed
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import (
-    Alert,
     Checkpoint,
     CheckpointRequested,
     RunEnded,
-    RunStarted,
     StopRequested,
 )
 from tuiapp.trainers.contract.manifest import list_checkpoints, read_checkpoint
 from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.launch import LaunchError, resume
 from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144, epochs=6)
@@ -192,34 +187,6 @@ def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDi
     same(run.run, straight)
 
 
-@pytest.mark.by_hand
-def test_weights_that_are_not_finite_are_passed_over(runs_dir: Path) -> None:
-    config = RunConfig(model="mlp", platform="cpu", optimizer="sgd", devices=2, epochs=1000, checkpoint_every=0)
-    with launched(config, runs_dir) as run:
-        run.at_step(20)
-        mailbox.send(run.run.commands, "stop")
-        healthy = run.end().summary.steps
-        run.wait_gone()
-        for policy in ("stop", "checkpoint-and-stop"):
-            wild = msgspec.structs.replace(config, learning_rate=100.0, weight_decay=10.0, nan_policy=policy)
-            with resumed(run.run, wild) as again:
-                assert again.started.resumed_from == healthy
-                end = again.end()
-                assert (end.status, "not finite" in end.reason) == ("stopped", True)
-                again.wait_gone()
-                found, _ = list_checkpoints(run.run.checkpoints)
-                if policy == "stop":
-                    assert [one.manifest.step for one in found] == [healthy]
-                else:
-                    assert [one.manifest.step for one in found] == [end.summary.steps, healthy]
-                    assert [one.manifest.finite for one in found] == [False, True]
-        tame = msgspec.structs.replace(config, max_steps=healthy + 20)
-        with resumed(run.run, tame) as again:
-            assert again.started.resumed_from == healthy
-            assert f"{found[0].path} holds weights that are not finite" in again.wait(Alert).text
-            assert again.end().status == "completed"
-
-
 @pytest.mark.nightly
 def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
     with launched(msgspec.structs.replace(CONFIG, epochs=1000, checkpoint_every=0), runs_dir) as run:
@@ -232,71 +199,6 @@ def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
         assert run.end(1).reason.endswith("at once")
         assert "no new checkpoint" in stop.stderr
         assert list_checkpoints(run.run.checkpoints) == ([], [])
-
-
-@pytest.mark.by_hand
-def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
-    with launched(msgspec.structs.replace(CONFIG, epochs=2), runs_dir) as run:
-        assert run.end().status == "completed"
-        run.wait_gone()
-        before = run.run.config.read_bytes()
-        done = tuiapp(run.run, "run", "--resume", "latest")
-        assert done.returncode == 2
-        assert "has finished its 18 steps. To train further: tuiapp run --resume" in done.stderr
-        assert run.run.config.read_bytes() == before
-        done = tuiapp(run.run, "run", "--resume", "latest", "--set", "epochs=4")
-        assert done.returncode == 0, done.stderr
-        assert b"epochs = 4" in run.run.config.read_bytes()
-    same(run.run, straight, 36)
-
-
-@pytest.mark.by_hand
-def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
-    # Without Dropout, whose numbers depend on which device draws them.
-    config = msgspec.structs.replace(CONFIG, model="mlp", epochs=12)
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed"
-        wanted = {event.step: event for event in run.evaluations()}
-    held = gate(0, 40)
-    with launched(config, runs_dir) as run:
-        run.wait(Checkpoint, lambda event: event.step >= 27)
-        os.kill(run.pid(1), signal.SIGKILL)
-        run.end()
-        run.wait_gone()
-        held.open()
-        done = tuiapp(run.run, "run", "--resume", run.run.run_id, "--set", "devices=1")
-        assert done.returncode == 0, done.stderr
-        assert run.of(RunStarted)[-1].world_size == 1
-        found = {event.step: event for event in run.evaluations()}
-        assert found.keys() == wanted.keys()
-        found_losses, wanted_losses = ([each[step].loss for step in wanted] for each in (found, wanted))
-        assert_close(found_losses, wanted_losses, in_training(config, steps=max(wanted)))
-
-
-@pytest.mark.by_hand
-def test_of_two_who_resume_one_does(runs_dir: Path, gate: Hold) -> None:
-    held = gate(0, 20)
-    with launched(CONFIG, runs_dir) as run:
-        run.at_step(1)
-        stop_while_held(run, held)
-        run.wait_gone()
-        answers: list[str] = []
-
-        def go_on() -> None:
-            try:
-                answers.append(f"attempt {resume(run.run).attempt}")
-            except LaunchError as error:
-                answers.append(str(error))
-
-        threads = [threading.Thread(target=go_on) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(answers)[-1] == "attempt 2"
-        assert "is running" in sorted(answers)[0]
-        run.wait(RunEnded, lambda event: event.status == "completed")
-        assert [event.attempt for event in run.of(RunStarted)] == [1, 2]
 
 
 @pytest.mark.nightly

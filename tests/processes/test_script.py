@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import dedent
@@ -81,22 +80,6 @@ def test_what_torchrun_runs_runs_unchanged(tmp_path: Path, runs_dir: Path) -> No
     versions = json.loads(run.run.environment.read_text())["versions"]
     assert versions["torch"] == version("torch")
     assert {*versions} == {"numpy", "torch", "tuiapp"}, "what it imports, but Python's own"
-
-
-@pytest.mark.by_hand
-def test_the_first_failure_is_shown_with_its_traceback(tmp_path: Path, runs_dir: Path) -> None:
-    config = RunConfig(
-        backend="script", platform="cpu", devices=2, script=str(SCRIPTS / "ddp.py"), arguments="--fail-at 3",
-        working_directory=str(tmp_path),
-    )  # fmt: skip
-    with launched(config, runs_dir) as run:
-        end = run.end()
-        assert (end.status, end.failed_rank) == ("failed", 1)
-        assert end.reason == "rank 1 failed: ValueError: the script's own failure"
-        failed = run.wait(RankFailed, lambda event: event.rank == 1)
-        assert failed.traceback.startswith("Traceback (most recent call last):\n  File ")
-        assert failed.traceback.endswith("ValueError: the script's own failure")
-        assert "[rank1]" not in failed.traceback
 
 
 @pytest.mark.nightly
@@ -209,25 +192,6 @@ def test_semaphores_of_processes_that_it_spawned_are_removed(tmp_path: Path, run
     assert not semaphore.exists()
 
 
-@pytest.mark.nightly
-def test_a_script_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path, runs_dir: Path) -> None:
-    config = of_script(
-        tmp_path,
-        """
-        import signal, time
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        print("ready")
-        time.sleep(600)
-        """,
-        stop_grace_s=0.2,
-    )
-    with launched(config, runs_dir) as run:
-        run.wait(LogLine, lambda event: event.text == "ready")
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        assert "did not end on SIGTERM: sent SIGKILL" in run.wait(LogLine, lambda event: event.rank is None).text
-
-
 def test_a_script_is_started_again_in_the_same_run(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -270,28 +234,6 @@ def test_a_crash_in_native_code_leaves_the_python_stacks(tmp_path: Path, runs_di
     with launched(config, runs_dir) as run:
         assert run.end().reason.startswith("rank 0 was killed by SIGABRT — native code aborted")
         assert any("in crash" in line for line in run.of(RankFailed)[0].last_lines)
-
-
-@pytest.mark.nightly
-def test_nothing_outlives_a_killed_supervisor(tmp_path: Path, runs_dir: Path) -> None:
-    config = of_script(
-        tmp_path,
-        """
-        import signal, subprocess, sys, time
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-        print("ready", flush=True)
-        time.sleep(600)
-        """,
-    )
-    with launched(config, runs_dir) as run:
-        run.wait(LogLine, lambda event: event.text == "ready")
-        assert len(left_over(run)) >= 2
-        psutil.Process(run.started.pid).kill()
-        deadline = time.monotonic() + 30
-        while left := left_over(run):
-            assert time.monotonic() < deadline, left
-            time.sleep(0.05)
 
 
 def test_the_last_traceback_counts_only_if_the_script_died_of_it(tmp_path: Path, runs_dir: Path) -> None:
@@ -381,28 +323,6 @@ def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs
         assert run.end().status == "completed"
         assert "it is no longer used" in run.wait(Alert, lambda event: event.kind == "output-pattern").text
         assert lines(run.of(LogLine))[-1] == "done"
-
-
-@pytest.mark.nightly
-def test_metrics_that_it_writes_for_tensorboard(tmp_path: Path, runs_dir: Path) -> None:
-    pytest.importorskip("tensorboard")
-    config = of_script(
-        tmp_path,
-        """
-        from torch.utils.tensorboard import SummaryWriter
-        writer = SummaryWriter("logs")
-        for step in range(1, 4):
-            writer.add_scalar("loss", 1 / step, step)
-            writer.add_scalar("Accuracy/val", step / 4, step)
-        writer.close()
-        """,
-        tensorboard_dir=str(tmp_path / "logs"),
-    )
-    with launched(config, runs_dir) as run:
-        end = run.end()
-        assert (end.status, end.summary.steps) == ("completed", 3), run.events
-        assert values(run.of(Metrics), "loss", 0) == pytest.approx([1, 1 / 2, 1 / 3])
-        assert values(run.of(Metrics), "Accuracy/val") == [0.25, 0.5, 0.75]
 
 
 @pytest.mark.nightly

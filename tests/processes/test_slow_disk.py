@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -25,7 +23,6 @@ from tests.kit.recorded import record
 from tests.kit.slow_disk import SlowDisk, Trouble, slow_disk
 from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
-from tuiapp.library.liveness import AWAY_S
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import Change, change_about, read_about
 from tuiapp.trainers.contract.journal import JournalWriter
@@ -38,10 +35,10 @@ pytestmark = pytest.mark.nightly
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 """What a machine is recognised by: its boot, and the namespace of its processes."""
-KEYS = 100
+
+
 ANSWERED_S = 2.5
 """Whoever waits for the directory makes ten calls and more, of 0.3 s each; a loaded machine takes a second."""
-RUNS = 200
 
 
 class Key(NamedTuple):
@@ -106,36 +103,6 @@ def test_a_run_of_another_machine_is_running_and_then_not(disk: SlowDisk, fake: 
         assert status(disk) == "stopped"
 
 
-@pytest.mark.by_hand
-def test_a_run_of_another_machine_whose_supervisor_was_killed_is_lost(
-    disk: SlowDisk, fake: Callable[..., None]
-) -> None:
-    fake()
-    with launched(MLP, disk.backing) as run:
-        run.at_step(3)
-        os.kill(run.started.pid, signal.SIGKILL)
-        print(f"lost after {wait_until(lambda: status(disk) == 'lost'):.0f} s")
-
-
-@pytest.mark.by_hand
-def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..., None]) -> None:
-    fake()
-    with launched(MLP, disk.backing) as run:
-        run.at_step(50)
-        disk.be(Trouble(delay_s=0.3, long_s=5.0))
-        with attached(disk, run) as terminal:
-            terminal.wait("RUNNING", 60)
-            took = []
-            for number in range(KEYS):
-                began = time.monotonic()
-                terminal.press("5")
-                # The panel gets all the room, and gives it back.
-                (terminal.wait if number % 2 else terminal.wait_gone)("3 ranks")
-                took.append(time.monotonic() - began)
-        print(f"key to screen: median {1e3 * statistics.median(took):.0f} ms, longest {1e3 * max(took):.0f} ms")
-        assert max(took) < ANSWERED_S
-
-
 def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -163,48 +130,6 @@ def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDis
             press(terminal, keys)
 
 
-@pytest.mark.by_hand
-def test_a_list_of_many_runs_fills_and_answers_while_the_directory_is_slow(disk: SlowDisk) -> None:
-    made = record(disk.backing, "20261119T101500-torch-ddp-net-3fa1", h.completed())
-    for number in range(1, RUNS):
-        shutil.copytree(made.path, disk.backing / f"20261120T10{number // 60:02}{number % 60:02}-torch-ddp-mlp-3fa1")
-    command = [*TUIAPP, "attach", made.run_id, "--runs-dir", str(disk.path)]
-    with Terminal(command, columns=240, environment={"LANG": "C.UTF-8"}) as terminal:
-        terminal.wait("COMPLETED", 60)
-        # Imports the screen.
-        terminal.press("g")
-        terminal.wait("200 runs")
-        terminal.press("escape")
-        terminal.wait("COMPLETED")
-        disk.be(Trouble(delay_s=0.3, long_s=5.0))
-        began = time.monotonic()
-        press(terminal, [Key("g", "Looking for runs")])
-        terminal.wait("1 run · reading")
-        print(f"first run after {time.monotonic() - began:.1f} s")
-        terminal.wait("[3-9] runs · reading", 120)
-        print(f"three runs after {time.monotonic() - began:.1f} s")
-        keys = [
-            Key("x", "1 marked"),
-            Key("X", gone("1 marked")),
-            Key("down", "mount/20261120T100318"),
-            Key("up", "mount/20261120T100319"),
-            Key("o", gone("sorted by started")),
-            Key("r", "reversed"),
-            Key("c", "Mark two or more"),
-            Key("/", "all of: "),
-            Key("zzz", "No run matches"),
-            Key("escape", gone("No run matches")),
-        ]
-        press(terminal, keys, stay=False)
-        press(terminal, [Key("d", "answers slowly", "Delete this run"), Key("i", "answers slowly", "Tags")])
-        press(terminal, [Key("enter", "3 ranks")], stay=False)
-
-
-def gone(pattern: str) -> str:
-    """Matches a screen without it."""
-    return rf"(?s)\A(?!.*{pattern})"
-
-
 def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -221,23 +146,6 @@ def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDi
             assert time.monotonic() - began < 5.0
             assert terminal.restored()
             disk.be(Trouble())
-
-
-@pytest.mark.by_hand
-def test_a_directory_that_fails_for_a_while_is_waited_for(disk: SlowDisk, fake: Callable[..., None]) -> None:
-    fake()
-    with launched(MLP, disk.backing) as run:
-        run.at_step(3)
-        with attached(disk, run) as terminal:
-            terminal.wait("RUNNING", 60)
-            disk.be(Trouble(error="ESTALE"))
-            terminal.wait("is unreachable", 30)
-            with pytest.raises(AssertionError, match="did not come"):
-                terminal.wait("LOST", AWAY_S + 5)
-            disk.be(Trouble())
-            terminal.wait_gone("is unreachable", 30)
-            mailbox.send(run.run.commands, "stop")
-            terminal.wait("STOPPED", 60)
 
 
 def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[..., None]) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.kit.cluster import cancel_all, jobs, slurm, start_now
-from tests.kit.harness import MLP, Watched, launched, resumed, wait_dead, watching
+from tests.kit.harness import MLP, Watched, launched, wait_dead, watching
 from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
 from tuiapp.library.liveness import LivenessProbe
@@ -74,15 +74,6 @@ def _listed(runs_dir: Path) -> list[str]:
 
 
 @pytest.mark.by_hand
-def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
-    config = msgspec.structs.replace(IN_JOB, epochs=1, max_steps=8)
-    with launched(config, runs_dir) as run:
-        assert run.end(PATIENCE_S).status == "completed"
-        assert run.steps_of(1) == list(range(1, 9))
-        run.wait_gone()
-
-
-@pytest.mark.by_hand
 def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path, tmp_path: Path) -> None:
     """Whose steps start late, as on a busy node: nothing has the run until then."""
     late = tmp_path / "late" / "srun"
@@ -136,19 +127,7 @@ def test_a_job_whose_agents_do_not_start_ends(in_cluster: dict[str, str], runs_d
         run.wait_gone()
 
 
-def test_a_queued_run_says_why_it_waits_and_is_cancelled(
-    in_cluster: dict[str, str], runs_dir: Path, blocker: str
-) -> None:
-    with launched(IN_JOB, runs_dir) as run:
-        assert run.wait(Queued).reason in ("Resources", "Priority")
-        assert summarise(run.run).status == "queued"
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        run.wait_gone()
-        assert jobs(in_cluster) == [blocker]
-
-
-@pytest.mark.parametrize(("opening", "watched"), [("attach", True), ("runs", True), ("attach", False)])
+@pytest.mark.parametrize(("opening", "watched"), [("runs", True), ("attach", False)])
 def test_a_queued_run_is_cancelled_by_a_key(
     in_cluster: dict[str, str], runs_dir: Path, blocker: str, opening: str, watched: bool
 ) -> None:
@@ -280,22 +259,6 @@ def test_a_run_out_of_time_goes_on_by_itself(
         assert run.wait(RunEnded, lambda event: event.seq > again.seq).reason.startswith("on request")
         run.wait_gone()
         wait_until(lambda: not jobs(in_cluster))
-
-
-@pytest.mark.by_hand
-def test_a_run_out_of_time_can_be_resumed(
-    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
-) -> None:
-    fake()
-    with launched(msgspec.structs.replace(IN_JOB, slurm="--exclusive -t 1"), runs_dir) as run:
-        end = run.end(PATIENCE_S)
-        assert (end.status, end.reason) == ("stopped", f"by Slurm's time limit, after step {end.summary.steps:,}")
-        run.wait_gone()
-        assert run.of(Checkpoint)[-1].step == end.summary.steps
-        with resumed(run.run) as again:
-            assert again.wait(RunStarted, seconds=PATIENCE_S).resumed_from == end.summary.steps
-            mailbox.send(run.run.commands, "stop")
-            again.end()
 
 
 def _starts_again(run: Watched, job: str, cluster: dict[str, str], after: RunEnded) -> RunStarted:

@@ -17,8 +17,7 @@ from tests.kit.harness import Watched, watching
 from tests.kit.sshd import Sshd, sshd
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import Node, RankStarted
-from tuiapp.trainers.contract.metrics import EXAMPLES
+from tuiapp.trainers.contract.events import Node
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.node_wire import VERSION
 
@@ -67,19 +66,6 @@ def test_two_nodes_complete(server: Sshd, runs_dir: Path) -> None:
 
 
 @pytest.mark.by_hand
-def test_nodes_have_unequal_numbers_of_devices(server: Sshd, runs_dir: Path) -> None:
-    uneven = "devices=3", "devices_per_node=2+1", "shares=5:1", "max_steps=12"
-    with by_ssh(server, runs_dir, *uneven) as run:
-        assert run.end(300).status == "completed"
-        assert sorted((event.rank, event.node) for event in run.of(RankStarted)) == [(0, 0), (1, 0), (2, 1)]
-        taken = {(event.rank, size) for event in run.reports() for size in event.values[EXAMPLES]}
-        assert taken == {(0, 20), (1, 20), (2, 8)}
-        assert run.steps_of(2) == list(range(1, 13))
-        run.wait_gone()
-        wait_until(lambda: not server.process.children())
-
-
-@pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("host", "said", "cure"),
     [
@@ -120,18 +106,6 @@ def test_a_killed_agent_leaves_nothing_behind(server: Sshd, runs_dir: Path) -> N
         run.at_step(3)
         agent_of(server).kill()
         assert run.end().reason.startswith("node 1 (")
-        run.wait_gone()
-        wait_until(lambda: not server.process.children())
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("command", ["stop", "stop-now"])
-def test_a_stop_ends_both(server: Sshd, runs_dir: Path, command: mailbox.Command) -> None:
-    with by_ssh(server, runs_dir, "epochs=100000") as run:
-        run.at_step(3)
-        mailbox.send(run.run.commands, command)
-        assert run.end().status == "stopped"
-        assert command == "stop-now" or run.last_step(0) == run.last_step(1)
         run.wait_gone()
         wait_until(lambda: not server.process.children())
 

@@ -14,12 +14,9 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import StopRequested
 
 
-@pytest.mark.parametrize(
-    ("how", "real"), [("command", False), ("SIGTERM", False), pytest.param("command", True, marks=pytest.mark.nightly)]
-)
-def test_all_ranks_stop_after_the_same_step(runs_dir: Path, fake: Callable[..., None], how: str, real: bool) -> None:
-    if not real:
-        fake()
+@pytest.mark.parametrize("how", ["command", "SIGTERM"])
+def test_all_ranks_stop_after_the_same_step(runs_dir: Path, fake: Callable[..., None], how: str) -> None:
+    fake()
     with launched(MLP, runs_dir) as run:
         run.at_step(20)
         if how == "command":
@@ -57,16 +54,3 @@ def test_stopping_now_waits_for_nothing(runs_dir: Path) -> None:
         assert end.status == "stopped"
         run.wait_gone()
         assert end.mono - run.of(StopRequested)[0].mono < 3
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("no_framework")
-def test_a_rank_that_hears_nothing_is_ended_all_the_same(runs_dir: Path) -> None:
-    with launched(MLP, runs_dir) as run:
-        run.at_step(1)
-        os.kill(run.pid(1), signal.SIGSTOP)
-        mailbox.send(run.run.commands, "stop")
-        run.wait(StopRequested)
-        mailbox.send(run.run.commands, "stop-now")
-        assert run.end().status == "stopped"
-        run.wait_gone()

@@ -113,25 +113,6 @@ def test_reaper_and_sampler_are_started_again_and_that_is_said(runs_dir: Path, f
 
 
 @pytest.mark.nightly
-def test_a_run_directory_out_of_reach_does_not_end_the_run(runs_dir: Path, fake: Callable[..., None]) -> None:
-    fake()
-    with launched(MLP, runs_dir) as run:
-        run.at_step(20)
-        # As after a file server's hiccup: nothing in it can be reached by its name.
-        aside = run.run.path.with_name("aside")
-        run.run.path.rename(aside)
-        run.run.path.symlink_to(run.run.path)  # ELOOP for whoever looks
-        time.sleep(1.0)
-        run.run.path.unlink()
-        aside.rename(run.run.path)
-        step = run.steps_of(0)[-1]
-        run.at_step(step + 50)
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        assert run.steps_of(0) == list(range(1, run.end().summary.steps + 1))
-
-
-@pytest.mark.nightly
 def test_ctrl_c_during_a_start_leaves_nothing(
     runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,11 +24,9 @@ from tuiapp.trainers.contract.events import (
     Checkpoint,
     Facts,
     HostSample,
-    LogLine,
     Metrics,
     RankFailed,
     RankStarted,
-    Stacks,
     StopRequested,
 )
 from tuiapp.trainers.contract.journal import JournalReader
@@ -67,43 +65,11 @@ def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:
     watched.wait_gone()
 
 
-@pytest.mark.nightly
-def test_the_first_report_begins_a_run_and_the_exit_ends_it(start: Start, runs_dir: Path) -> None:
-    ends_well(start("import tuiapp\nfor _ in range(3): tuiapp.log({'loss': 1})"))
-    watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
-    assert curve(watched, 0, "loss") == {1: 1.0, 2: 1.0, 3: 1.0}
-
-
 def test_disabled_nothing_is_made(start: Start, runs_dir: Path) -> None:
     text = "import tuiapp\nrun = tuiapp.init(config={'a': 1})\ntuiapp.log({'loss': 1})\nassert run.config.a == 1\n"
     text += "assert not run.should_stop()\ntuiapp.finish()"
     assert ends_well(start(text, TUIAPP_MODE="disabled")) == ""
     assert not runs_dir.exists()
-
-
-@pytest.mark.nightly
-def test_arrays_of_numpy_torch_and_jax_are_numbers(start: Start, runs_dir: Path) -> None:
-    error = ends_well(
-        start("""
-        import numpy as np, torch, jax.numpy as jnp, tuiapp
-        total = torch.zeros(())
-        for step in range(1, 4):
-            total += 1.0  # in place: what was reported before must not change
-            tuiapp.log({
-                "total": total, "grad": torch.tensor([2.0], requires_grad=True), "np": np.float32(3),
-                "np0": np.array([4]), "jax": jnp.float32(5) * step, "text": "six", "image": np.zeros((2, 2)),
-                "none": None,
-            }, step=step)
-    """)
-    )
-    watched = the_run(runs_dir)
-    watched.end()
-    assert curve(watched, 0, "total") == {1: 1.0, 2: 2.0, 3: 3.0}
-    assert [curve(watched, 0, name)[3] for name in ("grad", "np", "np0", "jax")] == [2.0, 3.0, 4.0, 15.0]
-    assert not any(curve(watched, 0, name) for name in ("text", "image", "none"))
-    assert error.count("text is not a number (str): it is not recorded") == 1
-    assert error.count("image is not a number (ndarray)") == 1
 
 
 @pytest.mark.nightly
@@ -178,20 +144,6 @@ def test_ranks_that_start_one_another_are_one_run(start: Start, runs_dir: Path) 
     watched = the_run(runs_dir)
     assert (watched.end().status, watched.started.world_size) == ("completed", 2)
     assert (curve(watched, 0, "loss"), curve(watched, 1, "loss")) == ({1: 0.0}, {1: 1.0})
-
-
-@pytest.mark.nightly
-def test_two_jobs_at_once_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    text = f"""
-        import os, time, tuiapp
-        tuiapp.log({{"loss": 1}})
-        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
-    """
-    one, two = start(text), start(text)
-    the_run(runs_dir, 2)
-    (tmp_path / "go").touch()
-    ends_well(one), ends_well(two)
-    assert [Watched(run).end().status for run in list_runs(runs_dir)] == ["completed", "completed"]
 
 
 @pytest.mark.nightly
@@ -398,45 +350,6 @@ def test_values_that_are_not_finite_are_said_once(start: Start, runs_dir: Path) 
     assert [alert.text for alert in watched.of(Alert) if alert.kind == "nan"] == ["rank 0: loss is nan at step 1"]
 
 
-HANGS = """
-    import os, signal, time, torch.distributed as dist, tuiapp
-    if os.environ.get("HANDLES"):
-        signal.signal(signal.SIGUSR2, lambda *_: print("the script's own handler", flush=True))
-    dist.init_process_group("gloo")
-    tuiapp.init()
-    def stuck_here():
-        time.sleep(600)
-    for step in range(1, 1000):
-        tuiapp.log({"loss": 1.0}, step=step)
-        if step == 5 and dist.get_rank() == 1:
-            stuck_here()
-        dist.barrier()
-"""
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("handles", ["", "HANDLES=1"], ids=["plain", "with a handler of its own"])
-def test_a_hang_of_a_script_has_the_stacks_of_its_ranks(
-    tmp_path: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, handles: str
-) -> None:
-    monkeypatch.setenv("TUIAPP_HANG_S", "3")
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(HANGS))
-    config = RunConfig(backend="script", script=str(script), platform="cpu", devices=2, environment=handles)
-    with launched(config, runs_dir) as run:
-        alert = run.wait(Alert, lambda alert: alert.kind == "hang")
-        stacks = {one.rank: one.text for one in run.of(Stacks)}
-        if handles:
-            assert not stacks
-        else:
-            assert alert.rank == 1, alert.text
-            assert "in stuck_here" in stacks[1]
-            assert "in barrier" in stacks[0]
-        mailbox.send(run.run.commands, "stop-now")
-        assert run.end().status == "stopped"
-        assert not [line for line in run.of(LogLine) if "own handler" in line.text]
-
-
 RESUMES = """
     import json, os, time, tuiapp
     tuiapp.init(name="again", total_steps=80)
@@ -578,18 +491,6 @@ def test_a_launched_run_is_gone_on_with_by_its_resume_alone(tmp_path: Path, runs
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("resume", "says"), [("must", "there is no run abc"), ("yes", "resume='yes' is none of")])
-def test_what_cannot_be_gone_on_with_ends_the_script_in_words(
-    start: Start, runs_dir: Path, resume: str, says: str
-) -> None:
-    process = start(f"import tuiapp\ntuiapp.init(id='abc', resume={resume!r})")
-    _, error = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 1
-    assert says in error
-    assert not list_runs(runs_dir)
-
-
-@pytest.mark.nightly
 def test_wandb_logs_one_step_in_parts(start: Start, runs_dir: Path) -> None:
     error = ends_well(
         start("""
@@ -659,56 +560,6 @@ def test_each_init_begins_a_run(start: Start, runs_dir: Path, tmp_path: Path, by
         }
     for one in runs:
         one.wait_gone()
-
-
-TRIALS = """
-    import time, torch.distributed as dist, tuiapp
-    dist.init_process_group("gloo")
-    for trial in range(3):
-        run = tuiapp.init(name=f"trial {trial}")
-        for step in range(1, 6 if trial == 0 else 100_000):
-            if run.should_checkpoint():
-                run.checkpoint(__file__, step=step - 1)
-            if run.should_stop():
-                break
-            dist.barrier()
-            run.log({"loss": step}, step=step)
-            time.sleep(0.01)
-    dist.destroy_process_group()
-"""
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("stopped", ["further", "launched"])
-def test_runs_of_several_ranks_within_one_launch_are_stopped(runs_dir: Path, tmp_path: Path, stopped: str) -> None:
-    (tmp_path / "trials.py").write_text(textwrap.dedent(TRIALS))
-    config = RunConfig(backend="script", script=str(tmp_path / "trials.py"), platform="cpu", devices=2)
-    with launched(config, runs_dir) as first:
-        second = the_run(runs_dir, 2)
-        assert second.run != first.run
-        for rank in (0, 1):
-            second.wait(Metrics, lambda event, rank=rank: event.rank == rank and event.last_step > 5)  # type: ignore[misc]
-        if stopped == "further":
-            # It alone: the script goes on to its third.
-            mailbox.send(second.run.commands, "stop")
-            assert second.end().status == "stopped"
-            third = the_run(runs_dir, 3)
-            for rank in (0, 1):
-                third.wait(Metrics, lambda event, rank=rank: event.rank == rank and event.last_step > 5)  # type: ignore[misc]
-        else:
-            # Nor does the third begin.
-            third = second
-        mailbox.send(first.run.commands, "stop")
-        assert first.end().status == "stopped", first.events[-12:]
-        assert (third.end().status, third.end().reason.startswith(f"by the stop of {first.run.run_id}")) == (
-            "stopped", True,
-        )  # fmt: skip
-        last = max(curve(third, 0, "loss"))
-        assert max(curve(third, 1, "loss")) == last
-        assert {checkpoint.step for checkpoint in third.of(Checkpoint)} == {last}
-    assert len(list_runs(runs_dir)) == (3 if stopped == "further" else 2)
-    for run in list_runs(runs_dir):
-        Watched(run).wait_gone()
 
 
 @pytest.mark.nightly
@@ -819,25 +670,6 @@ def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Sta
 
 
 @pytest.mark.nightly
-def test_a_forked_child_makes_no_run(start: Start, runs_dir: Path) -> None:
-    ends_well(
-        start("""
-        import os, tuiapp
-        tuiapp.log({"loss": 1})
-        if not (child := os.fork()):
-            tuiapp.log({"child": 1})
-            os._exit(0)
-        os.waitpid(child, 0)
-        tuiapp.log({"loss": 2})
-    """)
-    )
-    watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
-    assert len(curve(watched, 0, "loss")) == 2
-    assert len(list_runs(runs_dir)) == 1
-
-
-@pytest.mark.nightly
 def test_a_process_that_a_rank_starts_does_not_end_it(start: Start, runs_dir: Path) -> None:
     process = start(
         """
@@ -851,16 +683,3 @@ def test_a_process_that_a_rank_starts_does_not_end_it(start: Start, runs_dir: Pa
     )  # fmt: skip
     process.communicate(timeout=DEADLINE_S)
     assert the_run(runs_dir).end().status == "failed"
-
-
-@pytest.mark.nightly
-def test_two_scripts_of_one_shell_with_one_rank_each_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    text = f"""
-        import os, time, tuiapp
-        tuiapp.log({{"loss": 1}})
-        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
-    """
-    one, two = (start(text, RANK="0", WORLD_SIZE="1") for _ in range(2))
-    the_run(runs_dir, 2)
-    (tmp_path / "go").touch()
-    ends_well(one), ends_well(two)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -17,12 +16,10 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.kit.close import assert_close, in_training
 from tests.kit.cluster import Machines, machines
-from tests.kit.harness import Watched, launched, watching
+from tests.kit.harness import Watched, watching
 from tests.kit.waiting import wait_until
-from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.events import Alert, Node, RankFailed, RankStarted
+from tuiapp.trainers.contract.events import Alert, Node, RankFailed
 from tuiapp.trainers.contract.rundir import RunDir
 
 pytestmark = pytest.mark.nightly
@@ -112,25 +109,6 @@ def test_a_cut_for_good_is_named_and_leaves_no_process(two: Machines, runs_dir: 
 
 
 @pytest.mark.by_hand
-@pytest.mark.timeout(400)
-def test_three_machines_make_the_same_steps_of_jax_sharding_as_one_with_three_devices(runs_dir: Path) -> None:
-    config = RunConfig(
-        backend="jax-sharding", model="mlp", platform="cpu", devices=3, global_batch_size=48, max_steps=40, epochs=2
-    )
-    with launched(config, runs_dir) as one:
-        assert one.end().status == "completed"
-    settings = ["backend=jax-sharding", "global_batch_size=48", "max_steps=40", "epochs=2"]
-    with machines(3) as three, on_all(three, runs_dir, *settings, count=3) as run:
-        assert run.end().status == "completed"
-        assert {(event.rank, event.node) for event in run.of(RankStarted)} == {(0, 0), (1, 1), (2, 2)}
-        for rank in range(3):
-            assert_close(run.losses(rank), one.losses(rank), in_training(config, parts=3))
-        found, wanted = ([each.loss for each in those.evaluations()] for those in (run, one))
-        assert_close(found, wanted, in_training(config))
-        run.wait_gone()
-
-
-@pytest.mark.by_hand
 def test_two_of_four_cut_off_at_once_are_both_named(runs_dir: Path) -> None:
     settings = ["epochs=100000", "node_grace_s=8", "checkpoint_every=0", "eval_every=0"]
     with machines(4) as four, on_all(four, runs_dir, *settings, count=4, each=2) as run:
@@ -142,15 +120,6 @@ def test_two_of_four_cut_off_at_once_are_both_named(runs_dir: Path) -> None:
         assert ended.reason.startswith(f"node 1 ({name}) and node 3 ({name}) have been out of reach for 8 s")
         assert {event.node for event in run.of(RankFailed) if event.lost} == {1, 3}
         run.wait_gone(60)
-
-
-@pytest.mark.by_hand
-def test_a_rank_killed_on_one_of_four_is_the_first_cause(runs_dir: Path) -> None:
-    with machines(4) as four, on_all(four, runs_dir, "epochs=100000", count=4, each=2) as run:
-        run.at_step(3)
-        os.kill(run.pid(5), signal.SIGKILL)
-        assert run.end(NAMED_S).reason.startswith("rank 5 on node 2 was killed by SIGKILL")
-        run.wait_gone()
 
 
 @pytest.mark.by_hand

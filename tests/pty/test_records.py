@@ -47,16 +47,6 @@ def test_a_deletion_is_asked_about(runs: Path, answer: str, left: int) -> None:
     assert len(list_runs(runs)) == left
 
 
-def test_a_replay_starts_at_its_first_step(runs: Path) -> None:
-    with start(runs, "replay", FIRST, "--speed", "0.25") as terminal:
-        terminal.wait(r"(?i)replay")
-        assert "99.9 %" not in terminal.text
-        terminal.press("g")
-        terminal.wait(r"2 runs")
-        terminal.press("ctrl+q")
-        assert terminal.wait_exit() == 0
-
-
 def test_a_removal_that_is_killed_leaves_no_half_run(runs: Path) -> None:
     run = RunDir(runs / FIRST)
     for number in range(3000):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.kit import histories as h
 from tests.kit import interrupted
-from tests.kit.harness import START_S, Watched, watching
+from tests.kit.harness import START_S, watching
 from tests.kit.recorded import CONFIG, record
 from tests.kit.terminal import READY, Terminal
 from tuiapp.library.find import find_run, list_runs
@@ -160,30 +160,6 @@ def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
                 second.wait("host CPU|GPU")
                 second.press("5")
                 second.wait("started on cpu")
-
-
-@pytest.mark.by_hand
-@pytest.mark.usefixtures("no_framework")
-def test_the_run_goes_on_however_the_dashboard_dies(runs_dir: Path) -> None:
-    with Terminal(TUIAPP, lines=45) as terminal:
-        launch(terminal, "endless")
-        with watching(find_run("latest", runs_dir)) as run:
-            run.at_step(10)
-            dies_by(terminal, 1, run)
-            for number in (15, 9):
-                with Terminal([*TUIAPP, "attach"]) as another:
-                    another.wait("RUNNING")
-                    dies_by(another, number, run)
-            seen = run.steps_of(0)
-            assert seen == list(range(1, len(seen) + 1))
-
-
-def dies_by(terminal: Terminal, number: int, run: Watched) -> None:
-    """End a dashboard by a signal; the run makes more steps."""
-    terminal.process.kill(number)
-    terminal.wait_exit()
-    assert number == 9 or terminal.restored()
-    run.at_step(run.reports()[-1].last_step + 10)
 
 
 def recorded(runs_dir: Path) -> list[RunDir]:

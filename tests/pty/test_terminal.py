@@ -11,7 +11,6 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import psutil
 import pytest
 
 from tests.kit.terminal import READY, Terminal
+from tests.kit.waiting import wait_until
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -32,13 +32,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def modes(terminal: Terminal) -> list[Any]:
     """The terminal's settings, as `stty -a` shows them."""
     return termios.tcgetattr(terminal.process.fileno())
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
 
 
 def status(terminal: Terminal) -> str:
@@ -73,7 +66,7 @@ def test_also_when_nobody_reads_it(environment: dict[str, str], number: signal.S
             time.sleep(0.02)
         began = time.monotonic()
         terminal.process.kill(number)
-        wait_for(lambda: not terminal.process.isalive())
+        wait_until(lambda: not terminal.process.isalive())
         print(f"\n{number.name}, nobody reading: ended after {time.monotonic() - began:.2f} s")
         assert terminal.wait_exit() == 128 + number
         assert terminal.restored()
@@ -113,15 +106,15 @@ def test_suspended_and_taken_up_again(environment: dict[str, str]) -> None:
         terminal.wait_for_silence()
         terminal.process.kill(signal.SIGTSTP)
         # It stops when all that it had to write was read.
-        wait_for(lambda: terminal.text and status(terminal) == psutil.STATUS_STOPPED)
+        wait_until(lambda: terminal.text and status(terminal) == psutil.STATUS_STOPPED)
         while terminal._pump(0.2):
             continue
         assert terminal.restored()
         assert modes(terminal) == before
         terminal.process.kill(signal.SIGCONT)
         # What stood there before still does: it is what it writes that says that it has the terminal again.
-        wait_for(lambda: terminal.text and not terminal.restored())
-        wait_for(lambda: modes(terminal) != before)
+        wait_until(lambda: terminal.text and not terminal.restored())
+        wait_until(lambda: modes(terminal) != before)
         terminal.wait(READY)
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
@@ -137,11 +130,11 @@ def test_stopped_without_being_asked(environment: dict[str, str]) -> None:
         terminal.wait_for_silence()
         for _ in range(2):
             terminal.process.kill(signal.SIGSTOP)
-            wait_for(lambda: status(terminal) == psutil.STATUS_STOPPED)
+            wait_until(lambda: status(terminal) == psutil.STATUS_STOPPED)
             # What a shell does with the terminal of a job that stopped.
             termios.tcsetattr(terminal.process.fileno(), termios.TCSANOW, before)
             terminal.process.kill(signal.SIGCONT)
-            wait_for(lambda: modes(terminal) != before)
+            wait_until(lambda: modes(terminal) != before)
             terminal.wait_for_silence(0.5)
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
@@ -186,7 +179,7 @@ def test_a_storm_of_resizes(environment: dict[str, str]) -> None:
             return [number for number, (now, was) in enumerate(pairs) if now != was]
 
         # What had the focus may have been hidden meanwhile, and its keys' hints with it; all else is as it was.
-        wait_for(lambda: len(found := differing()) <= 1 and 39 not in found)
+        wait_until(lambda: len(found := differing()) <= 1 and 39 not in found)
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
 
@@ -201,7 +194,7 @@ def test_exported_columns_do_not_count(environment: dict[str, str]) -> None:
         terminal.resize(90, 30)
         terminal.wait_for_silence()
         terminal.resize(120, 40)
-        wait_for(lambda: terminal.text == wide)
+        wait_until(lambda: terminal.text == wide)
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
 

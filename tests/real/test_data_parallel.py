@@ -58,16 +58,6 @@ def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
 
 
 @pytest.mark.by_hand
-@pytest.mark.parametrize("devices", [3, 4])
-def test_synchronized_batch_norm_on_more_ranks(runs_dir: Path, devices: int) -> None:
-    one, result_of_one = _curve(runs_dir, 1, **NET)
-    many, result_of_many = _curve(runs_dir, devices, **NET, sync_batch_norm=True)
-    within = in_training(msgspec.structs.replace(CONFIG, **NET))
-    assert_close(many, one, within)
-    assert_close(result_of_many.loss, result_of_one.loss, within)
-
-
-@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> None:
     """A scale that is not learned (convnet), bfloat16, and torch.compile, which goes around the collectives."""

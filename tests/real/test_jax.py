@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,7 @@ from tests.kit.recorder import JAX_BACKENDS
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding
+from tuiapp.trainers.contract.events import Phase, RankSample, RankStarted, Sharding
 from tuiapp.trainers.contract.metrics import STEP_TIME
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
@@ -80,21 +79,6 @@ def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
         assert end.status == "stopped"
         assert not end.reason.endswith("at once")
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, end.summary.steps + 1))
-        run.wait_gone()
-
-
-@ONE_AT_LEAST
-@pytest.mark.by_hand
-def test_a_process_that_raises(runs_dir: Path, backend: str, fault: Callable[[str], None]) -> None:
-    fault("raise:0:20")
-    with launched(_on(backend), runs_dir) as run:
-        end = run.end()
-        assert (end.status, end.failed_rank) == ("failed", 0)
-        (failed,) = run.of(RankFailed)
-        assert failed.error == "ValueError: the test's own failure"
-        assert f"trainers/backends/{backend.replace('-', '_')}.py" in failed.traceback
-        assert failed.step == 19
-        assert run.steps_of(1) == list(range(1, 20))
         run.wait_gone()
 
 

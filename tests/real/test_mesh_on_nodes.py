@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from tests.kit.close import assert_close, in_training
-from tests.kit.harness import Watched, launched, resumed
+from tests.kit.harness import Watched, launched
 from tests.kit.nodes import agent
 from tests.kit.user_files import write_data
 from tuiapp.trainers.config import memory
 from tuiapp.trainers.config.catalog import backends_with
 from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import Checkpoint, Held, Metrics, Predictions, RankStarted, Replicas, Sharding
+from tuiapp.trainers.contract.events import Held, Predictions, RankStarted, Replicas, Sharding
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.rank.checkpoints import load
 
@@ -83,57 +79,6 @@ def test_two_nodes_train_as_one_machine_with_as_many_devices(runs_dir: Path, bac
         for name, array in after.items():
             assert_close(array, before[name], within, name=name)
     assert [path.suffix for path in two.run.export.glob("model.*")]
-
-
-@BACKENDS
-def test_it_stops_and_goes_on_bit_for_bit_and_on_one_machine(runs_dir: Path, backend: str) -> None:
-    config = _config(backend, "batch=1,model=4", schedule="constant", epochs=1000, eval_every=0)
-    with launched(msgspec.structs.replace(config, **NODES), runs_dir) as run, agent(run):
-        run.wait(Metrics, seconds=END_S)
-        mailbox.send(run.run.commands, "stop")
-        assert run.end(END_S).status == "stopped"
-        stopped = run.last_step(0)
-        assert run.last_step(3) == stopped
-        run.wait_gone()
-        first = _losses(run)
-        with resumed(run.run, msgspec.structs.replace(config, max_steps=stopped + 6, **NODES)) as second, agent(second):
-            _completed(second)
-            again = _losses(second)
-        with resumed(run.run, msgspec.structs.replace(config, max_steps=stopped + 9)) as third:
-            _completed(third)
-    with (
-        launched(msgspec.structs.replace(config, max_steps=stopped + 9, **NODES), runs_dir) as straight,
-        agent(straight),
-    ):
-        _completed(straight)
-    wanted = np.array(_losses(straight))
-    assert first == wanted[:, :stopped].tolist()
-    assert again == wanted[:, stopped : stopped + 6].tolist()
-    assert_close(_losses(third), wanted[:, stopped + 6 :], in_training(CONFIG, parts=4))
-
-
-@pytest.mark.parametrize("killed", [0, 2], ids=["first node", "second node"])
-@BACKENDS
-def test_a_killed_process_ends_the_run_which_goes_on_from_its_last_checkpoint(
-    runs_dir: Path, backend: str, killed: int
-) -> None:
-    """Rank 2 is the first of the second node."""
-    config = _config(backend, "batch=2,model=2", schedule="constant", epochs=1000, eval_every=0, **NODES)
-    with launched(config, runs_dir) as run, agent(run):
-        run.wait(Checkpoint, seconds=END_S)
-        os.kill(run.pid(killed), signal.SIGKILL)
-        end = run.end(END_S)
-        assert (end.status, end.failed_rank) == ("failed", killed)
-        assert "SIGKILL" in end.reason
-        run.wait_gone()
-        before = _losses(run)
-        saved = max(one.step for one in run.of(Checkpoint))
-        with resumed(run.run, msgspec.structs.replace(config, max_steps=saved + 6)) as again, agent(again):
-            _completed(again)
-            assert again.started.resumed_from == saved
-            assert [again.steps_of(rank) for rank in range(4)] == [[*range(saved + 1, saved + 7)]] * 4
-            for found, lost in zip(_losses(again), before, strict=True):
-                assert found[: len(lost) - saved] == lost[saved : saved + 6]
 
 
 @BACKENDS

@@ -12,18 +12,12 @@ from tuiapp.trainers.contract.events import Alert, Checkpoint, StopRequested
 
 pytestmark = pytest.mark.nightly
 
-SLOW = pytest.mark.nightly
-
 
 @pytest.mark.parametrize(
     ("backend", "policy"),
     [
         ("torch-ddp", "checkpoint-and-stop"),
         ("jax-sharding", "warn"),
-        pytest.param("torch-ddp", "stop", marks=pytest.mark.by_hand),
-        pytest.param("torch-ddp", "warn", marks=pytest.mark.by_hand),
-        pytest.param("jax-sharding", "checkpoint-and-stop", marks=pytest.mark.by_hand),
-        pytest.param("jax-sharding", "stop", marks=pytest.mark.by_hand),
     ],
 )
 def test_a_loss_that_is_not_finite(runs_dir: Path, backend: str, policy: str) -> None:

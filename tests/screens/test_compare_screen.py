@@ -88,26 +88,6 @@ async def read(pilot: Pilot[Any], app: CompareApp) -> None:
         await until(pilot, lambda: app.compare_screen.is_mounted and is_read(app.compare_screen))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (40, 12)])
-@pytest.mark.parametrize("count", [2, 8])
-async def test_a_curve_and_a_line_for_each_run(tmp_path: Path, size: tuple[int, int], count: int) -> None:
-    app = CompareApp(make_runs(tmp_path, count))
-    async with app.run_test(size=size) as pilot:
-        await read(pilot, app)
-        lines = app.said("#rows").splitlines()
-        # What does not fit is counted at the end of the line; the names stay.
-        assert lines[0].split()[:2] == ["run", "state"]
-        assert "learning_rate" in lines[0] or lines[0].endswith(" more →")
-        assert all(len(line) <= size[0] for line in lines)
-        assert [line[0] for line in lines[1:]] == list("abcdefgh"[:count])
-        assert "failed" in lines[1]
-        assert f"Compare {count} runs" in app.said("#heading")
-        plot = app.compare_screen.query_one(Plot)
-        if size[1] >= 24:
-            assert "a" in app.plot
-            assert plot.size.height >= 6
-
-
 async def test_groups_are_means_with_bands_or_each_run(tmp_path: Path) -> None:
     runs = [
         record(
@@ -188,33 +168,6 @@ async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
         assert "all curves are hidden" in app.said("#instead")
         await pilot.press("1", "2", "8")
         assert "a" in app.plot
-
-
-@pytest.mark.nightly
-async def test_zoom_and_pan_with_the_keys_of_the_run_screen(tmp_path: Path) -> None:
-    app = CompareApp(make_runs(tmp_path, 3))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await read(pilot, app)
-        chart = app.compare_screen.chart
-        assert chart.has_focus
-        whole = app.plot
-        await pilot.press("plus")
-        assert chart.drawn.x_range == (145.5, 290.0)
-        assert "showing 50 %" in app.said("#heading")
-        assert app.plot != whole
-        await pilot.press("left")
-        assert chart.drawn.x_range == pytest.approx((116.6, 261.1))
-        await pilot.press(*["left"] * 9)
-        assert chart.drawn.x_range == pytest.approx((1.0, 145.5))
-        await pilot.press(*["right"] * 9, "minus")
-        assert chart.options.window is None
-        await pilot.press("plus", "plus", "0")
-        assert app.plot == whole
-        # Another axis shows all of it: what was in sight was meant in steps.
-        await pilot.press("plus", "t")
-        assert chart.options.window is None
-        chart.query_one(Plot).post_message(Plot.Scrolled(40, 1))
-        await until(pilot, lambda: chart.options.window is not None)
 
 
 @pytest.mark.nightly

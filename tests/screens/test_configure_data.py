@@ -174,26 +174,6 @@ async def test_a_file_that_unpacks_to_more_than_the_memory_is_refused_beside_the
         assert launches.configs == []
 
 
-@pytest.mark.by_hand
-async def test_a_model_of_ones_own(start: Start, launches: Launches, tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("raise RuntimeError('executed')\ndef mine(shape, classes): ...\n")
-    async with start(size=(120, 40)) as pilot:
-        field(pilot, "model").focus_control()
-        await pilot.press("enter", "end", "enter")
-        await pilot.pause()
-        await pilot.press(*f"{tmp_path}/net.py:min")
-        await pilot.pause()
-        expected = f"{tmp_path}/net.py defines no min; it defines mine. Did you mean 'mine'?"
-        assert field(pilot, "model").problem == expected
-        await pilot.press("e")
-        await pilot.pause()
-        assert field(pilot, "model").problem == ""
-        assert "– parameters" in words(pilot, "#facts")
-        await pilot.press("ctrl+r")
-        await pilot.app.workers.wait_for_complete()
-        assert [config.model for config in launches.configs] == [f"py:{tmp_path}/net.py:mine"]
-
-
 def test_names_of_a_file_are_completed(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("def first(): ...\nclass Second: ...\n")
     assert complete(f"{tmp_path}/ne", ".py", named=True) == f"{tmp_path}/net.py"

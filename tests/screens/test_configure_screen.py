@@ -42,34 +42,6 @@ async def test_command_is_copied(start: Start) -> None:
         assert pilot.app.clipboard == "tuiapp run --set seed=7"
 
 
-@pytest.mark.by_hand
-@pytest.mark.parametrize(
-    ("key", "text", "said"),
-    [
-        ("epochs", "many", "'many' is not allowed; it must be a whole number of at least 1"),
-        ("epochs", "", "is empty"),
-        ("learning_rate", "0", "above 0"),
-        ("learning_rate", "nan", "is not allowed"),
-        ("global_batch_size", "100000", "more than the 1,437 training examples"),
-        ("devices", "7", "cannot be split evenly"),
-        ("devices", "96", "more than this machine has"),
-        ("normalize", "0", "'0' is neither 'data' nor means / deviations"),
-        ("shares", "abc", "'abc' is not allowed; it must be equal, measured, or whole numbers"),
-        ("platform", "cuda", "cuda cannot be used here: no NVIDIA driver here."),
-    ],
-)
-async def test_wrong_value_is_said_beside_a_field_and_not_launched(
-    start: Start, launches: Launches, key: str, text: str, said: str
-) -> None:
-    async with start() as pilot:
-        await type_into(pilot, key, text)
-        assert any(said in str(shown.content) for shown in screen(pilot).query(".problem").results(Static))
-        await pilot.press("ctrl+r")
-        await pilot.app.workers.wait_for_complete()
-        assert launches.configs == []
-        assert field(pilot, key).text == text
-
-
 @pytest.mark.nightly
 async def test_problem_goes_when_it_is_put_right(start: Start) -> None:
     async with start() as pilot:
@@ -242,16 +214,6 @@ async def test_the_form_has_two_columns_where_one_is_too_high(start: Start, size
         left, right = (field(pilot, key).region for key in ("devices", "optimizer"))
         assert right.x > left.right
         assert abs(right.y - left.y) <= 2
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [(160, 44), (200, 60)])
-async def test_it_has_one_with_whole_hints_where_that_fits(start: Start, size: tuple[int, int]) -> None:
-    async with start(size=size) as pilot:
-        await until(pilot, lambda: screen(pilot).is_mounted)
-        upper, lower = (field(pilot, key).region for key in ("devices", "optimizer"))
-        assert (lower.x, lower.y > upper.y) == (upper.x, True)
-        assert not screen(pilot).query_one(ConfigForm).max_scroll_y
 
 
 @pytest.mark.nightly

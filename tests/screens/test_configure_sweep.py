@@ -75,20 +75,6 @@ async def test_a_comma_turns_a_menu_into_a_list(start: Start) -> None:
         assert field(pilot, "optimizer").text == "adam"
 
 
-@pytest.mark.by_hand
-async def test_a_scripts_own_values(start: Start, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("print(1)\n")
-    async with start(runs_dir=tmp_path / "runs") as pilot:
-        await type_into(pilot, "backend", "script")
-        await type_into(pilot, "script", str(script))
-        await type_into(pilot, "values", "lr=0.1,0.03 k=3")
-        await until(pilot, lambda: "2 runs: lr 0.1, 0.03" in words(pilot, "#facts"))
-        command = screen(pilot).command
-        assert command is not None
-        assert command.startswith(f"tuiapp sweep {script} --set values=k=3 --grid lr=0.1,0.03")
-
-
 async def test_a_number_of_trials_makes_it_a_search(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,6 @@ from tuiapp.trainers.contract.events import AnyEvent, RunStarted, TelemetrySourc
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.lines import Lines
-from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.text_panel import TextPanel
 
 SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
@@ -41,16 +40,6 @@ async def shown(events: Sequence[AnyEvent], size: tuple[int, int], *keys: str) -
         return lines_of(app)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
-async def test_every_gpu_is_to_be_seen_beside_the_other_panels(count: int) -> None:
-    for size in (NORMAL, WIDE):
-        text = "\n".join(await shown(d.on_gpus(count), size))
-        for gpu in range(count):
-            letter = "abcdefghijklmnop"[gpu]
-            assert f"{letter} {gpu} " in text, text
-
-
 async def test_of_an_ended_run_colours_follow_the_theme() -> None:
     app = RunApp(h.completed(gpus=True))
     async with app.run_test(size=NORMAL) as pilot:
@@ -65,67 +54,10 @@ async def test_of_an_ended_run_colours_follow_the_theme() -> None:
         await until(pilot, lambda: drawn_for(dark=False))
 
 
-async def test_what_is_amiss_is_said_in_words_beside_the_other_panels() -> None:
-    text = "\n".join(await shown(d.in_trouble(8), NORMAL))
-    for words in ("▲ hot", "88 °C", "▲ slowed", "◌ idle", "▲ full", "✖ lost", "✖ ECC"):
-        assert words in text
-
-
 async def test_sixteen_gpus_in_trouble_beside_the_other_panels() -> None:
     text = "\n".join(await shown(d.in_trouble(16), NORMAL))
     for words in ("16 × H200", "▲ hot 88 °C", "▲ slowed", "◌ idle", "▲ memory full", "✖ GPU is lost", "✖ ECC", "p 15"):
         assert words in text
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("count", [1, 2, 8, 16])
-async def test_at_200x60_it_fills_the_room_above_the_sharding(count: int) -> None:
-    app = RunApp(h.running(count, gpus=True))
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot, app)
-        lines = lines_of(app)
-        assert len(lines) > 30
-        assert sum(not line for line in lines) <= 6
-        sharding = app.run_screen.query_one(ShardingMap)
-        assert sharding.size.height == sharding.query_one(Lines).size.height
-
-
-async def test_with_room_to_itself_it_tells_all() -> None:
-    text = "\n".join(await shown(d.on_gpus(2), NORMAL, "2"))
-    for words in (
-        "framework       22.4 GiB",
-        "power           684/700 W",
-        "temperature     64/87 °C",
-        "SM clock        1,980 MHz",
-        "PCIe GB/s       ↓1.31 ↑0.42",
-        "NVLink GB/s     ↓42.0 ↑41.6",
-        "perf. state     P0",
-        "throttled by    nothing",
-        "not available: fan",
-        "host memory",
-    ):
-        assert words in text, text
-
-
-async def test_in_a_small_terminal_the_summary_comes_first() -> None:
-    lines = await shown(d.in_trouble(8), SMALL, "2")
-    text = "\n".join(lines)
-    assert "model 59.1 GFLOP/s" in lines[0]
-    assert [line for line in lines if line.startswith("h 7")]
-    assert "a 0 H200" in text
-
-
-async def test_without_gpus_it_tells_of_the_processes_and_the_host() -> None:
-    lines = await shown(h.running(2), NORMAL)
-    text = "\n".join(lines)
-    for words in (
-        "a rank 0 CPU",
-        "b rank 1 CPU",
-        "412 MiB",
-        "host CPU",
-        "3.1/15.6 GiB",
-    ):
-        assert words in text, text
 
 
 @pytest.mark.nightly
@@ -174,16 +106,6 @@ async def test_figures_that_change_leave_all_else_in_its_place() -> None:
         assert len(before) == len(after)
         columns = [[line.find(unit) for unit in (" %", " W", " °C")] for line in before[:4]]
         assert columns == [[line.find(unit) for unit in (" %", " W", " °C")] for line in after[:4]]
-
-
-@pytest.mark.nightly
-async def test_with_room_to_itself_it_draws_histories_and_lists_the_processes() -> None:
-    lines = await shown(d.on_gpus(2), WIDE, "2")
-    text = "\n".join(lines)
-    for words in ("700 W┤", "87 °C┤", "host CPU", "each core", "rank ▾", "rank 1", "4122"):
-        assert words in text, text
-    assert sum(not line.strip() for line in lines) <= 6
-    assert "GPU memory ▾" in "\n".join(await shown(d.on_gpus(2), WIDE, "2", "k"))
 
 
 async def test_the_processes_of_this_machine_are_listed_only_while_they_are_on_screen() -> None:

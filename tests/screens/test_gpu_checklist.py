@@ -101,21 +101,6 @@ async def test_looking_again_keeps_what_was_chosen_and_where_one_is(start: Start
         assert str(alone.get_option_at_index(1).prompt).startswith("[ ]")
 
 
-@pytest.mark.nightly
-async def test_too_little_memory_is_warned_of_and_not_forbidden(start: Start, launches: Launches) -> None:
-    full = machine_of(gpu(0), gpu(1, 139 * GIB - 1))
-    async with start(machine=full) as pilot:
-        # Without a choice it takes the idle one.
-        assert "Devices   1 GPU: 0 · 48 examples" in words(pilot, "#facts")
-        assert "it may not fit" not in words(pilot, "#facts")
-        await type_into(pilot, "device_ids", "0,1")
-        await until(pilot, lambda: "but 1 B free on GPU 1: it may not fit" in words(pilot, "#facts"))
-        assert "2 GPUs (nccl) · ! GPU 1 used by others · 24" in words(pilot, "#facts")
-        await pilot.press("ctrl+r")
-        await pilot.app.workers.wait_for_complete()
-        assert len(launches.configs) == 1
-
-
 async def test_what_jax_takes_of_a_gpu_that_others_use_is_said(start: Start) -> None:
     async with start(machine=machine_of(gpu(0, 100 * GIB))) as pilot:
         assert "JAX" not in words(pilot, "#facts")
@@ -132,20 +117,6 @@ async def test_a_key_looks_at_the_devices_again(start: Start) -> None:
         await pilot.press("f6")
         await until(pilot, lambda: screen(pilot)._machine is not known)
         assert "in all" in words(pilot, "#facts")
-
-
-@pytest.mark.nightly
-async def test_busy_gpus_and_hidden_ones_are_said_before_the_launch(start: Start) -> None:
-    ada = GpuProcess(pid=7, user="ada", name="python", memory_bytes=79 * GIB)
-    busy = gpu(0, 79 * GIB, ada, utilization_percent=99)
-    limit = 'CUDA_VISIBLE_DEVICES="0,1" leaves 2 of 4 GPUs'
-    machine = msgspec.structs.replace(machine_of(busy, gpu(1)), gpu_limit=limit)
-    async with start(machine=machine) as pilot:
-        assert limit in words(pilot, "#machine")
-        assert "Devices   1 GPU: 1 ·" in words(pilot, "#facts")
-        await type_into(pilot, "devices", "2")
-        told = "2 GPUs (nccl) · ! GPU 0 used by ada · 24 examples"
-        await until(pilot, lambda: told in words(pilot, "#facts"))
 
 
 @pytest.mark.nightly

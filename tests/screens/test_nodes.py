@@ -45,20 +45,6 @@ async def test_enter_folds_the_node_under_the_cursor() -> None:
         assert marks(app) == "▸▾"
 
 
-@pytest.mark.nightly
-async def test_among_all_panels_nodes_are_unfolded_where_all_devices_have_room() -> None:
-    app = RunApp(nodes.running(2, 4))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        app.run_screen.query_one(DevicePanel).focus()
-        await pilot.pause()
-        assert all(any(f"{device}  █" in line for line in lines(app)) for device in ("a 0", "b 1", "c 0", "d 1"))
-        await press(pilot, "down", "enter")
-        # The ranks' nodes are folded.
-        assert marks(app) == "▾▸"
-        assert not any("c 0  █" in line for line in lines(app))
-
-
 async def test_among_all_panels_the_devices_of_a_node_unfold() -> None:
     app = RunApp(nodes.running(4, 32))
     async with app.run_test(size=LARGE) as pilot:
@@ -110,35 +96,6 @@ async def test_f3_in_the_grid_shows_the_devices_of_the_nodes() -> None:
 
 
 @pytest.mark.nightly
-async def test_all_of_many_nodes_can_be_chosen_and_clicked() -> None:
-    app = RunApp(nodes.running(64, 128))
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "2", "end")
-        assert any("▾ 63 gpubox64" in line for line in lines(app))
-        assert any("58 more" in line for line in lines(app))
-        await press(pilot, "home")
-        assert any("▾ 0  gpubox " in line for line in lines(app))
-        await press(pilot, *["down"] * 30)
-        assert any("▾ 30 gpubox31" in line for line in lines(app))
-        row = next(row for row, line in enumerate(lines(app)) if "▸ 31 gpubox32" in line)
-        await pilot.click(offset=(8, row))
-        await pilot.pause()
-        assert any("▾ 31 gpubox32" in line for line in lines(app))
-
-
-@pytest.mark.nightly
-async def test_of_a_lost_node_the_last_samples_are_shown_as_such() -> None:
-    app = RunApp(nodes.troubled())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        # There is no room for its state: it replaces the figures, which are no longer true.
-        assert any("3 gpubox04 ✖ lost " in line for line in lines(app))
-        await press(pilot, "2", "end")
-        assert any("▲ node 3 is lost: last sampled at" in line for line in lines(app))
-
-
-@pytest.mark.nightly
 async def test_a_node_that_has_not_joined_has_nothing_to_show() -> None:
     app = RunApp(nodes.running(3, 6)[:1])
     async with app.run_test(size=SMALL) as pilot:
@@ -160,32 +117,6 @@ async def test_the_list_is_never_longer_than_the_nodes_of_a_resumed_run() -> Non
         await press(pilot, "down", "up")
         assert any("▾ 0 gpubox" in line for line in lines(app))
         assert [line.split()[1] for line in lines(app) if line.startswith(" ▸ ")] == ["1"]
-
-
-@pytest.mark.nightly
-async def test_rates_of_the_network_are_among_all_panels() -> None:
-    for events in (nodes.running(), nodes.running(64, 512)):
-        app = RunApp(events)
-        async with app.run_test(size=LARGE) as pilot:
-            await settled(pilot, app)
-            shown = lines(app)
-            assert any("network/s" in line for line in shown)
-            assert any("skew  worst" in line for line in shown)
-            assert any("↓18.0K ↑2.69K" in line for line in shown)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [SMALL, LARGE])
-async def test_a_node_has_the_skew_of_its_slowest_rank(size: tuple[int, int]) -> None:
-    """One rank of eight is slow."""
-    app = RunApp(nodes.running())
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "3")
-        (first, second) = (line for line in lines(app) if "▸ " in line and "–" in line)
-        assert "0 %" in first
-        assert "+24 %" in second
-        assert "rank 15" in second
 
 
 @pytest.mark.nightly
@@ -235,15 +166,6 @@ async def test_on_one_machine_there_is_nothing_to_fold() -> None:
 
 
 @pytest.mark.nightly
-async def test_more_devices_than_rows_of_an_array() -> None:
-    """Each rank's part of it is empty."""
-    app = RunApp(h.running(64))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        assert any("batch replicated ×64" in line for line in lines(app))
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(("ranks", "last"), [(64, " 63  bl cpu"), (100, " 99  cv cpu")])
 async def test_the_last_rank_can_be_scrolled_to(ranks: int, last: str) -> None:
     app = RunApp(h.running(ranks))
@@ -251,36 +173,3 @@ async def test_the_last_rank_can_be_scrolled_to(ranks: int, last: str) -> None:
         await settled(pilot, app)
         await press(pilot, "3", "end")
         await until(pilot, lambda: any(last in line for line in lines(app)))
-
-
-@pytest.mark.nightly
-async def test_a_high_terminal_shows_all_of_many_ranks() -> None:
-    app = RunApp(h.running(100))
-    async with app.run_test(size=(120, 130)) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "3")
-        await until(pilot, lambda: sum(" cpu" in line and "training" in line for line in lines(app)) == 100)
-
-
-@pytest.mark.nightly
-async def test_each_line_of_the_log_names_its_node() -> None:
-    app = RunApp(nodes.troubled(4, 8))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "5")
-        shown = "\n".join(lines(app))
-        assert "n3 r7    rank 7 ready" in shown
-        assert "node 2 ▲ node 2 (gpubox03) is not connected" in shown
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
-async def test_on_a_machine_with_a_wrong_clock_no_rank_seems_silent(ahead_s: float) -> None:
-    app = RunApp(h.running(last_step=120), now=8.9 + ahead_s)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        app.feed.events = [h.steps(rank, 121, 130, 8.9) for rank in (0, 1)]
-        await until(pilot, lambda: any("130" in line for line in lines(app)))
-        await until(pilot, lambda: not any("silent" in line or "1:00:0" in line for line in lines(app)))
-        app.now += 40
-        await until(pilot, lambda: any("silent" in line for line in lines(app)))

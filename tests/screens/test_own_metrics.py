@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from textual.pilot import Pilot
@@ -13,50 +11,17 @@ from tests.kit import histories as h
 from tests.kit import own_metrics as own
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_run_charts import drawn, listed
-from tests.screens.test_run_screen import text_of
-from tests.unit.state.test_replay import Clock, Source, journal
-from tuiapp.feeds.feed import JournalFeed
-from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.pickers import MetricList
-from tuiapp.screens.run import RunScreen
-from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded
+from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
 from tuiapp.trainers.state.known_metrics import first_choice, of_interest, second_choice
-from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.epochs_panel import EpochsPanel
 from tuiapp.widgets.lines import Lines
-from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.run_header import RunHeader
 
 
 def header(app: RunApp) -> str:
     return str(app.run_screen.query_one(RunHeader).render())
-
-
-def columns(app: RunApp) -> str:
-    return str(app.run_screen.query_one(RankTable).query_one("#heading", Lines).render())
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [LARGE, SMALL])
-async def test_the_header_shows_steps_and_speed_and_nothing_that_is_not_known(size: tuple[int, int]) -> None:
-    app = RunApp([own.started()], now=1.0)
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        assert "waiting for the first step…" in header(app)
-        app.feed.events, app.now = own.running()[1:], 62.0
-        await settled(pilot, app)
-        await until(pilot, lambda: "elapsed 1m 02s" in header(app))
-        assert header(app).startswith("● RUNNING  ")
-        assert "step 120" in header(app)
-        assert "2.0 steps/s" in header(app)
-        for unknown in ("%", "epoch", "ETA", "120/", "examples", "accuracy", "─", "━", "–"):
-            assert unknown not in header(app)
-        app.feed.events = [own.ended()]
-        await settled(pilot, app)
-        assert "COMPLETED" in header(app)
-        assert "steps/s" not in header(app)
-        assert str(app.run_screen.query_one(AlertStrip).render()).strip() == "✓ completed: 120 steps · 1m 02s"
 
 
 @pytest.mark.parametrize("size", [LARGE, SMALL])
@@ -78,19 +43,6 @@ async def test_a_total_gives_the_time_left_without_step_times() -> None:
         await settled(pilot, app)
         assert "50 %" in header(app)
         assert "ETA 50s" in header(app)
-
-
-@pytest.mark.nightly
-async def test_the_ranks_have_the_columns_that_some_rank_has_data_for() -> None:
-    app = RunApp(own.running(2), now=62.0)
-    async with app.run_test(size=(200, 60)) as pilot:
-        await settled(pilot, app)
-        assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "last", "report", "state"]
-        assert "● running" in text_of(app.run_screen.query_one(RankTable))
-        assert "NaN" not in text_of(app.run_screen.query_one(RankTable))
-        app.feed.events = [own.logged(121, ["loss"], rank=1)]
-        await settled(pilot, app)
-        assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "last", "report", "state"]
 
 
 @pytest.mark.nightly
@@ -159,34 +111,6 @@ def test_what_is_shown_first(names: tuple[str, ...], first: str, second: str) ->
 )
 def test_what_charts_are_of(names: tuple[str, ...], wanted: list[str], charts: list[str]) -> None:
     assert of_interest(names, names[0], wanted, {"weight_decay"}) == charts
-
-
-async def shows_what_is_known(pilot: Pilot[None], app: RunApp) -> None:
-    await until(pilot, lambda: isinstance(app.run_screen.state.ended, RunEnded))
-    await until(pilot, lambda: "120 steps" in header(app))
-    assert "%" not in header(app)
-    assert "epoch" not in header(app)
-    await until(pilot, lambda: app.run_screen.query_one("#loss", ChartPanel).options.metric == "train/loss")
-
-
-@pytest.mark.nightly
-async def test_attach_shows_the_same(tmp_path: Path) -> None:
-    app = RunApp(path=tmp_path)
-    app.run_screen = RunScreen(app.run_dir, JournalFeed(journal(tmp_path, own.completed())))
-    async with app.run_test(size=LARGE) as pilot:
-        await shows_what_is_known(pilot, app)
-
-
-@pytest.mark.nightly
-async def test_a_replay_shows_the_same(tmp_path: Path) -> None:
-    clock = Clock()
-    feed = ReplayFeed(journal(tmp_path, own.completed()), clock=clock, source=Source)
-    app = RunApp(path=tmp_path)
-    app.run_screen = RunScreen(app.run_dir, feed)
-    async with app.run_test(size=LARGE) as pilot:
-        await until(pilot, lambda: feed.duration > 0)
-        clock.now += 1e6
-        await shows_what_is_known(pilot, app)
 
 
 @pytest.mark.nightly

@@ -28,17 +28,6 @@ def screen_lines(app: RunApp) -> list[str]:
     return ["".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()]
 
 
-@pytest.mark.parametrize(("size", "words"), [(LARGE, "expected to start 2026-11-20 11:30:00"), (SMALL, "Resources")])
-async def test_it_says_why_it_waits(size: tuple[int, int], words: str) -> None:
-    app = RunApp([nodes.queued()])
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        first = screen_lines(app)[0]
-        assert first.lstrip().startswith("◌ QUEUED ")
-        assert "Slurm job 12 is queued · Resources" in first
-        assert words in first
-
-
 @pytest.mark.parametrize("size", [LARGE, SMALL])
 async def test_it_says_what_will_run(tmp_path: Path, size: tuple[int, int]) -> None:
     config = RunConfig(model="net", launcher="slurm", platform="cuda", devices=8, nodes=2, dataset="digits")

@@ -67,24 +67,6 @@ async def test_a_lost_run_is_said_to_be_lost(tmp_path: Path, removed: bool, word
         assert words in str(app.run_screen.query_one(AlertStrip).render())
 
 
-@pytest.mark.nightly
-async def test_all_panels_where_there_is_room() -> None:
-    app = RunApp(h.running())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        assert visible(app) == ["loss", "devices", "ranks", "sharding", "log"]
-        for key, name in zip("12345", PANELS, strict=False):
-            await pilot.press(key)
-            await pilot.pause()
-            assert visible(app) == [name]
-        await pilot.press("5")
-        await pilot.pause()
-        assert len(visible(app)) == 5
-        await pilot.press("2", "escape")
-        await pilot.pause()
-        assert len(visible(app)) == 5
-
-
 async def test_predictions_are_a_panel_of_their_own() -> None:
     app = RunApp([*h.running(), h.predictions(29, 8.0)])
     async with app.run_test(size=LARGE) as pilot:
@@ -176,18 +158,6 @@ async def test_the_open_tab_is_named_in_the_least_terminal() -> None:
         await until(pilot, lambda: visible(app) == ["devices"])
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [SMALL, LARGE, (200, 60)])
-async def test_panels_never_overlap(size: tuple[int, int]) -> None:
-    app = RunApp(interrupted.failed())
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        shown = [app.run_screen.query_one(f"#{name}", Widget).region for name in visible(app)]
-        for index, region in enumerate(shown):
-            assert not any(region.overlaps(other) for other in shown[index + 1 :])
-            assert app.screen.region.contains_region(region)
-
-
 async def test_a_failure_shows_its_first_cause_and_traceback() -> None:
     app = RunApp(h.running(last_step=72))
     async with app.run_test(size=SMALL) as pilot:
@@ -276,36 +246,6 @@ async def test_curves_that_begin_right_after_an_empty_drawing_are_drawn() -> Non
         # Nothing comes after it: a replay was paused there, or the run hangs.
         charts.show(state)
         await until(pilot, lambda: is_current(chart) and chart.drawings > 0)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("key", "words"), [("3", "step time 50.0 ms"), ("4", "what each device holds")])
-@pytest.mark.parametrize("size", [(120, 40), (200, 60)])
-async def test_large_panels_use_their_room(size: tuple[int, int], key: str, words: str) -> None:
-    app = RunApp(h.running(2))
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-
-        def lines() -> list[str]:
-            return [strip.text.strip(" │") for strip in app.screen._compositor.render_strips()]
-
-        assert words not in "\n".join(lines())
-        await pilot.press(key)
-        await until(pilot, lambda: words in "\n".join(lines()))
-        assert key != "3" or sum(not line for line in lines()) <= 4
-        # Back among the others, the table is as high as its rows.
-        await pilot.press(key)
-        await until(pilot, lambda: words not in "\n".join(lines()))
-
-
-@pytest.mark.parametrize(("devices", "speed"), [(2, "ex/s · 1.45 s/epoch · best 93.7 %"), (16, "ex/s · best 93.7 %")])
-async def test_the_header_of_a_small_terminal_says_what_runs(devices: int, speed: str) -> None:
-    app = RunApp(h.running(devices))
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot, app)
-        header = str(app.run_screen.query_one(RunHeader).render())
-        assert f"torch-ddp · net · digits · {devices} CPU ranks  " in header
-        assert speed in header
 
 
 async def test_beneath_the_charts_all_lines_of_the_sharding_are_seen() -> None:

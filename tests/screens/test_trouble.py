@@ -28,19 +28,8 @@ STACKS = """Thread 0x00007f8a (most recent call first):
 Thread 0x00007f8b (most recent call first):
   File "/home/ada/[bold]model.py", line {line}, in step
   File "/venv/trainers/backends/torch_ddp.py", line 118, in train"""
-TOGETHER = """
-ranks 0–11, 13–15 (nodes 0–1): 15 at the same call
-  File "/venv/lib/torch/distributed/distributed_c10d.py", line 2810 in all_reduce
-  File "/home/ada/train.py", line 34 in step
-  File "/home/ada/train.py", line 60 in <module>
 
-other threads of rank 12:
-Thread 0x000000000000000c (most recent call first):
-  File "/usr/lib/python3.11/threading.py", line 320 in wait
 
-other threads of rank 0:
-Thread 0x0000000000000000 (most recent call first):
-  File "/usr/lib/python3.11/threading.py", line 320 in wait"""
 HANG = "no progress for 30 s: rank 1 is behind, at step 129; rank 0 waits at step 130"
 
 
@@ -59,17 +48,6 @@ def _told(app: RunApp) -> str:
     return content.plain if isinstance(content, Content) else str(content)
 
 
-async def test_the_stacks_of_a_run_on_nodes_name_the_node() -> None:
-    app = RunApp(nodes.hanging(), now=41.0)
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot, app)
-        panel = app.run_screen.query_one(FailurePanel)
-        await until(pilot, lambda: panel.display)
-        told = _told(app)
-        assert "\nrank 12 (node 1, gpubox02), pid 4133\n" in told
-        assert told.endswith(TOGETHER)
-
-
 async def test_the_log_of_a_rank_on_another_node_is_named_where_it_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -81,29 +59,6 @@ async def test_the_log_of_a_rank_on_another_node_is_named_where_it_is(
         run, told = app.run_screen.run, _told(app)
         assert f"full log, on node 1, gpubox02: {run.path}/ranks/15/stderr.log\n" in told
         assert f"or, if that is not shared: {tmp_path}/tuiapp/nodes/{run.run_id}/ranks/15/stderr.log\n" in told
-
-
-@pytest.mark.parametrize("size", [SMALL, LARGE])
-async def test_a_hang_shows_the_stacks_of_all_ranks_the_one_behind_first(size: tuple[int, int]) -> None:
-    app = RunApp(hanging(), now=41.0)
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        strip, panel = app.run_screen.query_one(AlertStrip), app.run_screen.query_one(FailurePanel)
-        assert "rank 1 is behind" in str(strip.render())
-        await until(pilot, lambda: panel.display)
-        told = _told(app)
-        assert told.startswith(f"▲ {HANG}")
-        assert told.index("rank 1, pid 4122") < told.index('[bold]model.py", line 21') < told.index("rank 0, pid 4121")
-        # The main thread, which tells most, is on top.
-        assert told.index("line 21, in step") < told.index("reporter.py")
-        if size == LARGE:
-            await pilot.press("6")
-            await pilot.pause()
-        else:
-            panel.focus()
-        before = panel.scroll_offset.y
-        await pilot.press("end")
-        await until(pilot, lambda: panel.scroll_offset.y > before or panel.max_scroll_y == 0)
 
 
 async def test_the_panel_of_trouble_is_called_after_what_it_shows() -> None:

@@ -1,7 +1,6 @@
 """Stands in for torch-ddp where the framework does not matter: ranks in lockstep over the run's rendezvous socket.
 
-A rank starts within a moment, and its steps take as long as TUIAPP_TEST_STEP_S says. Evaluation, checkpoints and
-compiling take TUIAPP_TEST_EVALUATE_S, TUIAPP_TEST_SAVE_S and TUIAPP_TEST_COMPILE_S. With TUIAPP_TEST_PACE_S steps begin
+A rank starts within a moment, and its steps take as long as TUIAPP_TEST_STEP_S says. With TUIAPP_TEST_PACE_S they begin
 on the clock, so many seconds apart, and a step's loss is by how many milliseconds it was late. TUIAPP_TEST_EVALUATIONS
 has the test loss and accuracy of the first evaluations: `LOSS:ACCURACY …`; TUIAPP_TEST_WEIGHTS is how many there are.
 """
@@ -78,9 +77,6 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     report.rank_started("cpu")
     collective = Collective(rank, plan.config.devices)
     collective.all_reduce()
-    if _seconds("COMPILE"):
-        report.phase("compiling")
-        time.sleep(_seconds("COMPILE"))
     step_s = _seconds("STEP", 0.005)
     pace = Pace(_seconds("PACE")) if _seconds("PACE") else None
     evaluations = iter(os.environ.get("TUIAPP_TEST_EVALUATIONS", "").split())
@@ -94,11 +90,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(loss)
             case Evaluate(step):
                 collective.all_reduce()
-                time.sleep(_seconds("EVALUATE"))
                 loss, accuracy = map(float, next(evaluations, f"{1.0 / step}:0.5").split(":"))
                 work.report.evaluation(step, 360, {"loss": loss, "accuracy": accuracy})
             case Save(step):
                 collective.all_reduce()
-                time.sleep(_seconds("SAVE"))
                 state = {"weights": np.full(int(os.environ.get("TUIAPP_TEST_WEIGHTS", 1000)), step, np.float32)}
                 work.done(state, state)

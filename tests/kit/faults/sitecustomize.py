@@ -40,9 +40,7 @@ def _misbehave(kind: str) -> None:
         case "exit":
             print("\n".join(f"last words {number}" for number in range(30)), file=sys.stderr, flush=True)
             os._exit(3)
-        case "exit0":
-            os._exit(0)
-        case "segv" | "bus" | "kill" | "abrt":
+        case "segv" | "kill":
             os.kill(os.getpid(), getattr(signal, f"SIG{kind.upper()}"))
         case "memory":
             _eat_memory()
@@ -54,16 +52,11 @@ def _misbehave(kind: str) -> None:
             time.sleep(3600)
         case "hang" | "skip":
             time.sleep(3600)
-        case "hold":
-            # As native code that waits and does not let go of the interpreter.
-            importlib.import_module("ctypes").PyDLL(None).sleep(3600)
         case "gate":
             # Bounded: a test that was killed opens no gate.
             deadline = time.monotonic() + 600
             while not os.path.exists(os.environ["TUIAPP_TEST_GATE"]) and time.monotonic() < deadline:
                 time.sleep(0.005)
-        case "pause":
-            time.sleep(12)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "child":

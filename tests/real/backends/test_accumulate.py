@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched
-from tests.kit.recorder import JAX_BACKENDS, Shelf, train
+from tests.kit.recorder import JAX_BACKENDS, train
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.run_config import RunConfig
 
@@ -47,18 +47,6 @@ def test_ranks_that_take_parts_give_the_curve_of_whole_batches(backend: str, tmp
     whole, in_parts = curves
     for one, other in zip(whole, in_parts, strict=True):
         assert_close(other, one, in_training(CONFIG, parts=2))
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))
-def test_a_run_goes_on_bit_for_bit(backend: str) -> None:
-    """With BatchNorm's statistics going through the parts, and Dropout."""
-    config = msgspec.structs.replace(
-        CONFIG, backend=backend, model="convnet", global_batch_size=12, max_steps=6, accumulate=3
-    )
-    shelf = Shelf()
-    whole = train(config, save_at=3, shelf=shelf)
-    assert train(config, shelf=Shelf(shelf.saved[3])).losses() == whole.losses()[3:]
 
 
 @pytest.mark.by_hand

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import pytest
@@ -12,16 +9,14 @@ import torch
 import torch.nn.functional as F
 
 from tests.kit.close import assert_close, in_training, rounding
-from tests.kit.harness import launched, resumed
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import JAX_BACKENDS, Recorder, Shelf, train
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.relevance import check_inapplicable
 from tuiapp.trainers.config.run_config import RunConfig, build_config
-from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.frameworks.torch import models as torch_models
-from tuiapp.trainers.rank.checkpoints import TRAINED, load
+from tuiapp.trainers.rank.checkpoints import TRAINED
 from tuiapp.trainers.sources import datasets
 
 pytestmark = pytest.mark.nightly
@@ -81,26 +76,6 @@ def test_it_is_what_is_evaluated() -> None:
     assert told.evaluations[-1].loss != pytest.approx(losses[1], abs=1e-3)
 
 
-@pytest.mark.by_hand
-@pytest.mark.parametrize("backend", mostly_by_hand([*ALONE, *JAX_BACKENDS], "torch-fsdp", "jax-pmap"))
-def test_a_resumed_run_goes_on_bit_for_bit(backend: str) -> None:
-    config = RunConfig(
-        backend=backend, model="convnet", platform="cpu", devices=2, max_steps=20, checkpoint_every=1, ema=0.99
-    )
-    shelf = Shelf()
-    whole = _train(config, shelf, save_at=12)
-    # A step changes Adam's count of steps in place.
-    after, off = Shelf(shelf.saved[12]), Shelf(deepcopy(shelf.saved[12]))
-    rest = _train(config, after)
-    assert rest.losses() == whole.losses()[12:]
-    assert rest.evaluations == whole.evaluations
-    for name, array in {**shelf.saved[20].model, **shelf.saved[20].state}.items():
-        np.testing.assert_array_equal({**after.saved[20].model, **after.saved[20].state}[name], array)
-    # Switched off, what was trained goes on.
-    without = _train(msgspec.structs.replace(config, ema=0.0), off)
-    assert without.losses() == whole.losses()[12:]
-
-
 @pytest.mark.parametrize("backend", ["torch-dp", "jax-sharding"])
 def test_of_a_checkpoint_without_one_it_begins_there(backend: str) -> None:
     config = msgspec.structs.replace(EACH_STEP, backend=backend, epochs=2, checkpoint_every=1)
@@ -111,42 +86,6 @@ def test_of_a_checkpoint_without_one_it_begins_there(backend: str) -> None:
     for name, array in bare.saved[2].model.items():
         wanted = 0.25 * bare.saved[1].model[name] + 0.75 * array
         assert_close(ours.saved[2].model[name], wanted, AVERAGED, name=name)
-
-
-@pytest.mark.by_hand
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
-def test_ranks_average_and_resume_as_one_does(backend: str, precision: str, tmp_path: Path) -> None:
-    config = msgspec.structs.replace(
-        EACH_STEP, backend=backend, ema=EMA, precision=precision, global_batch_size=48, epochs=1, max_steps=24,
-        learning_rate=0.01, eval_every=1,
-    )  # fmt: skip
-    within = in_training(config)
-    losses, saved = {}, {}
-    for devices in (1, 2):
-        with launched(msgspec.structs.replace(config, devices=devices), tmp_path) as run:
-            assert run.end(300).status == "completed"
-            losses[devices] = run.evaluations()[-1].loss
-            saved[devices] = load(list_checkpoints(run.run.checkpoints)[0][0])
-            run.wait_gone()
-    assert_close(losses[2], losses[1], within)
-    for name, array in saved[1].model.items():
-        assert_close(saved[2].model[name], array, within, name=name)
-    config = msgspec.structs.replace(config, devices=2)
-    with launched(msgspec.structs.replace(config, max_steps=10), tmp_path) as run:
-        assert run.end(300).status == "completed"
-        run.wait_gone()
-    with resumed(run.run, config) as again:
-        assert again.end(300).status == "completed"
-        again.wait_gone()
-        # Trained weights, average, optimizer and scale.
-        last = load(list_checkpoints(run.run.checkpoints)[0][0])
-        assert last.step == 24
-        for part, wanted in ((last.model, saved[2].model), (last.state, saved[2].state)):
-            assert part.keys() == wanted.keys()
-            for name, array in wanted.items():
-                np.testing.assert_array_equal(part[name], array)
 
 
 def test_a_backend_without_says_so() -> None:

@@ -80,19 +80,6 @@ def test_a_step_that_overflows_halves_the_scale_and_changes_no_weight(backend: s
     assert np.isfinite(told.losses()).all()
 
 
-@pytest.mark.by_hand
-@pytest.mark.parametrize("backend", mostly_by_hand(EACH, "torch-dp", "jax-sharding"))
-def test_a_resumed_run_goes_on_bit_for_bit(backend: str) -> None:
-    config = msgspec.structs.replace(CONFIG, backend=backend, model="convnet", max_steps=16)
-    shelf = Shelf()
-    whole = _train(config, shelf, save_at=9)
-    rest = _train(config, after := Shelf(deepcopy(shelf.saved[9])))
-    assert rest.losses() == whole.losses()[9:]
-    assert rest.named == whole.named
-    for name, array in {**shelf.saved[16].model, **shelf.saved[16].state}.items():
-        np.testing.assert_array_equal({**after.saved[16].model, **after.saved[16].state}[name], array)
-
-
 def test_who_cannot_says_so() -> None:
     (problem,) = cross_check(RunConfig(backend="mxnet-gluon", platform="cpu", precision="float16"))
     assert problem.message == "mxnet-gluon cannot train in float16; it takes float32."

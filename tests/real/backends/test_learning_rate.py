@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.kit.harness import launched
-from tests.kit.recorder import ONE_PROCESS, Shelf, train
+from tests.kit.recorder import ONE_PROCESS, train
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.run_config import RunConfig
@@ -43,11 +43,3 @@ def test_ranks_make_the_steps_of_the_scaled_rate(backend: str, tmp_path: Path) -
             rates = [rate for report in run.reports(0) for rate in report.values[LEARNING_RATE]]
             curves.append((rates, run.losses(0)))
     assert curves[0] == curves[1]
-
-
-def test_a_resumed_run_goes_on_bit_for_bit() -> None:
-    config, shelf = replace(GIVEN, backend="jax-sharding", learning_rate_scaling="sqrt"), Shelf()
-    whole = train(config, save_at=5, shelf=shelf)
-    rest = train(config, shelf=Shelf(shelf.saved[5]))
-    assert rest.losses() == whole.losses()[5:]
-    assert [step.learning_rate for step in rest.steps] == [step.learning_rate for step in whole.steps[5:]]

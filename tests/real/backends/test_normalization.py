@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.kit.close import assert_close, in_training, logits, rounding
 from tests.kit.harness import launched, resumed
 from tests.kit.npz import NpzArrays, make_arrays, write_npz
-from tests.kit.recorder import JAX_BACKENDS, ONE_PROCESS, Shelf, train
+from tests.kit.recorder import ONE_PROCESS, train
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.normalization import Normalization
@@ -107,13 +107,6 @@ def test_a_resumed_run_normalizes_by_what_its_checkpoint_says(tmp_path: Path) ->
     assert read_plan(run.run.plan).normalization == found
     with pytest.raises(LaunchError, match="was made with normalize = data, not nothing: start a new run"):
         resume(run.run, replace(config, max_steps=30, normalize=""))
-
-
-@pytest.mark.parametrize("backend", mostly_by_hand(JAX_BACKENDS, "jax-sharding"))
-def test_one_process_goes_on_bit_for_bit(backend: str, tmp_path: Path) -> None:
-    config, shelf = both(tmp_path, backend)[0], Shelf()
-    whole = train(config, save_at=4, shelf=shelf)
-    assert train(config, shelf=Shelf(shelf.saved[4])).losses() == whole.losses()[4:]
 
 
 OWN = """

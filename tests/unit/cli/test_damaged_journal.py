@@ -12,7 +12,7 @@ from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.command_line import Command
 from tests.kit.recorded import record
-from tests.unit.state.test_feed import until
+from tests.kit.waiting import wait_until as until
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 from tests.kit.command_line import Command
 from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from tests.kit.terminal import Terminal
+from tests.kit.waiting import wait_until
 from tests.unit.telemetry.test_keeper import WITH_SHORT_LIMITS
 from tuiapp.trainers.telemetry import keeper
 
@@ -41,13 +40,6 @@ def facts(done: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.out)
     assert set(found) == {"time", "host", "gpus", "leases", "cuda_visible_devices", "problems"}
     return found
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def open_processes() -> set[int]:
@@ -181,7 +173,7 @@ def test_a_driver_that_hangs_or_crashes_takes_nothing_with_it(
     found = facts(done)
     assert words in found["problems"]["NVML"]
     assert found["host"]["memory_total_bytes"] > 0
-    wait_for(lambda: not open_processes())
+    wait_until(lambda: not open_processes())
 
 
 @pytest.mark.nightly
@@ -225,7 +217,7 @@ def test_watching_on_a_terminal_draws_in_place(nvml: FakeNvml) -> None:
         nvml.say(several(2, utilization=99))
         terminal.wait(r"utilization +99 %")
         # A picture may come in two parts; the lower one of the one before is gone by then.
-        wait_for(lambda: terminal.text.count("host memory") == 1)
+        wait_until(lambda: terminal.text.count("host memory") == 1)
         terminal.resize(60, 20)
         terminal.wait(r"2 GPUs +busy")
         terminal.wait(r"host CPU")

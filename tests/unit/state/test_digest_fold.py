@@ -14,8 +14,8 @@ import pytest
 from tests.kit import histories as h
 from tests.kit import node_histories as nodes
 from tests.kit.digest_runs import assert_same_series, history
+from tests.kit.waiting import wait_until as until
 from tests.unit.state.test_digest import digest_of, write_journal
-from tests.unit.state.test_feed import until
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.contract import events as ev

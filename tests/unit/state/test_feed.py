@@ -12,6 +12,7 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit import interrupted
+from tests.kit.waiting import wait_until
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.screens.run_reader import RunReader
 from tuiapp.trainers.contract.events import AnyEvent
@@ -29,13 +30,6 @@ def run(tmp_path: Path) -> RunDir:
 
 def quick(run: RunDir) -> JournalFeed:
     return JournalFeed(run, poll_s=0.005, live_check_s=0.005)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def write(run: RunDir, events: list[AnyEvent]) -> None:
@@ -59,7 +53,7 @@ def test_a_whole_journal_arrives_in_order(run: RunDir) -> None:
         taken.extend(events_of(feed, 7))
         return len(taken) >= len(events)
 
-    until(all_taken)
+    wait_until(all_taken)
     assert [event.seq for event in taken] == list(range(1, len(events) + 1))
     assert not feed.lost
     feed.close()
@@ -85,9 +79,9 @@ def test_a_journal_that_grows_with_a_torn_tail(run: RunDir) -> None:
 
         return check
 
-    until(folded(10))
+    wait_until(folded(10))
     write(run, events[10:])
-    until(folded(len(events)))
+    wait_until(folded(len(events)))
     assert state.step == 130
     assert not feed.lost
     feed.close()
@@ -102,7 +96,7 @@ def test_without_supervisor_and_end_the_run_is_lost(run: RunDir) -> None:
         feed.take(1)
         return feed.lost
 
-    until(lost)
+    wait_until(lost)
     assert feed.take(1) == []
     feed.close()
 
@@ -134,15 +128,15 @@ def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPa
             taken.append(event)
         return len(taken)
 
-    until(lambda: folded() == len(first))
-    until(lambda: feed.lost != ended)
+    wait_until(lambda: folded() == len(first))
+    wait_until(lambda: feed.lost != ended)
     lock = run.take_lock()
     write(run, interrupted.resumed())
-    until(lambda: folded() == len(first) + len(interrupted.resumed()))
+    wait_until(lambda: folded() == len(first) + len(interrupted.resumed()))
     assert (state.status, state.step) == ("running", 82)
-    until(lambda: not feed.lost)
+    wait_until(lambda: not feed.lost)
     os.close(lock)
-    until(lambda: feed.lost)
+    wait_until(lambda: feed.lost)
     feed.close()
 
 
@@ -159,16 +153,16 @@ def test_a_directory_that_is_away_for_a_while(tmp_path: Path) -> None:
         reader.read(1.0)
         return reader.state.status
 
-    until(lambda: status() == "running" and reader.state.step == 72)
+    wait_until(lambda: status() == "running" and reader.state.step == 72)
     run.path.rename(tmp_path / "elsewhere")
-    until(lambda: status() == "lost")
+    wait_until(lambda: status() == "lost")
     assert reader.state.removed
     # It is back, and nothing new stands in its journal.
     (tmp_path / "elsewhere").rename(run.path)
-    until(lambda: status() == "running")
+    wait_until(lambda: status() == "running")
     assert not reader.state.removed
     os.close(lock)
-    until(lambda: status() == "lost")
+    wait_until(lambda: status() == "lost")
     assert not reader.state.removed
     reader.close()
 
@@ -176,7 +170,7 @@ def test_a_directory_that_is_away_for_a_while(tmp_path: Path) -> None:
 def test_a_missing_journal_is_a_lost_run(run: RunDir) -> None:
     feed = quick(run)
     feed.start()
-    until(lambda: feed.lost)
+    wait_until(lambda: feed.lost)
     feed.close()
 
 
