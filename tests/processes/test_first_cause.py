@@ -40,7 +40,7 @@ CAUGHT = """
     except ZeroDivisionError:
         traceback.print_exc()
     for step in range(20):
-        print("step", step, end=r"\r", flush=True)
+        print("step", step, end="\\r", flush=True)
         time.sleep(0.1)
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -102,7 +102,7 @@ def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Pa
     for event in part.events:
         apply(state, event)
     assert sorted(state.ranks) == [2, 3]
-    assert choose([summarise(part.run)], f"17_3 {part.started.host}")
+    wait_until(lambda: choose([summarise(part.run)], f"17_3 {part.started.host}"))
     apart = "the ranks of node 1 are a run of their own, which a stop of the others does not reach: the recorder of "
     apart += run.run.run_id
     part.wait(LogLine, lambda line: line.text.startswith(apart))

@@ -203,7 +203,7 @@ def test_a_queued_run_that_nothing_watches_starts_by_itself(
         subprocess.run(["scancel", blocker], env=in_cluster, check=True)
         run.wait(RunStarted, seconds=PATIENCE_S)
         run.at_step(3)
-        assert summarise(run.run).status == "running"
+        wait_until(lambda: summarise(run.run).status == "running")
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
         run.wait_gone()
@@ -265,7 +265,7 @@ def _starts_again(run: Watched, job: str, cluster: dict[str, str], after: RunEnd
     """Waits until a run is back in Slurm's queue, and starts it from there, which Slurm does after two minutes."""
     waits = run.wait(Queued, lambda event: event.seq > after.seq, PATIENCE_S)
     assert (waits.job, waits.reason) == (job, "BeginTime")
-    assert summarise(run.run).status == "queued"
+    wait_until(lambda: summarise(run.run).status == "queued")
     assert run.of(Checkpoint)[-1].step == after.summary.steps
     start_now(job, cluster)
     again = run.wait(RunStarted, lambda event: event.seq > waits.seq, PATIENCE_S)
@@ -325,7 +325,7 @@ def test_a_run_that_loses_a_node_goes_on_by_itself(
         (job,) = jobs(in_cluster)
         waits = run.wait(Queued, lambda event: event.seq > end.seq, PATIENCE_S)
         assert (waits.job, waits.reason) == (job, "BeginTime")
-        assert summarise(run.run).status == "queued"
+        wait_until(lambda: summarise(run.run).status == "queued")
         start_now(job, in_cluster)
         again = run.wait(RunStarted, lambda event: event.seq > waits.seq, PATIENCE_S)
         assert (again.attempt, again.resumed_from) == (2, step)

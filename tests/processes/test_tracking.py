@@ -338,6 +338,7 @@ def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Pat
     assert watched.end().status == "completed"
     assert list(curve(watched, 0, "loss").values()) == [0.5, 0.25]
     assert error.count("Image is not supported") == 1
+    watched.wait_gone()
     facts = summarise(watched.run).facts
     assert facts.config == {"epochs": 2, "opt/lr": 0.25, "lr": 0.5}
     assert facts.summary == {"f1": 0.5, "best": 1, "last": 2, "loss": 0.5}
@@ -550,6 +551,8 @@ def test_each_init_begins_a_run(start: Start, runs_dir: Path, tmp_path: Path, by
     the_run(runs_dir, 3)
     runs = [Watched(run) for run in list_runs(runs_dir)]
     assert [(one.end().status, one.end().summary.steps) for one in runs] == [("completed", 5)] * 3
+    for one in runs:
+        one.wait_gone()
     found = {summarise(one.run).name: list(curve(one, 0, "loss").values()) for one in runs}
     assert found == {f"fold {fold}": [10.0 * fold + step for step in range(1, 6)] for fold in range(3)}
     if by == "tuiapp run":
@@ -558,8 +561,6 @@ def test_each_init_begins_a_run(start: Start, runs_dir: Path, tmp_path: Path, by
         assert {about.note for about in further} == {
             f"Run {number} of the script that was launched as {run.run.run_id}." for number in (2, 3)
         }
-    for one in runs:
-        one.wait_gone()
 
 
 @pytest.mark.nightly
