@@ -119,18 +119,3 @@ def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, c
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("no_framework")
-def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
-    process = subprocess.Popen(_run(runs_dir, "epochs=8"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert "run " in process.stderr.readline()
-    process.stderr.close()
-    with watching(find_run("latest", runs_dir)) as run:
-        assert process.stdout is not None
-        result = json.loads(process.stdout.read().splitlines()[-1])
-        assert process.wait(60) == 0
-        assert (result["status"], result["steps"]) == ("completed", 8 * 29)
-        assert run.end(1).status == "completed"

@@ -14,7 +14,7 @@ from shutil import which
 import psutil
 import pytest
 
-from tests.kit.cluster import machines, slurm
+from tests.kit.cluster import machines
 from tests.kit.harness import Watched
 from tests.kit.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
 from tests.kit.waiting import wait_until
@@ -251,26 +251,6 @@ def test_a_job_of_torchrun_on_two_machines(runs_dir: Path, tmp_path: Path) -> No
             jobs.append(job)
         stops_as_one(runs_dir, {"host-0", "host-1"})
         assert [job.wait(DEADLINE_S) for job in jobs] == [0, 0]
-
-
-@pytest.mark.by_hand
-def test_a_job_of_srun_on_two_nodes(runs_dir: Path, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import os\n"
-        "os.environ |= {'RANK': os.environ['SLURM_PROCID'], 'WORLD_SIZE': os.environ['SLURM_NTASKS'],\n"
-        "    'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '29531'}" + ALL_REDUCE
-    )
-    with slurm(["host-0", "host-1"]) as cluster:
-        environment = {**cluster, "TUIAPP_RUNS_DIR": str(runs_dir), "PYTHONPATH": os.getcwd(), "TUIAPP_NETWORK": "lo"}
-        command = ["srun", "--nodes=2", "--ntasks-per-node=2", sys.executable, str(script)]
-        with subprocess.Popen(command, env=environment, cwd=tmp_path) as job:
-            try:
-                run = stops_as_one(runs_dir, {"host-0", "host-1"})
-                assert job.wait(DEADLINE_S) == 0
-            finally:
-                job.terminate()
-        assert run.started.job
 
 
 @pytest.mark.nightly

@@ -147,23 +147,6 @@ def test_an_exception_of_a_data_function(tmp_path: Path, runs_dir: Path) -> None
     assert str(caught.value).splitlines()[-1] == r"ValueError: no file \xff"
 
 
-@pytest.mark.nightly
-def test_what_torchs_error_file_holds(tmp_path: Path, runs_dir: Path) -> None:
-    text = """
-        import os, sys
-        from torch.distributed.elastic.multiprocessing.errors import record
-        @record
-        def main():
-            raise ValueError("no file \\udcff")
-        try:
-            main()
-        except ValueError:
-            sys.exit(1)  # without a traceback: only the file says why
-        """
-    with launched(_of_script(tmp_path, text), runs_dir) as run:
-        assert run.end().reason == r"rank 0 failed: ValueError: no file \xff"
-
-
 def test_a_supervisor_that_fails_records_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")
     run.commands.mkdir(parents=True)

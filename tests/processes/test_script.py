@@ -280,25 +280,6 @@ def test_metrics_in_its_output(tmp_path: Path, runs_dir: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_an_epoch_in_which_it_is_stopped_is_not_done(tmp_path: Path, runs_dir: Path) -> None:
-    text = """
-        import time, tuiapp
-        run = tuiapp.init()
-        for step in range(30):
-            while step == 25 and not run.should_stop():
-                time.sleep(0.05)
-            if run.should_stop():
-                break
-            run.log({"loss": 1.0, "epoch": step // 10})
-    """
-    with launched(of_script(tmp_path, text), runs_dir) as run:
-        run.wait(Metrics, lambda event: event.last_step >= 24)
-        mailbox.send(run.run.commands, "stop")
-        end = run.end()
-    assert (end.status, end.summary.epochs) == ("stopped", 2.5)
-
-
-@pytest.mark.nightly
 def test_no_line_of_a_flood_is_missed(tmp_path: Path, runs_dir: Path) -> None:
     text = """
         import sys

@@ -163,13 +163,3 @@ async def test_on_one_machine_there_is_nothing_to_fold() -> None:
         before = lines(app)
         await press(pilot, "3", "enter", "3")
         assert [line for line in before if "rank" in line] == [line for line in lines(app) if "rank" in line]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("ranks", "last"), [(64, " 63  bl cpu"), (100, " 99  cv cpu")])
-async def test_the_last_rank_can_be_scrolled_to(ranks: int, last: str) -> None:
-    app = RunApp(h.running(ranks))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "3", "end")
-        await until(pilot, lambda: any(last in line for line in lines(app)))

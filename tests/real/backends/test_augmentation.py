@@ -14,7 +14,7 @@ import torch
 from msgspec.structs import replace
 
 from tests.kit.close import assert_close, in_training, rounding
-from tests.kit.harness import launched, resumed
+from tests.kit.harness import launched
 from tests.kit.npz import make_arrays, write_npz
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import JAX_BACKENDS, ONE_PROCESS, Recorder, Shelf, train, train_plan
@@ -275,20 +275,6 @@ def test_a_run_goes_on_in_an_epoch_bit_for_bit(augment: str, backend: str, tmp_p
     rest = begin(config, shelf=Shelf(shelf.saved[3]))
     assert rest.losses() == whole.losses()[3:]
     assert len(rest.losses()) == 5
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "keras-torch"])
-def test_two_ranks_go_on_in_an_epoch_bit_for_bit(backend: str, tmp_path: Path) -> None:
-    config = planned(tmp_path, "mixup", backend, label_smoothing=0.1, checkpoint_every=1).config
-    with launched(config, tmp_path / "whole") as whole:
-        assert whole.end(170).status == "completed"
-    with launched(replace(config, max_steps=3), tmp_path / "parts") as run:
-        assert run.end(170).status == "completed"
-    with resumed(run.run, config) as rest:
-        assert rest.end(170).status == "completed"
-        for rank in range(2):
-            assert rest.losses(rank)[-5:] == whole.losses(rank)[3:]
 
 
 @pytest.mark.parametrize("backend", ["jax-sharding", "torch-dp"])
