@@ -167,8 +167,8 @@ async def test_a_checkpoint_now(tmp_path: Path, size: tuple[int, int]) -> None:
         await until(pilot, lambda: "Requested a checkpoint" in said(app))
         app.feed.events = [h.checkpoint(130, 9, best=True)]
         chart = app.run_screen.query_one(ChartPanel)
-        await until(pilot, lambda: chart.border_subtitle == "checkpoint: step 130 · best")
-        assert app.run_screen.state.log[-1].text == "checkpoint step-00000130 · 2.70 MiB · 31.0 ms · best"
+        await until(pilot, lambda: chart.border_subtitle == "checkpoint: step 130 · best so far")
+        assert app.run_screen.state.log[-1].text == "checkpoint step-00000130 · 2.70 MiB · 31.0 ms · best so far"
 
 
 async def test_none_of_a_run_that_is_over(tmp_path: Path) -> None:

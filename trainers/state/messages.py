@@ -211,7 +211,7 @@ def describe_node(node: Node) -> str:
 
 def describe_checkpoint(checkpoint: Checkpoint) -> str:
     """Describes a committed checkpoint in a few words."""
-    best = "best" if checkpoint.best else ""
+    best = "best so far" if checkpoint.best else ""
     size = format_bytes(checkpoint.bytes)
     # A script does not say how long it took.
     seconds = format_seconds(checkpoint.seconds) if checkpoint.seconds else ""

@@ -78,13 +78,23 @@ class Series:
         """The least and the greatest value; None without a finite one."""
         return (float(self._table[LOW].min()), float(self._table[HIGH].max())) if self._table[COUNT].any() else None
 
-    def best(self, *, rises: bool) -> tuple[float, int] | None:
-        """The greatest value, or the least, and its first step, to the resolution; None without a finite one."""
+    def best(self, *, rises: bool, then: Series | None = None) -> tuple[float, int] | None:
+        """The greatest value, or the least, and its step, to the resolution; None without a finite one.
+
+        Of several steps with that value it is the first; with `then` the first at which that, of the other direction,
+        is best.
+        """
         if self.bounds is None:
             return None
         row = self._table[HIGH] if rises else self._table[LOW]
-        place = int(row.argmax() if rises else row.argmin())
-        return float(row[place]), int(self.middles()[place])
+        value = row.max() if rises else row.min()
+        steps = self.middles()[row == value]
+        if then is not None and len(steps) > 1:
+            also = np.isin(then.middles(), steps)
+            if also.any():
+                found = then._table[LOW if rises else HIGH, also]
+                steps = then.middles()[also][[found.argmin() if rises else found.argmax()]]
+        return float(value), int(steps[0])
 
     def add(
         self,

@@ -159,7 +159,7 @@ class RunCharts(ChosenCharts):
     def show(self, state: RunState) -> None:
         """Draws what is new in a run."""
         last = state.last_checkpoint
-        subtitle = f"checkpoint: step {last.step:,}{' · best' if last.best else ''}" if last else ""
+        subtitle = f"checkpoint: step {last.step:,}{' · best so far' if last.best else ''}" if last else ""
         self.main.note = subtitle
         # A trainer with epochs evaluates after them.
         expected = [f"{TEST}/{state.task.figure}"] if state.steps_per_epoch and state.is_live else []

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.content import Content
 
+from tuiapp.trainers.contract.metrics import evaluation_of
 from tuiapp.trainers.state.condition import run_words
 from tuiapp.trainers.state.messages import describe_queued, describe_rate
 from tuiapp.trainers.state.objective import Objective
@@ -132,7 +133,13 @@ class RunHeader(Lines):
         """Returns the best value, with more `detail` where it was, and the last one."""
         state, objective = self._state, self._objective
         series = state.curves.first(objective.name) if objective else None
-        if objective is None or series is None or (best := series.best(rises=objective.rises)) is None:
+        if objective is None or series is None:
+            return ""
+        # Of equal evaluations the other figure decides, as of checkpoints.
+        _, *figures = evaluation_of(state.curves.names)
+        beside = next((name for name in figures if name != objective.name), "") if objective.name in figures else ""
+        then = state.curves.first(beside) if beside else None
+        if (best := series.best(rises=objective.rises, then=then)) is None:
             return ""
         value, step = best
         where = f"epoch {state.epoch_of(step)}" if state.ends_epoch(step) else f"step {step:,}"

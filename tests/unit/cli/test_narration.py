@@ -36,8 +36,8 @@ def told(events: Sequence[AnyEvent], *, bar: bool = False) -> list[str]:
 
 def test_one_line_for_each_checkpoint_and_the_stop() -> None:
     assert told(interrupted.stopped()) == [
-        "checkpoint step-00000029 · 2.70 MiB · 31.0 ms · best",
-        "checkpoint step-00000058 · 2.70 MiB · 31.0 ms · best",
+        "checkpoint step-00000029 · 2.70 MiB · 31.0 ms · best so far",
+        "checkpoint step-00000058 · 2.70 MiB · 31.0 ms · best so far",
         "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)",
         "checkpoint step-00000072 · 2.70 MiB · 31.0 ms",
     ]

@@ -189,3 +189,14 @@ def test_smoothing_starts_unbiased_and_keeps_gaps() -> None:
     assert smooth(np.array([1.0, 2.0]), 0.0).tolist() == [1.0, 2.0]
     flat = smooth(np.array([0.0] * 5 + [1.0] * 50), 0.9)
     assert flat[-1] == pytest.approx(1.0, abs=0.01)
+
+
+def test_of_equal_values_the_best_is_the_first_or_where_another_is_best() -> None:
+    steps = [29, 58, 87, 116]
+    accuracy, loss = Series(), Series()
+    accuracy.add(steps, [0.9, 0.97, 0.97, 0.97])
+    loss.add(steps, [0.1, 0.3, 0.2, 0.25])
+    assert accuracy.best(rises=True) == (0.97, 58)
+    assert accuracy.best(rises=True, then=loss) == (0.97, 87)
+    assert loss.best(rises=False, then=accuracy) == (0.1, 29)
+    assert accuracy.best(rises=True, then=Series()) == (0.97, 58)
