@@ -307,8 +307,8 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="WORD",
         help="only runs that match all of these: torch-ddp, failed, tag:sweep, 'lr<0.01', …",
     )
-    known = "a column, configuration key or metric (loss, accuracy, lr, eval/loss …), or best; default: %(default)s"
-    runs.add_argument("--sort", default="started", metavar="NAME", help=known)
+    known = "a column, configuration key or metric (loss, accuracy, lr, eval/loss …), or best; default: newest first"
+    runs.add_argument("--sort", metavar="NAME", help=known)
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
     runs.add_argument("--fold", action="store_true", help="a line per group, and per runs that differ in seed alone")
     runs.add_argument("--baseline", metavar="RUN", help="results as differences to this run's")

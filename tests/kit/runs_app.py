@@ -15,13 +15,16 @@ from tests.kit.recorded import CONFIG
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
-from tuiapp.trainers.contract.events import Summary
+from tuiapp.trainers.contract.events import RunStarted, Summary
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import ListedStatus, RunInfo
 from tuiapp.widgets.run_table import RunTable
 
 HOME = Path("/home/ada/runs")
 STARTED = 1_795_169_700.0
+
+
+BEGUN = RunStarted(run_id="", host="", pid=0, config={}, world_size=2)
 
 
 def info(
@@ -33,7 +36,8 @@ def info(
     summary = Summary(
         steps=290, epochs=10, examples_per_second=900.0 + number, loss=1 / (number + 1), seconds=17.5, test_accuracy=0.9
     )
-    return RunInfo(RunDir(HOME / name), status, config, problem, summary, reason, STARTED + 60 * number)
+    begun = None if status == "queued" else BEGUN
+    return RunInfo(RunDir(HOME / name), status, config, problem, summary, reason, STARTED + 60 * number, begun=begun)
 
 
 class ListLister(RunsFeed):

@@ -110,7 +110,7 @@ async def test_sorted_by_the_key_of_a_column_and_the_other_way_round() -> None:
 
 
 async def test_sorted_and_chosen_by_the_keys_in_which_runs_differ() -> None:
-    runs = [info(n, learning_rate=0.1**n, seed=7) for n in (1, 3, 2)]
+    runs = [info(n, learning_rate=rate, seed=7) for n, rate in ((3, 0.1), (2, 0.001), (1, 0.01))]
     app = RunsApp(ListLister(runs))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.rows) == 3)
@@ -189,6 +189,23 @@ async def test_columns_are_picked_and_remembered() -> None:
         assert titles(again)[:2] == ["state", "learning_rate"]
 
 
+async def test_a_key_and_a_metric_of_the_same_name_are_columns_of_their_own() -> None:
+    facts = Facts(time=0.0, mono=0.0, config={"lr": 0.1}, summary={"lr": 0.001})
+    runs = [dataclasses.replace(info(n, backend="script", script="train.py"), facts=facts) for n in (2, 1)]
+    app = RunsApp(ListLister(runs))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        assert app.runs_screen.query_one(RunTable).render_line(0).text.rstrip().endswith(" more")
+        await pilot.press("f")
+        await until(pilot, lambda: isinstance(app.screen, ColumnPicker))
+        await pilot.press(*"metric.lr", "space", "enter")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        await app.workers.wait_for_complete()
+        assert "metric.lr" in app.runs_screen.query_one(RunTable).render_line(0).text
+        await pilot.press("slash", *"lr>0.01", "enter")
+        assert "lr is here the configuration key; the metric is metric.lr" in words(app, "#heading")
+
+
 @pytest.mark.nightly
 async def test_groups_are_folded_opened_and_marked() -> None:
     runs = [info(n, "running" if n == 3 else "completed", seed=n) for n in (4, 3, 2)]
@@ -257,11 +274,12 @@ async def test_the_best_are_on_top_below_live_ones_until_the_user_sorts() -> Non
         assert accuracies(app) == ["10.0", "90.0", "50.0", "20.0"]
         await pilot.press("9")
         assert "by started" in words(app, "#heading")
-        assert accuracies(app) == ["10.0", "20.0", "90.0", "50.0"]
+        # What the user sorts by counts for live ones, too.
+        assert accuracies(app) == ["20.0", "90.0", "50.0", "10.0"]
     again = RunsApp(ListLister(runs))
     async with again.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(again.rows) == 4)
-        assert accuracies(again) == ["10.0", "20.0", "90.0", "50.0"]
+        assert accuracies(again) == ["20.0", "90.0", "50.0", "10.0"]
 
 
 async def test_only_runs_with_all_words_are_shown() -> None:
@@ -351,7 +369,7 @@ async def test_three_hundred_runs_in_a_small_terminal() -> None:
         await pilot.press("end")
         await pilot.pause()
         assert app.runs_screen.current is not None
-        assert app.runs_screen.current.directory.run_id.endswith("012b")
+        assert app.runs_screen.current.directory.run_id.endswith("0000")
         assert "by started" in words(app, "#heading")
         await pilot.press("pageup", "pageup", "home")
         assert app.runs_screen.query_one(RunDetails).size.height <= 5

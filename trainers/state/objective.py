@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tuiapp.trainers.contract.metrics import ACCURACIES, split
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.run_config import best_by, figure_of
+from tuiapp.trainers.contract.metrics import ACCURACIES, TEST, accuracy_percent, split
 from tuiapp.trainers.state.known_metrics import format_accuracy, metric
 from tuiapp.trainers.state.results import result_value, result_values
 from tuiapp.trainers.state.summary import RunInfo
@@ -56,27 +58,32 @@ class Objective:
             value = figures.greatest if self.rises else figures.least
         if value is None:
             value = result_value(info, self.name)
-        if value is None:
-            value = info.facts.config.get(self.name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
 
-    def best(self, infos: Iterable[RunInfo]) -> RunInfo | None:
-        """Returns the best run, of equal ones the first; None if no run is better than another."""
-        return self.best_of((value, info) for info in infos if (value := self.value(info)) is not None)
+    def comparable(self, value: float) -> float:
+        """Returns a value as runs are compared by it: accuracies, reported as a share or in per cent, as a share."""
+        return accuracy_percent(value) / 100 if split(self.name)[1] in ACCURACIES else value
 
-    def best_of(self, known: Iterable[tuple[float, T]]) -> T | None:
-        """Returns that with the best value, of equal ones the first; None if none is better than another."""
-        known = list(known)
-        if len({value for value, _ in known}) < 2:
+    def best(self, infos: Iterable[RunInfo]) -> RunInfo | None:
+        """Returns the best run, of equal ones the first completed; None if no run is better than another."""
+        return self.best_of((value, info.status, info) for info in infos if (value := self.value(info)) is not None)
+
+    def best_of(self, known: Iterable[tuple[float, str, T]]) -> T | None:
+        """Returns that with the best value, given with its status; None if none is better than another.
+
+        Of equal ones it is the first that is completed, or else the first.
+        """
+        sign = 1 if self.rises else -1
+        ranked = [(sign * self.comparable(value), status == "completed", one) for value, status, one in known]
+        if len({value for value, _, _ in ranked}) < 2:
             return None
-        return (max if self.rises else min)(known, key=lambda one: one[0])[1]
+        return max(ranked, key=lambda one: one[:2])[2]
 
     @property
     def sort(self) -> str:
-        """The name of the column that shows it."""
-        last = self.name.rpartition("/")[2] if metric(self.name).held_out else ""
-        return {("accuracy", True): "accuracy", ("loss", False): "best_loss"}.get((last, self.rises), self.name)
+        """The full name of the column that shows it."""
+        return f"{'max' if self.rises else 'min'}.{self.name}"
 
 
 def objective_names(infos: Iterable[RunInfo]) -> list[str]:
@@ -90,16 +97,24 @@ def objective_names(infos: Iterable[RunInfo]) -> list[str]:
 
 
 def guess(infos: Sequence[RunInfo]) -> Objective | None:
-    """Returns what the first runs suggest: an evaluation's accuracy or such, or else its loss, or else the loss."""
+    """Returns what the first runs suggest: what their checkpoints are best by, or else as `suggested`."""
     counts: dict[str, int] = {}
     for info in infos[:GUESSED_FROM]:
         for name in objective_names([info]):
             counts[name] = counts.get(name, 0) + 1
-    return suggested(counts)
+    configs = [info.config for info in infos[:GUESSED_FROM]]
+    asked = {best_by(config) if config and BACKENDS[config.backend].builtin else "" for config in configs}
+    return suggested(counts, asked.pop() if len(asked) == 1 else "")
 
 
-def suggested(counts: Mapping[str, int]) -> Objective | None:
-    """Returns what metrics suggest, given with how many runs have each."""
+def suggested(counts: Mapping[str, int], asked: str = "") -> Objective | None:
+    """Returns what metrics suggest, given with how many runs have each; `asked` is what the key `best` says.
+
+    Without that it is an evaluation's accuracy or such, or else its loss, or else the loss.
+    """
+    figure, rises = figure_of(asked)
+    if f"{TEST}/{figure}" in counts:
+        return Objective(f"{TEST}/{figure}", rises)
 
     def worth(name: str) -> tuple[bool, bool, bool, int]:
         shown = metric(name)
@@ -115,7 +130,7 @@ def objective_of(infos: Sequence[RunInfo], name: str, *, rises: bool) -> Objecti
     return chosen if name and any(chosen.value(info) is not None for info in infos) else guess(infos)
 
 
-def chosen_of(names: Iterable[str], name: str, *, rises: bool) -> Objective | None:
-    """Returns the chosen objective of one run that reports these metrics; what they suggest if it lacks that."""
+def chosen_of(names: Iterable[str], name: str, *, rises: bool, asked: str = "") -> Objective | None:
+    """Returns the chosen objective of one run that reports these metrics; as `suggested` if it lacks that."""
     counts = dict.fromkeys(names, 1)
-    return Objective(name, rises) if name in counts else suggested(counts)
+    return Objective(name, rises) if name in counts else suggested(counts, asked)

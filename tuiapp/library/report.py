@@ -25,7 +25,7 @@ from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, format_bytes, format_fact, sanitize
 from tuiapp.view.comparison import NOT_SET, results
 from tuiapp.view.figure import draw_figure
-from tuiapp.view.run_list import state
+from tuiapp.view.run_list import objective_words, state
 from tuiapp.view.run_values import default_keys, known_values, value_text
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
@@ -136,7 +136,7 @@ def best_words(runs: Sequence[Reported]) -> str:
     best = objective.best(infos) if objective else None
     if objective is None or best is None:
         return ""
-    return f"★ {next(run.heading for run in runs if run.info is best)}: {objective}"
+    return f"★ {next(run.heading for run in runs if run.info is best)}: {objective_words(objective, infos)}"
 
 
 def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows, Rows]:

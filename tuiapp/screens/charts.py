@@ -109,6 +109,8 @@ class RunCharts(ChosenCharts):
         self.objective: Objective | None = None
         """What the run is best by."""
         self._expected: list[str] = []
+        self._best = ""
+        """The key `best` of a built-in trainer."""
         first = ChartPanel(source, id="loss", classes="panel -empty")
         super().__init__(first, self._new(1, TEST_ACCURACY), id="charts")
         self._names: Sequence[str] = ()
@@ -163,8 +165,9 @@ class RunCharts(ChosenCharts):
         self.main.note = subtitle
         # A trainer with epochs evaluates after them.
         expected = [f"{TEST}/{state.task.figure}"] if state.steps_per_epoch and state.is_live else []
-        if expected != self._expected:
-            self._expected = expected
+        best = "" if state.is_script else str(state.config.get("best", ""))
+        if (expected, best) != (self._expected, self._best):
+            self._expected, self._best = expected, best
             self._choose_others()
         if self._live != state.is_live or state.step > 2 * self._chosen_at:
             # What is constant is known better now.
@@ -179,7 +182,7 @@ class RunCharts(ChosenCharts):
     def _choose_others(self) -> None:
         names, view = self._source.names(), self._memory.view
         reported = dict.fromkeys([*names, *self._expected])
-        self.objective = chosen_of(reported, view.objective, rises=view.rises)
+        self.objective = chosen_of(reported, view.objective, rises=view.rises, asked=self._best)
         wanted = [name for name in self.pinned if name in reported]
         if self.objective is not None:
             wanted.append(self.objective.name)

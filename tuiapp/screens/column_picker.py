@@ -12,12 +12,13 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from tuiapp.screens.dialog import Picker, moving_keys
-from tuiapp.trainers.state.known_metrics import metric, ordered
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.state.known_metrics import ordered
 from tuiapp.trainers.state.results import result_values
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.run_list import BY_NAME, STATE
-from tuiapp.view.run_values import known_values
+from tuiapp.view.run_values import CONFIG, METRIC, known_values, own_values
 
 MAX_NAME = 60
 
@@ -26,7 +27,7 @@ AUTOMATIC = "automatic"
 
 
 ByKind: TypeAlias = dict[str, Sequence[tuple[str, str]]]
-"""Names of columns with their titles, by what they are."""
+"""Names of columns with the words for them, by what they are."""
 
 
 class Picked(NamedTuple):
@@ -78,7 +79,7 @@ class ColumnPicker(Picker[Picked | None]):
             mark = "✓" if self._picked == Picked() else " "
             options.append(Option(Content(f"{mark} automatic: what tells the runs apart"), id=AUTOMATIC))
         for group, columns in self._groups.items():
-            found = [(name, title) for name, title in columns if all(one in f"{name} {title}".lower() for one in words)]
+            found = [one for one in columns if all(word in one[1].lower() for word in words)]
             if found:
                 options.append(Option(Content.styled(group, "$text-primary"), disabled=True))
                 options += [Option(self._line(*one), id=str(self._names.index(one[0]))) for one in found]
@@ -89,10 +90,8 @@ class ColumnPicker(Picker[Picked | None]):
         ids = [option.id for option in options]
         return options, ids.index(at) if at and at in ids else next(n for n, one in enumerate(ids) if one)
 
-    def _line(self, name: str, title: str) -> Content:
-        shown = self._picked.shows(name, self._automatic)
-        own, title = sanitize(name, MAX_NAME), sanitize(title, MAX_NAME)
-        return Content(f"{'✓' if shown else ' '} {own}" + (f"  ({title})" if title != own else ""))
+    def _line(self, name: str, words: str) -> Content:
+        return Content(f"{'✓' if self._picked.shows(name, self._automatic) else ' '} {sanitize(words, MAX_NAME)}")
 
     def action_turn(self) -> None:
         """Shows or hides the column under the cursor."""
@@ -117,10 +116,18 @@ def columns_to_pick(infos: Iterable[RunInfo]) -> ByKind:
     """Returns all columns that a list of these runs can have, but for the state, which it always has."""
     keys, results = dict[str, None](), dict[str, None]()
     for info in infos:
-        keys |= dict.fromkeys(known_values(info))
-        results |= dict.fromkeys(result_values(info))
+        keys |= dict.fromkeys([*(key for key in known_values(info) if key not in BY_NAME), *own_values(info)])
+        results |= dict.fromkeys(name for name in result_values(info) if name != LOSS)
+
+    def named(kind: str, names: Iterable[str], others: Collection[str]) -> Sequence[tuple[str, str]]:
+        return [(kind + name, kind * (name in others or name in BY_NAME) + name) for name in names]
+
     return {
-        "the list's own": [(name, one.title) for name, one in BY_NAME.items() if name != STATE],
-        "configuration": [(name, name) for name in keys if name not in BY_NAME],
-        "results": [(name, metric(name).label) for name in ordered(results) if name not in BY_NAME],
+        "the list's own": [
+            (name, f"{name}  ({one.title})" if one.title != name else name)
+            for name, one in BY_NAME.items()
+            if name != STATE
+        ],
+        "configuration": named(CONFIG, keys, results),
+        "results": named(METRIC, ordered(results), keys),
     }

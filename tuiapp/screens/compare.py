@@ -25,6 +25,7 @@ from tuiapp.view.comparison import MOST, Line, compared, objective_line, row_nam
 from tuiapp.view.grid import Pages
 from tuiapp.view.groups import Row, RunGroup, best_row, runs_of
 from tuiapp.view.palette import LETTERS
+from tuiapp.view.run_list import objective_words
 from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.chart_legend import clipped_words, sight_words, smoothing_words
 from tuiapp.widgets.chart_panel import ChartPanel
@@ -144,14 +145,18 @@ class CompareScreen(CoveredScreenFix[None]):
             reading = Line(here.ljust(len(end)), tuple(self._source.values(chart, cursor, options.metric)))
             settings = [here, "paused", "v: resume"]
         label = metric(options.metric).label
-        words = Content.assemble(self._source.title(), f"  {label}  ", (join_words(settings), MUTED))
+        objective = self._rank()
+        ranked = objective_words(objective, [run.info for run in runs]) if objective else ""
+        # Of runs on the same data the table says what they are best by.
+        unlike = f"★ {ranked}" if objective and ranked != str(objective) else ""
+        words = Content.assemble(self._source.title(), f"  {label}  ", (join_words([*settings, unlike]), MUTED))
         self.query_one("#heading", Static).update(words, layout=False)
         table, rows = self.query_one(CompareTable), self._fresh_rows()
         shares = [
             min((run.progress for run in runs if run.place == place and run.progress is not None), default=None)
             for place in range(len(rows))
         ]
-        table.show(rows, shares, self._source.hidden, reading, self._rank())
+        table.show(rows, shares, self._source.hidden, reading, objective)
 
     def _rank(self) -> Objective | None:
         """Finds the best row by now; returns what it is best by."""

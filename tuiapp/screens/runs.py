@@ -51,16 +51,19 @@ from tuiapp.view.marks import Places
 from tuiapp.view.run_list import (
     COLUMNS,
     NEWEST,
-    best_first,
+    both_kinds,
     brief,
     choose,
     column_of,
     columns_of,
+    compared_names,
+    is_column,
+    objective_words,
     order,
     shared,
     title,
 )
-from tuiapp.view.run_values import GROUP
+from tuiapp.view.run_values import CONFIG, GROUP
 from tuiapp.view.table import Column
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
@@ -166,9 +169,9 @@ class RunsScreen(RefusingScreen[None]):
         """By name, whether or not there is room for them."""
         self._memory = ChartMemory(self, title="Runs")
         view = self._memory.view
-        self._chosen_sort = (view.sort, view.reverse)
-        self._by, self._reverse = view.sort or NEWEST, view.reverse
-        self._picked = Picked(view.added, view.removed)
+        self._chosen_sort = (view.sort, view.reverse) if is_column(view.sort) else ("", False)
+        self._by, self._reverse = self._chosen_sort[0] or NEWEST, self._chosen_sort[1]
+        self._picked = Picked(tuple(filter(is_column, view.added)), tuple(filter(is_column, view.removed)))
         self._opened = list(view.opened)
         """Keys of the groups that are open while the others are folded."""
         self._chosen_objective = Objective(view.objective, view.rises)
@@ -245,9 +248,10 @@ class RunsScreen(RefusingScreen[None]):
         place.set_class(bool(listing and listing.problem), "-wrong")
         place.update(instead, layout=False)
         sort = f"sorted by {column_of(self._by).title}{', reversed' if self._reverse else ''}"
-        star = f"★ {objective}" if "★" in found.values() else ""
+        star = f"★ {objective_words(objective, self._shown)}" if objective and "★" in found.values() else ""
         pinned = f"= baseline {brief(baseline)}" if baseline else ""
-        words = _heading(listing, self._shown, len(self._marked), join_words([star, pinned]), sort)
+        notes = join_words([*both_kinds(compared_names(text), infos), star, pinned])
+        words = _heading(listing, self._shown, len(self._marked), notes, sort)
         self.query_one("#heading", Static).update(words, layout=False)
         self._show_current()
 
@@ -257,13 +261,13 @@ class RunsScreen(RefusingScreen[None]):
         if by:
             return by, reverse
         known = objective is not None and objective.best(self._shown) is not None
-        return best_first(objective) if objective and known else (NEWEST, False)
+        return (objective.sort if objective and known else NEWEST), False
 
     def _arranged(self, infos: list[RunInfo]) -> list[Row]:
         """Returns runs in their order, in groups if these are folded."""
-        if self._memory.view.folded:
-            return arrange(infos, self._by, reverse=self._reverse)
-        return list(order(infos, self._by, reverse=self._reverse))
+        # What the user sorts by counts for live ones, too.
+        arranged: Callable[..., Sequence[Row]] = arrange if self._memory.view.folded else order
+        return [*arranged(infos, self._by, reverse=self._reverse, live_first=not self._chosen_sort[0])]
 
     def _is_open(self, group: RunGroup) -> bool:
         return group.key in self._opened
@@ -275,17 +279,9 @@ class RunsScreen(RefusingScreen[None]):
         added, removed = self._picked
         if any(isinstance(row, RunGroup) and row.name for row in rows):
             # The rows have the groups' names.
-            added, removed = (*added, *({"name"} - {*removed})), (*removed, *({GROUP} - {*added}))
+            added, removed = (*added, *({"name"} - {*removed})), (*removed, *({CONFIG + GROUP} - {*added}))
         told_apart = self._shown if baseline is None or baseline in self._shown else [*self._shown, baseline]
-        columns = columns_of(told_apart, added, removed)
-        for name in (self._by, objective.sort) if objective else (self._by,):
-            place = next((place for place, one in enumerate(columns) if one.name == name), None)
-            if place is None:
-                columns.insert(1, replace(column_of(name), rank=1))
-            else:
-                # It has room before others.
-                columns[place] = replace(columns[place], rank=min(columns[place].rank, 1))
-        return columns
+        return columns_of(told_apart, added, removed, first=[self._by, *([objective.sort] if objective else [])])
 
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:

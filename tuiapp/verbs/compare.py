@@ -11,15 +11,17 @@ from tuiapp.library.run_index import RunIndex
 from tuiapp.library.script_facts import with_facts
 from tuiapp.trainers.config.options import suggest
 from tuiapp.trainers.config.run_config import to_toml_values
+from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError, group_facts, list_facts
 from tuiapp.verbs.output import aligned, tell
 from tuiapp.verbs.sources import runs_dir, runs_of
-from tuiapp.view.comparison import Line, differing, results
-from tuiapp.view.groups import Row, RunGroup, best_row
+from tuiapp.view.comparison import Line, differing, objective_line, results
+from tuiapp.view.groups import Row, RunGroup, best_row, fold
 from tuiapp.view.groups import runs_of as runs_of_row
-from tuiapp.view.run_list import tags, title
+from tuiapp.view.run_list import objective_words, tags, title
+from tuiapp.view.run_values import CONFIG
 
 WIDEST = 24  # characters of a value in the table; --json has all of it
 
@@ -36,19 +38,21 @@ def compare_runs(options: Namespace) -> int:
         same = f": all of these are {runs[0].run_id}" if len(options.runs) > 1 else ""
         raise UsageError(f"Give two or more runs or groups to compare{same}; `tuiapp runs` lists them.")
     infos, differences = [info for row in rows for info in runs_of_row(row)], differing(rows)
+    objective = chosen_objective(infos)
     if options.json:
-        print(json.dumps(_facts(rows, differences), indent=2))
+        print(json.dumps(_facts(rows, differences, objective), indent=2))
         return 0
     letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(rows))]
-    objective = chosen_objective(infos)
     best = best_row(rows, objective) if objective else None
     for letter, row in zip(letters, rows, strict=True):
         words = [title(row), tags(row)] if isinstance(row, RunInfo) else [row.name, plural(len(row.infos), "run")]
-        star = f"★ {objective}" if row is best else ""
+        star = f"★ {objective_words(objective, infos)}" if objective and row is best else ""
         print(join_words([f"{letter}  {sanitize(words[0])}", *words[1:], star]))
     heads = [_head(row, letter, is_best=row is best) for row, letter in zip(rows, letters, strict=True)]
     _print_table("differing keys", differences, heads)
-    _print_table("results", results(rows), heads)
+    line = objective_line(rows, objective) if best is not None else None
+    outcome = [one for one in results(rows) if line is None or one.values != line.values]
+    _print_table("results", [*([line] if line else []), *outcome], heads)
     for row in rows:
         if isinstance(row, RunGroup) and len(row.counted) < len(row.infos):
             tell(f"{row.name}: the results are those of the {plural(len(row.counted), 'completed run')}.")
@@ -58,30 +62,30 @@ def compare_runs(options: Namespace) -> int:
     return 0
 
 
-def _groups(options: Namespace) -> list[RunGroup]:
+def _groups(options: Namespace) -> list[Row]:
     """Returns the groups that are asked for; raises UsageError if there is no such group."""
     if not options.groups:
         return []
     infos = RunIndex(runs_dir(options)).read_all()
     known = {name: [info for info in infos if info.about.group == name] for name in {one.about.group for one in infos}}
-    found = []
+    found = list[Row]()
     for name in dict.fromkeys(options.groups):
         if not name or name not in known:
             raise UsageError(f"no run has the group {name!r}.{suggest(name, filter(None, known))}")
-        found.append(RunGroup(name, name, tuple(map(with_facts, known[name])), is_alike=False))
+        found += fold([*map(with_facts, known[name])])
     return found
 
 
-def _facts(rows: Sequence[Row], differences: Sequence[Line]) -> dict[str, object]:
+def _facts(rows: Sequence[Row], differences: Sequence[Line], objective: Objective | None) -> dict[str, object]:
     known = [[_config(info) for info in runs_of_row(row)] for row in rows]
 
     def values(name: str, configs: Sequence[dict[str, object] | None]) -> object:
-        found = [config and config.get(name) for config in configs]
+        found = [config and config.get(name, config.get(name.removeprefix(CONFIG))) for config in configs]
         return found[0] if len(found) == 1 else [one for n, one in enumerate(found) if one not in found[:n]]
 
     facts: dict[str, object] = {"runs": [list_facts(row) for row in rows if isinstance(row, RunInfo)]}
     if groups := [row for row in rows if isinstance(row, RunGroup)]:
-        facts["groups"] = [group_facts(group) for group in groups]
+        facts["groups"] = [group_facts(group, objective) for group in groups]
     return {**facts, "differing": {line.name: [values(line.name, one) for one in known] for line in differences}}
 
 

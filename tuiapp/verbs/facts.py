@@ -17,13 +17,15 @@ from tuiapp.trainers.contract.manifest import CheckpointDir
 from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
 from tuiapp.trainers.state.digest import read_run
 from tuiapp.trainers.state.efficiency import Efficiency, EfficiencyMeter
-from tuiapp.trainers.state.objective import objective_names
+from tuiapp.trainers.state.objective import Objective, objective_names
 from tuiapp.trainers.state.results import result_value
 from tuiapp.trainers.state.resume_point import has_more, resume_point
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts, summarise
 from tuiapp.trainers.state.text import sanitize
-from tuiapp.view.groups import RunGroup, Spread
+from tuiapp.view.groups import RunGroup, Spread, best_row, runs_of
+from tuiapp.view.run_list import started_at
+from tuiapp.view.run_values import METRIC
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.run_state import RunState
@@ -47,7 +49,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         "best_accuracy": info.best_accuracy,
         **config_facts(config),
         "platform": config.platform if config else None,
-        "started": info.started,
+        "started": started_at(info),
         "host": info.host or None,
         "slurm_job": info.begun.job or None if info.begun else None,
         "node": info.begun.part[0] if info.begun and info.begun.part else None,
@@ -57,26 +59,42 @@ def list_facts(info: RunInfo) -> dict[str, object]:
     }
 
 
-def group_facts(group: RunGroup) -> dict[str, object]:
-    """Returns a group's entry in a list, ready for JSON: its runs, their states, and means of what they came to."""
+def group_facts(group: RunGroup, objective: Objective | None) -> dict[str, object]:
+    """Returns a group's entry in a list, ready for JSON: its runs, their states, and what they came to.
+
+    Of runs that differ in seed alone that are means, of others the extremes and which are best by the objective.
+    """
     own = ("loss", "test_loss", "best_loss", "test_accuracy", "examples_per_second", "steps", "seconds")
     values: dict[str, Callable[[RunInfo], float | None]] = {
         "best_accuracy": lambda info: info.best_accuracy,
         **{name: attrgetter(f"summary.{name}") for name in own},
-        **{name: partial(_number, name) for name in objective_names(group.counted) if name not in own},
+        **{
+            f"{METRIC * (name in own)}{name}": partial(_number, name)
+            for name in objective_names(group.counted)
+            if name != "loss"
+        },
     }
-    spreads = {name: Spread.of(group.counted, value) for name, value in values.items()}
-    results = {
-        name: {"mean": each.mean, "deviation": each.deviation, "n": each.count} if each else None
-        for name, each in spreads.items()
-    }
+    results = {name: _came_to(group, value) for name, value in values.items()}
+    best = best_row(group.rows, objective) if objective and not group.is_alike else None
     states = Counter(info.status for info in group.infos)
     return {
         "group": group.name,
         "runs": [info.directory.run_id for info in group.infos],
         "states": dict(states),
+        "differ_in_seed_alone": group.is_alike,
+        "best_by": str(objective) if best else None,
+        "best": [info.directory.run_id for info in runs_of(best)] if best else None,
         "results": results,
     }
+
+
+def _came_to(group: RunGroup, value: Callable[[RunInfo], float | None]) -> dict[str, object] | None:
+    known = [found for info in group.counted if (found := value(info)) is not None]
+    if (spread := Spread.of(group.counted, value)) is None:
+        return None
+    if group.is_alike:
+        return {"mean": spread.mean, "deviation": spread.deviation, "n": spread.count}
+    return {"least": min(known), "greatest": max(known), "n": spread.count}
 
 
 def _number(name: str, info: RunInfo) -> float | None:

@@ -55,13 +55,20 @@ def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
         return await _run_verb(directory, *words)
 
     @tool(annotations=reads)
-    async def list_runs(filter: str = "", sort: str = "started", limit: int = 20) -> str:
+    async def list_runs(filter: str = "", sort: str = "", limit: int = 20) -> str:
         """Lists runs with their state and results, newest first.
 
         filter: words that must all be found (`torch-ddp failed tag:sweep`) and comparisons of configuration keys and
         results (`lr<0.01 test/accuracy>0.9 state:completed group:rates`). sort: a column, key, metric, or "best".
         """
-        return await verb("runs", "--sort", sort, "--limit", str(_within(limit, MOST_RUNS)), "--", *filter.split())
+        return await verb(
+            "runs",
+            *(["--sort", sort] if sort else []),
+            "--limit",
+            str(_within(limit, MOST_RUNS)),
+            "--",
+            *filter.split(),
+        )
 
     @tool(annotations=reads)
     async def show_run(run: str) -> str:

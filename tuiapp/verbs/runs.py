@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from tuiapp.trainers.config.learning_rate import actual_rate, rate_words
 from tuiapp.trainers.config.options import Value, format_value
 from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.run_config import OPTIONS, to_toml_values
-from tuiapp.trainers.config.secrets import mask_values
+from tuiapp.trainers.config.secrets import MASK, is_secret, mask_values
 from tuiapp.trainers.contract.events import Event, InitialWeights
 from tuiapp.trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
@@ -35,7 +35,7 @@ from tuiapp.trainers.state.messages import (
     describe_replicas,
     failure_lines,
 )
-from tuiapp.trainers.state.objective import guess
+from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.resume_point import ResumePoint, resume_point
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.status_meter import is_further
@@ -72,27 +72,32 @@ from tuiapp.view.run_list import (
     BY_NAME,
     NEWEST,
     WHAT_RUNS,
-    best_first,
+    both_kinds,
     choose,
     column_of,
+    columns_of,
+    compared_names,
+    equal_columns,
     listed_value,
+    meant,
+    objective_words,
     order,
+    started_at,
     state,
     state_name,
     tags,
     unknown_names,
 )
 from tuiapp.view.run_values import (
+    CONFIG,
     GROUP,
     default_keys,
-    differing_keys,
     is_constant,
-    key_column,
+    kind_of,
     names_of,
-    same_names,
     unknown_name,
 )
-from tuiapp.view.table import Column, plain_table, told
+from tuiapp.view.table import Column, fitting, plain_table, told
 
 MAX_ALERTS = 5
 MAX_EPOCHS = 20
@@ -109,21 +114,27 @@ def list_all(options: Namespace) -> int:
     start_keeper(directory)
     if index.problem:
         raise UnknownRunError(index.problem)
-    words, names = " ".join(options.words), (*BY_NAME, *OPTIONS, *names_of(everything))
-    if options.sort != BEST and not any(one in names for one in same_names(options.sort)):
-        raise UsageError(f"runs cannot be sorted by {options.sort!r}: {unknown_name(options.sort, names)}")
+    words, by, reverse = " ".join(options.words), options.sort or NEWEST, options.reverse
+    if by != BEST and not meant(by, everything):
+        raise UsageError(f"runs cannot be sorted by {by!r}: {unknown_name(by, _names(everything))}")
     wanted = options.columns.split(",") if options.columns else []
-    columns = [_column_named(name, names) for name in wanted]
+    columns = [_column_named(name, everything) for name in wanted]
     if everything and (unknown := unknown_names(everything, words)):
         raise UsageError(f"runs cannot be compared so: {' '.join(unknown)}")
-    found, by, reverse = choose(everything, words), options.sort, options.reverse
+    for line in both_kinds([*compared_names(words), by, *wanted], everything):
+        tell(line)
+    found = choose(everything, words)
+    objective = _objective(found) if by == BEST or options.fold else None
     if by == BEST:
-        by, best_is_last = _best_first(found)
-        reverse = reverse != best_is_last
-    ordered = arrange(found, by, reverse=reverse) if options.fold else order(found, by, reverse=reverse)
-    rows: Sequence[Row] = ordered[: options.limit]
+        by = objective.sort if objective else NEWEST
+        if objective and (words := objective_words(objective, found)) != str(objective):
+            tell(f"best by {words}")
+    by, live_first = meant(by, everything) or by, not options.sort
+    arranged: Callable[..., Sequence[Row]] = arrange if options.fold else order
+    rows = arranged(found, by, reverse=reverse, live_first=live_first)[: options.limit]
     if options.json:
-        print(json.dumps([_facts(row, wanted) for row in rows], indent=2))
+        full = {name: meant(name, everything) for name in wanted}
+        print(json.dumps([_facts(row, full, objective) for row in rows], indent=2))
         return 0
     if not everything:
         print(
@@ -143,34 +154,36 @@ def list_all(options: Namespace) -> int:
     if options.baseline is not None:
         baseline = summarise(find_run(options.baseline, directory))
         chosen = [against(one, baseline) for one in chosen]
-    if options.fold:
-        folded = [_folded(one) for one in chosen]
-        lines = plain_table(folded, listed(rows, lambda group: False), width)
-    else:
-        lines = plain_table(chosen, infos, width)
-    for line in lines:
+    shown = listed(rows, lambda group: False)
+    folded = [_folded(one) for one in chosen]
+    for line in plain_table(folded, shown, width):
         print(line)
+    if hidden := len(folded) - len(fitting(folded, width, shown)):
+        tell(f"{plural(hidden, 'column')} more: a wider terminal, or --columns, shows them")
     for info in infos:
         if info.status in ("newer", "unreadable"):
             tell(f"{info.directory.run_id}: {info.problem}")
     return 0
 
 
-def _facts(row: Row, names: Sequence[str]) -> dict[str, object]:
-    """Returns a run's or a group's entry, with a run's values that are asked for."""
+def _facts(row: Row, names: Mapping[str, str], objective: Objective | None) -> dict[str, object]:
+    """Returns a run's or a group's entry, with a run's values that are asked for, by the names and what they mean."""
     if not isinstance(row, RunInfo):
-        return group_facts(row)
-    values = {"values": mask_values({name: listed_value(row, name) for name in names})} if names else {}
-    return list_facts(row) | values
+        return group_facts(row, objective)
+    found = {name: listed_value(row, full) for name, full in names.items()}
+    values = {name: MASK if is_secret(kind_of(names[name])[1]) and value else value for name, value in found.items()}
+    return list_facts(row) | ({"values": values} if names else {})
 
 
-def _best_first(infos: Sequence[RunInfo]) -> tuple[str, bool]:
-    """Returns the column of what the runs are best by, and whether it must be turned round for the best to be first."""
+def _names(infos: Iterable[RunInfo]) -> list[str]:
+    return [*BY_NAME, *OPTIONS, *names_of(infos)]
+
+
+def _objective(infos: Sequence[RunInfo]) -> Objective | None:
     # With NumPy.
     from tuiapp.library.chart_view import chosen_objective
 
-    objective = chosen_objective(infos)
-    return best_first(objective) if objective else (NEWEST, False)
+    return chosen_objective(infos)
 
 
 def show_run(options: Namespace) -> int:
@@ -362,7 +375,7 @@ def _overview(info: RunInfo) -> dict[str, str]:
         **{KNOWN[name].label: KNOWN[name].format(value) for name, value in figures.items()},
         **({f"{summary.evaluated_on} loss": KNOWN[TEST_LOSS].format(loss)} if loss is not None else {}),
         "took": BY_NAME["took"].cell(info),
-        "started": _moment(info.started),
+        "started": _moment(started_at(info)),
         **({"host": info.host} if info.host else {}),
         **({"part of": f"{info.where}. {describe_alone(info.begun)}".rstrip(". ")} if info.where else {}),
     }
@@ -386,20 +399,21 @@ def _as_on_screen(title: str, rank: int, name: str, most: int = 100) -> Column[R
 LISTED = (
     _as_on_screen("RUN", 0, "run"),
     _as_on_screen("NAME", 2, "name", 40),
-    _column("GROUP", 3, lambda info: sanitize(info.about.group) or MISSING, 20),
+    _column("GROUP", 4, lambda info: sanitize(info.about.group) or MISSING, 20),
     _column("TAGS", 9, lambda info: tags(info) or MISSING, 30),
     _column("STATE", 1, _state),
     _as_on_screen("BACKEND", 4, "backend"),
     _as_on_screen("MODEL", 5, "model", 24),
     _as_on_screen("DATASET", 8, "dataset", 24),
     _as_on_screen("DEVICES", 13, "devices"),
-    _as_on_screen("STEPS", 12, "steps"),
+    _as_on_screen("STEPS", 3, "steps"),
     _as_on_screen("LOSS", 7, "loss"),
-    _as_on_screen("BEST", 3, "accuracy"),
+    _as_on_screen("BEST", 2, "accuracy"),
     _as_on_screen("BEST LOSS", 16, "best_loss"),
     _as_on_screen("EXAMPLES/S", 10, "speed"),
-    _as_on_screen("TOOK", 11, "took"),
-    _column("STARTED", 6, lambda info: _moment(info.started)),
+    _as_on_screen("TOOK", 3, "took"),
+    _as_on_screen("ETA", 3, "eta"),
+    _column("STARTED", 6, lambda info: _moment(started_at(info))),
     _column("HOST", 15, lambda info: sanitize(info.host) or MISSING),
     _column("JOB", 14, _job),
 )
@@ -407,14 +421,15 @@ LISTED = (
 LISTED_BY_TITLE = {one.title: one for one in LISTED}
 
 
-def _column_named(name: str, names: Collection[str]) -> Column[RunInfo]:
+def _column_named(name: str, infos: Sequence[RunInfo]) -> Column[RunInfo]:
     """Returns a column by its title, or the name of a column, key or metric; raises UsageError if no run has that."""
     if name.upper() in LISTED_BY_TITLE:
         return LISTED_BY_TITLE[name.upper()]
-    if not any(one in names for one in same_names(name)):
-        raise UsageError(f"runs have no column {name!r}: {unknown_name(name, names)}")
-    column = column_of(name)
-    return replace(column, title=name.upper(), width=max(column.width, len(name)), left=True)
+    if not (full := meant(name, infos)):
+        raise UsageError(f"runs have no column {name!r}: {unknown_name(name, _names(infos))}")
+    column = column_of(full)
+    width = max(column.width, len(name))
+    return replace(column, title=name.upper(), width=width, most=max(column.most, width), left=True)
 
 
 def _folded(column: Column[RunInfo]) -> Column[ListRow]:
@@ -422,7 +437,7 @@ def _folded(column: Column[RunInfo]) -> Column[ListRow]:
     of_group: Callable[[RunGroup], str] = {
         "RUN": lambda group: f"{group.infos[0].directory.run_id} +{len(group.infos) - 1}",
         "STATE": lambda group: state_counts(group.infos, in_words=True).replace(" · ", ", "),
-        "STARTED": lambda group: _moment(max(info.started or 0 for info in group.infos)),
+        "STARTED": lambda group: _moment(max(started_at(info) or 0 for info in group.infos)),
     }.get(column.title, partial(group_cell, column))
     cell = lambda row: of_group(row.group) if row.group else column.cell(row.infos[0])  # noqa: E731
     return Column(column.title, column.width, cell, column.rank, column.left, column.most)
@@ -433,17 +448,17 @@ def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:
 
     What a pipe gets has always the same columns, and that of the key that it asked for.
     """
-    silent = {"NAME", "GROUP", "TAGS", "JOB"} - {one.title for one in told(LISTED, infos)}
+    silent = {"NAME", "GROUP", "TAGS", "JOB", "ETA"} - {one.title for one in told(LISTED, infos)}
     # A machine's own list need not say its name.
     silent |= {"HOST"} if len({info.host for info in infos if info.host}) < 2 else set()
-    own, what_runs = {by} - {*BY_NAME, GROUP}, [name.upper() for name in WHAT_RUNS]
+    what_runs = [name.upper() for name in WHAT_RUNS]
+    values = [] if by in BY_NAME else [column_of(by)]
     if sys.stdout.isatty():
         silent |= {one.title for one in LISTED if one.title in what_runs and is_constant(infos, one)}
-        own |= {*differing_keys(infos)} - {GROUP}
-        if (objective := guess(infos)) is not None:
-            own |= {objective.sort} - {*BY_NAME}
-    keys = [
-        replace(one, title=one.title.upper(), left=True) for one in (key_column(key, rank=5) for key in sorted(own))
-    ]
+        values = [one for one in columns_of(infos, first=[one.name for one in values]) if kind_of(one.name)[0]]
+    else:
+        silent |= {"ETA"}
+    equal = equal_columns([BY_NAME["accuracy"], BY_NAME["best_loss"], *values], infos) | {CONFIG + GROUP}
+    keys = [replace(one, title=one.title.upper(), left=True) for one in values if one.name not in equal]
     place = 1 + max(n for n, one in enumerate(LISTED) if one.title in what_runs)
     return [one for one in (*LISTED[:place], *keys, *LISTED[place:]) if one.title not in silent]

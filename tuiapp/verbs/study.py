@@ -25,6 +25,7 @@ from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import aligned, tell
 from tuiapp.verbs.remove import agreed, delete, described
 from tuiapp.verbs.sources import runs_dir
+from tuiapp.view.run_list import objective_words
 from tuiapp.view.study import (
     MEASURED,
     StudyState,
@@ -66,11 +67,10 @@ def list_studies(options: Namespace) -> int:
 
 def _row(state: StudyState) -> tuple[str, ...]:
     best = f"{state.best.objective:.4g}" if state.best and state.best.objective is not None else "–"
-    made = len(state.trials)
-    asked = state.study.search.trials if state.study and state.study.search else made
-    by = str(state.objective) if state.objective else ""
+    asked = state.study.search.trials if state.study and state.study.search else len(state.trials)
+    by = objective_words(state.objective, [trial.info for trial in state.trials]) if state.objective else ""
     keys = sanitize(", ".join(state.keys)) or MISSING
-    return sanitize(state.name), state.kind, keys, f"{made}/{asked}", best, by
+    return sanitize(state.name), state.kind, keys, f"{state.ended_trials}/{asked}", best, by
 
 
 def show_study(options: Namespace) -> int:

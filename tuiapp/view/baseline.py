@@ -45,5 +45,5 @@ def against(column: Column[RunInfo], baseline: RunInfo) -> Column[RunInfo]:
         column,
         cell=cell,
         width=max(column.width, LEAST_CELLS),
-        figure=Figure(difference, words, deviation=figure.deviation or amount),
+        figure=Figure(difference, words, deviation=figure.deviation or amount, rises=figure.rises),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuiapp.trainers.config.run_config import OPTIONS
-from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.contract.metrics import ACCURACIES, LOSS, RATE, TEST_ACCURACY, TEST_LOSS, split
 from tuiapp.trainers.state.known_metrics import KNOWN, format_accuracy
 from tuiapp.trainers.state.messages import describe_blemishes
 from tuiapp.trainers.state.objective import Objective
@@ -21,10 +21,19 @@ from tuiapp.trainers.state.text import (
     sanitize,
     without_directories,
 )
-from tuiapp.view.groups import Row, RunGroup, Spread, fold, group_cell, runs_of, state_counts, value_range
+from tuiapp.view.groups import (
+    Row,
+    RunGroup,
+    came_to_row,
+    fold,
+    group_cell,
+    runs_of,
+    state_counts,
+    value_range,
+)
 from tuiapp.view.palette import LETTERS
-from tuiapp.view.run_list import brief, column_of, state
-from tuiapp.view.run_values import as_share, key_column, known_values, value_text
+from tuiapp.view.run_list import BY_NAME, brief, column_of, state
+from tuiapp.view.run_values import CONFIG, ambiguous_names, as_share, key_column, known_values, value_text
 from tuiapp.view.table import Figure
 
 MOST = len(LETTERS)  # runs and groups compared at once
@@ -65,7 +74,7 @@ def differing(rows: Sequence[Row]) -> list[Line]:
     """Returns the configuration keys in which runs differ; runs with an unreadable run.toml are ignored."""
     infos = [info for row in rows for info in runs_of(row)]
     values = [known_values(info) for info in infos]
-    lines = []
+    lines, both = [], ambiguous_names(infos)
     for key in dict.fromkeys([*OPTIONS, *(key for known in values for key in known)]):
         texts = [value_text(known.get(key)) for known in values]
         # A key of run.toml may not apply to a run; a key that a script leaves out is a difference.
@@ -73,7 +82,7 @@ def differing(rows: Sequence[Row]) -> list[Line]:
         if len({text for text in texts if text != MISSING}) + lacks > 1:
             if len(infos) > len(rows):
                 texts = [value_range(runs_of(row), key_column(key)) for row in rows]
-            lines.append(Line(sanitize(key), _in_words(texts)))
+            lines.append(Line(sanitize(f"{CONFIG * (key in both or key in BY_NAME)}{key}"), _in_words(texts)))
     return lines
 
 
@@ -88,8 +97,10 @@ _LOSS, _TEST_LOSS, _ACCURACY, _RATE = (KNOWN[name] for name in (LOSS, TEST_LOSS,
 _BEST_ACCURACY, _BEST_LOSS = f"best {_ACCURACY.label}", f"best {_TEST_LOSS.label}"
 
 _RESULTS: dict[str, Figure[RunInfo]] = {
-    _BEST_ACCURACY: Figure(lambda info: as_share(info.best_accuracy), lambda share: format_accuracy(share, 2)),
-    _BEST_LOSS: Figure(lambda info: info.summary.best_loss, _TEST_LOSS.format),
+    _BEST_ACCURACY: Figure(
+        lambda info: as_share(info.best_accuracy), lambda share: format_accuracy(share, 2), rises=True
+    ),
+    _BEST_LOSS: Figure(lambda info: info.summary.best_loss, _TEST_LOSS.format, rises=False),
     _TEST_LOSS.label: Figure(lambda info: info.summary.test_loss, _TEST_LOSS.format),
     _LOSS.label: Figure(lambda info: info.summary.loss, _LOSS.format),
     _RATE.label: Figure(lambda info: info.summary.examples_per_second, _RATE.format),
@@ -112,9 +123,11 @@ def result_figures(rows: Iterable[Row]) -> dict[str, Figure[RunInfo]]:
 
 
 def results(rows: Sequence[Row]) -> list[Line]:
-    """Returns each run's results, of a group their mean and deviation, after the states."""
+    """Returns each run's results, of a group what `came_to` says, after the states."""
     states = tuple(state(row) if isinstance(row, RunInfo) else state_counts(row.infos, in_words=True) for row in rows)
-    found = [Line(name, tuple(_result(row, figure) for row in rows)) for name, figure in result_figures(rows).items()]
+    found = [
+        Line(name, tuple(came_to_row(row, figure) for row in rows)) for name, figure in result_figures(rows).items()
+    ]
     marred = tuple(describe_blemishes(one for info in runs_of(row) for one in info.blemishes) for row in rows)
     blemishes = [Line("blemishes", tuple(words or MISSING for words in marred))] if any(marred) else []
     return [Line("state", states), *blemishes, *found]
@@ -124,15 +137,9 @@ def objective_line(rows: Sequence[Row], objective: Objective | None) -> Line | N
     """Returns what rows have of their objective; None if that is not known."""
     if objective is None:
         return None
-    own = {"accuracy": _BEST_ACCURACY, "best_loss": _BEST_LOSS}.get(objective.sort)
-    if (figure := _RESULTS[own] if own else column_of(objective.sort).figure) is None:
+    if (figure := column_of(objective.sort).figure) is None:
         return None
+    if split(objective.name)[1] in ACCURACIES:
+        figure = replace(figure, words=_RESULTS[_BEST_ACCURACY].words)
     name = f"★ {sanitize(objective.name, 30)} {'↑' if objective.rises else '↓'}"
-    return Line(name, tuple(_result(row, figure) for row in rows))
-
-
-def _result(row: Row, figure: Figure[RunInfo]) -> str:
-    if isinstance(row, RunInfo):
-        return figure.words(figure.value(row))
-    spread = Spread.of(row.counted, figure.value)
-    return spread.words(figure) if spread else MISSING
+    return Line(name, tuple(came_to_row(row, figure) for row in rows))

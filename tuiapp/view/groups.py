@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, format_metric, plural, sanitize
-from tuiapp.view.run_list import NEWEST, STATE, column_of, order, standing, state_name
+from tuiapp.view.run_list import NEWEST, STATE, brief, column_of, meant, order, standing, started_at, state_name
 from tuiapp.view.run_values import own_values
 from tuiapp.view.table import Column, Figure, in_order
 
@@ -40,6 +41,7 @@ LEAST_COMMON = 3
 OPEN, CLOSED, INDENT = "▾ ", "▸ ", "  "
 
 _SEED = re.compile(r"(?:^|\s)--?seed[=\s]\s*\S+")
+_SEED_IN_NAME = re.compile(r"(?:^|[\s,]+)seed=\S+")
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Spread:
         deviation = math.sqrt(sum([(each - mean) ** 2 for each in found]) / others) if others else None
         return cls(mean, deviation, len(found))
 
-    def words(self, figure: Figure[RunInfo]) -> str:
+    def words(self, figure: Figure[Any]) -> str:
         """Formats it as "98.1 ± 0.2 %"."""
         mean = figure.words(self.mean)
         if self.deviation is None:
@@ -193,37 +195,39 @@ def _seed(info: RunInfo) -> Hashable:
     return config.seed if config else None, repr(own), given
 
 
-def arrange(infos: Sequence[RunInfo], by: str, *, reverse: bool) -> list[Row]:
+def arrange(infos: Sequence[RunInfo], by: str, *, reverse: bool, live_first: bool | None = None) -> list[Row]:
     """Folds runs and sorts the rows as `order` does: groups by their mean, one of different runs as its first row.
 
     A group of different runs that has all of them is not folded: the list is that of its rows.
     """
-    rows = fold(order(infos, by, reverse=reverse))
+    rows = fold(order(infos, by, reverse=reverse, live_first=live_first))
     if len(rows) == 1 and isinstance(only := rows[0], RunGroup) and not only.is_alike:
         rows = list(only.rows)
-    # Newest first: a group is where its newest run is.
-    return rows if by == NEWEST else _sorted(rows, column_of(by), reverse=reverse)
+    return _sorted(rows, column_of(meant(by, infos) or by), reverse, by == NEWEST if live_first is None else live_first)
 
 
-def _sorted(rows: Iterable[Row], column: Column[RunInfo], *, reverse: bool) -> list[Row]:
+def _sorted(rows: Iterable[Row], column: Column[RunInfo], reverse: bool, live_first: bool) -> list[Row]:
     inner = [
-        replace(row, rows=tuple(_sorted(row.rows, column, reverse=reverse))) if isinstance(row, RunGroup) else row
+        replace(row, rows=tuple(_sorted(row.rows, column, reverse, live_first))) if isinstance(row, RunGroup) else row
         for row in rows
     ]
     if not any(isinstance(row, RunGroup) for row in inner):
         return inner
     by_key: Column[Row] = Column("", 0, str, key=lambda row: _key(row, column), falls=column.falls)
-    return sorted(in_order(inner, by_key, reverse=reverse), key=lambda row: min(map(standing, runs_of(row))))
+    ranked = in_order(inner, by_key, reverse=reverse)
+    return sorted(ranked, key=lambda row: min(map(standing, runs_of(row)))) if live_first else ranked
 
 
 def _key(row: Row, column: Column[RunInfo]) -> Any:
     assert column.key is not None
     if isinstance(row, RunInfo):
         return column.key(row)
+    if column.name == NEWEST:
+        return max((key for info in row.infos if (key := column.key(info)) is not None), default=None)
     figure = column.figure
     if figure and row.is_alike and (spread := Spread.of(row.counted, figure.value)):
         return (0, spread.mean, "")
-    return _key(row.rows[0], column)
+    return next((key for one in row.rows if (key := _key(one, column)) is not None), None)
 
 
 def listed(rows: Iterable[Row], is_open: Callable[[RunGroup], bool], depth: int = 0) -> list[ListRow]:
@@ -263,14 +267,50 @@ def _leaves(rows: Iterable[Row]) -> list[Row]:
 
 def best_row(rows: Iterable[Row], objective: Objective) -> Row | None:
     """Returns the best run, or group of runs that differ in seed alone; None if none is better than another."""
-    spreads = [
-        (Spread.of(row.counted if isinstance(row, RunGroup) else (row,), objective.value), row) for row in _leaves(rows)
-    ]
-    return objective.best_of((spread.mean, row) for spread, row in spreads if spread is not None)
+    return _best(rows, objective, objective.value)
+
+
+def _best(rows: Iterable[Row], objective: Objective, value: Callable[[RunInfo], float | None]) -> Row | None:
+    spreads = [(Spread.of(_counted(row), value), row) for row in _leaves(rows)]
+    known = [(spread.mean, row) for spread, row in spreads if spread is not None]
+    return objective.best_of((mean, _counted(row)[0].status, row) for mean, row in known)
+
+
+def _counted(row: Row) -> Sequence[RunInfo]:
+    return row.counted if isinstance(row, RunGroup) else (row,)
+
+
+def whose(row: Row) -> str:
+    """Returns what a run is called, or what runs that differ in seed alone are called but for that."""
+    return brief(row) if isinstance(row, RunInfo) else _SEED_IN_NAME.sub("", brief(row.infos[0]))
+
+
+def came_to(group: RunGroup, figure: Figure[RunInfo], most: int = sys.maxsize) -> str:
+    """Says what a group's runs came to: of those that differ in seed alone mean and deviation.
+
+    Of others, which no mean describes, it is the best and whose, where the figure is the best of each run, or else from
+    the least to the greatest. Of a name that is too long for `most` characters the end is said.
+    """
+    if (spread := Spread.of(group.counted, figure.value)) is None:
+        return MISSING
+    if group.is_alike:
+        return spread.words(figure)
+    if figure.rises is not None and (best := _best(group.rows, Objective("", figure.rises), figure.value)) is not None:
+        found, who = came_to_row(best, figure), whose(best)
+        room = most - len(found) - 1
+        return f"{found} {who if len(who) <= room else '…' + who[1 - room :]}"
+    known = [value for info in group.counted if (value := figure.value(info)) is not None]
+    least, greatest = figure.words(min(known)), figure.words(max(known))
+    return least if least == greatest else f"{least}–{greatest}"
+
+
+def came_to_row(row: Row, figure: Figure[RunInfo]) -> str:
+    """As `came_to`, of a run its value."""
+    return came_to(row, figure) if isinstance(row, RunGroup) else figure.words(figure.value(row))
 
 
 def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow]:
-    """Returns a column for a list with groups: of results their mean and deviation, of keys their range."""
+    """Returns a column for a list with groups: of results what `came_to` says, of keys their range."""
     found: dict[RunDir | str, str] = {}
     is_tree, groups = column.name == STATE, [row.id for row in shown if row.group is not None]
     # All of them would be what a long list costs.
@@ -280,7 +320,7 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow
         if row.group is None:
             return column.cell(row.infos[0])
         if row.id not in found:
-            found[row.id] = group_cell(column, row.group)
+            found[row.id] = group_cell(column, row.group, MOST_CELLS)
         return found[row.id]
 
     def branch(row: ListRow) -> str:
@@ -300,17 +340,17 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow
     )
 
 
-def group_cell(column: Column[RunInfo], group: RunGroup) -> str:
-    """Says what the runs of a group have in a column."""
+def group_cell(column: Column[RunInfo], group: RunGroup, most: int = sys.maxsize) -> str:
+    """Says what the runs of a group have in a column, about `most` characters."""
     infos, name = group.infos, group.name
     if column.name == STATE:
         return state_counts(infos)
     if column.name == "name" and name:
         return sanitize(name)
-    if column.figure and (spread := Spread.of(group.counted, column.figure.value)):
-        return spread.words(column.figure)
+    if column.figure:
+        return came_to(group, column.figure, most)
     if column.name == NEWEST:
-        return column.cell(max(infos, key=lambda info: info.started or 0))
+        return column.cell(max(infos, key=lambda info: started_at(info) or 0))
     if column.name == "run":
         return MISSING
     return value_range(infos, column)
@@ -329,7 +369,8 @@ def value_range(infos: Sequence[RunInfo], column: Column[RunInfo]) -> str:
         if least == most or len(f"{least}–{most}") <= MOST_TEXT:
             return least if least == most else f"{least}–{most}"
     cells = list(dict.fromkeys(column.cell(info) for info in by_key.values()))
-    if len(begin := commonprefix(cells)) >= LEAST_COMMON:  # noqa: RUF071 (of their characters)
+    is_text = any(isinstance(key, str) or (isinstance(key, tuple) and key[0] == 1) for key in known)
+    if is_text and len(begin := commonprefix(cells)) >= LEAST_COMMON:  # noqa: RUF071 (of their characters)
         return f"{begin}…"
     text = ", ".join(cell for cell in cells if cell != MISSING)
     return text if len(text) <= MOST_TEXT else plural(len(cells), "value")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from calendar import timegm
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from tuiapp.trainers.config.catalog import BACKENDS, takes
+from tuiapp.trainers.config.run_config import OPTIONS
 from tuiapp.trainers.config.script import data_name, subject
-from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.contract.metrics import ACCURACIES, LOSS, LOSSES, RATE, TEST_ACCURACY, TEST_LOSS, split
 from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.signs import BLEMISH, SIGNS
@@ -20,18 +23,29 @@ from tuiapp.trainers.state.text import (
     format_duration,
     format_seconds,
     join_words,
+    plural,
     sanitize,
     without_directories,
 )
 from tuiapp.view.run_values import (
+    CONFIG,
+    GREATEST,
+    LEAST,
+    METRIC,
+    MOST_DIFFERING,
     Comparison,
+    ambiguous_names,
     as_share,
-    differing_keys,
+    has_value,
     is_constant,
-    key_column,
+    keys_apart,
+    kind_of,
     names_of,
+    own_metrics,
+    same_names,
     sort_key,
     unknown_name,
+    value_column,
     value_of,
 )
 from tuiapp.view.table import Column, Figure, in_order, told
@@ -81,12 +95,34 @@ def model(info: RunInfo) -> str:
     return sanitize(without_directories(subject(info.config)), 80) if info.config else MISSING
 
 
+def started_at(info: RunInfo) -> float | None:
+    """Returns when a run began; None of one that still waits for that in a queue."""
+    if info.begun is None and info.status == "queued":
+        return None
+    if info.begun is None and not info.is_live:
+        # It never began, and its files may be a copy's: its name has when it was made.
+        with suppress(ValueError):
+            return float(timegm(time.strptime(info.directory.run_id[:15], "%Y%m%dT%H%M%S")))
+    return _finite(info.started)
+
+
+def eta(info: RunInfo) -> float | None:
+    """Returns the seconds that a run needs for its remaining steps, without evaluations; None while not known."""
+    summary, config = info.summary, info.config
+    total = (info.begun.total_steps if info.begun else 0) or info.facts.total_steps
+    if info.status != "running" or is_stalled(info) or config is None or not 0 < summary.steps <= total:
+        return None
+    rate = summary.examples_per_second
+    pace = config.global_batch_size / rate if rate and config.global_batch_size else summary.seconds / summary.steps
+    return (total - summary.steps) * pace
+
+
 def started(info: RunInfo) -> str:
-    """Returns the launch time, local: "20 Nov 10:15", or with the year instead of the time of day."""
-    if info.started is None:
+    """Returns the time of its start, local: "20 Nov 10:15", or with the year instead of the time of day."""
+    if (seconds := started_at(info)) is None:
         return MISSING
     try:
-        moment, this_year = time.localtime(info.started), time.localtime().tm_year
+        moment, this_year = time.localtime(seconds), time.localtime().tm_year
         return time.strftime("%d %b %H:%M" if moment.tm_year == this_year else "%d %b  %Y", moment)
     except (OverflowError, ValueError, OSError):
         return MISSING
@@ -120,9 +156,9 @@ def tags(info: RunInfo) -> str:
 
 
 def _words(
-    name: str, width: int, rank: int, cell: Callable[[RunInfo], str], key: Callable[[RunInfo], str]
+    name: str, width: int, rank: int, cell: Callable[[RunInfo], str], key: Callable[[RunInfo], str], most: int = 0
 ) -> Column[RunInfo]:
-    return Column(name, width, cell, rank, left=True, name=name, key=lambda info: key(info) or None)
+    return Column(name, width, cell, rank, left=True, most=most, name=name, key=lambda info: key(info) or None)
 
 
 def _figure(
@@ -135,10 +171,17 @@ def _figure(
     *,
     falls: bool = True,
     is_relative: bool = False,
+    most: int = 0,
+    rises: bool | None = None,
 ) -> Column[RunInfo]:
-    figure: Figure[RunInfo] = Figure(lambda info: _finite(value(info)), words, is_relative)
+    figure: Figure[RunInfo] = Figure(lambda info: _finite(value(info)), words, is_relative, rises=rises)
     key = lambda info: sort_key(figure.value(info))  # noqa: E731
-    return Column(title, width, lambda info: words(value(info)), rank, name=name, key=key, falls=falls, figure=figure)
+    cell = lambda info: words(value(info))  # noqa: E731
+    return Column(title, width, cell, rank, most=most, name=name, key=key, falls=falls, figure=figure)
+
+
+def _best_loss(info: RunInfo) -> float | None:
+    return info.summary.best_loss
 
 
 def _so_far(info: RunInfo, value: float) -> float | None:
@@ -150,26 +193,36 @@ _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
     _words("state", 12, 0, state, lambda info: info.status),
-    _words("name", 20, 1, lambda info: sanitize(info.name, 100) or MISSING, lambda info: info.name),
-    _words("backend", 12, 2, lambda info: _backend(info) or MISSING, _backend),
-    _words("model", 8, 3, model, lambda info: subject(info.config) if info.config else ""),
-    _words("dataset", 13, 7, dataset, lambda info: data_name(info.config) if info.config else ""),
-    Column("devices", 7, devices, 8, name="devices", key=_device_order),
-    _figure("accuracy", "best acc", 8, 1, lambda info: as_share(info.best_accuracy), _ACCURACY.format),
-    _figure("loss", _LOSS.label, 7, 5, lambda info: info.summary.loss, _LOSS.format, falls=False),
-    _figure("speed", "ex/s", 8, 6, lambda info: info.summary.examples_per_second, _RATE.format, is_relative=True),
-    Column(NEWEST, 12, started, 4, left=True, name=NEWEST, key=lambda info: _finite(info.started), falls=True),
-    _figure("took", "took", 7, 9, lambda info: _so_far(info, info.summary.seconds), format_duration, is_relative=True),
+    _words("name", 10, 1, lambda info: sanitize(info.name, 100) or MISSING, lambda info: info.name, most=20),
+    _words("backend", 12, 3, lambda info: _backend(info) or MISSING, _backend),
+    _words("model", 8, 4, model, lambda info: subject(info.config) if info.config else ""),
+    _words("dataset", 13, 8, dataset, lambda info: data_name(info.config) if info.config else ""),
+    Column("devices", 7, devices, 9, name="devices", key=_device_order),
+    _figure("accuracy", "best acc", 8, 1, lambda info: as_share(info.best_accuracy), _ACCURACY.format, rises=True),
+    _figure("loss", _LOSS.label, 7, 6, lambda info: info.summary.loss, _LOSS.format, falls=False),
+    _figure("speed", "ex/s", 8, 7, lambda info: info.summary.examples_per_second, _RATE.format, is_relative=True),
+    Column(NEWEST, 12, started, 5, left=True, name=NEWEST, key=started_at, falls=True),
+    _figure("steps", "steps", 7, 2, lambda info: _so_far(info, info.summary.steps), format_count, most=11),
+    _figure("took", "took", 7, 2, lambda info: _so_far(info, info.summary.seconds), format_duration, is_relative=True),
+    _figure("eta", "ETA", 7, 2, eta, format_duration, falls=False),
     _figure(
-        "epoch_time", "s/epoch", 8, 13, lambda info: info.epoch_seconds, format_seconds, falls=False, is_relative=True
+        "epoch_time", "s/epoch", 8, 14, lambda info: info.epoch_seconds, format_seconds, falls=False, is_relative=True
     ),
-    _figure("steps", "steps", 9, 10, lambda info: _so_far(info, info.summary.steps), format_count),
-    _figure("epochs_done", "epochs done", 11, 14, lambda info: info.summary.epochs or None, format_count),
-    _figure("best_loss", "best loss", 9, 12, lambda info: info.summary.best_loss, KNOWN[TEST_LOSS].format, falls=False),
-    _words("run", 44, 11, lambda info: sanitize(_run_id(info)), _run_id),
+    _figure("epochs_done", "epochs done", 11, 15, lambda info: info.summary.epochs or None, format_count),
+    _figure("best_loss", "best loss", 9, 13, _best_loss, KNOWN[TEST_LOSS].format, falls=False, rises=False),
+    _words("run", 44, 12, lambda info: sanitize(_run_id(info)), _run_id),
 )
 
 BY_NAME = {column.name: column for column in COLUMNS}
+
+RESULTS = COLUMNS.index(BY_NAME["accuracy"])
+"""Number of the first column that says what a run came to."""
+
+KEYS, METRICS, REST = 4, 11, 16
+"""Ranks of the columns of keys, of scripts' metrics, and of the keys that tell fewer runs apart."""
+
+MOST_TITLE = 26
+"""Cells of a full name as a column's title."""
 
 TAG, STATE, KIND = "tag", "state", "blemish"
 """What a filter's words may begin with, beside the names of keys and metrics."""
@@ -179,34 +232,121 @@ WHAT_RUNS = ("backend", "model", "dataset", "devices")
 
 
 def column_of(name: str) -> Column[RunInfo]:
-    """Returns a column by its name, or that of a configuration key or metric."""
-    return BY_NAME.get(name) or key_column(name)
+    """Returns one of the list's own columns by its name, or that of a key or metric by its full name."""
+    return BY_NAME.get(name) or value_column(name)
+
+
+def is_column(name: str) -> bool:
+    """Whether `column_of` knows a name, as one that was kept."""
+    return name in BY_NAME or bool(kind_of(name)[0])
+
+
+def meant(name: str, infos: Sequence[RunInfo]) -> str:
+    """Returns what a user's name means among runs: a column of the list's own, or else the full name of a value.
+
+    A configuration key comes before a metric; "" if no run has either.
+    """
+    if name in BY_NAME:
+        return name
+    if kind_of(name)[0]:
+        return name if has_value(infos, name) else ""
+    if has_value(infos, CONFIG + name):
+        return CONFIG + name
+    if has_value(infos, METRIC + name):
+        return METRIC + name
+    return CONFIG + name if any(one in OPTIONS for one in same_names(name)) else ""
+
+
+def both_kinds(names: Iterable[str], infos: Sequence[RunInfo]) -> list[str]:
+    """Says of names that are those of a key and of a metric which they mean."""
+    both = ambiguous_names(infos)
+    found = [sanitize(name) for name in dict.fromkeys(names) if name in both and name not in BY_NAME]
+    return [f"{name} is here the configuration key; the metric is {METRIC}{name}" for name in found]
 
 
 def columns_of(
-    infos: Sequence[RunInfo], added: Sequence[str] = (), removed: Collection[str] = ()
+    infos: Sequence[RunInfo],
+    added: Sequence[str] = (),
+    removed: Collection[str] = (),
+    first: Sequence[str] = (),
 ) -> list[Column[RunInfo]]:
     """Returns the columns that tell these runs apart: what is the same of all is left out, keys that differ come in.
 
-    Of users' own scripts what none of them reports is left out, too.
+    Of users' own scripts what they report comes in, and what none of them reports is left out. Of equal columns there
+    is one.
 
-    The user's own choice counts for more: the columns `added`, which are the last to be left out for want of room,
-    and those `removed`. The state is always there.
+    The user's own choice counts for more: the columns `added`, and those that are `first`, as what the runs are sorted
+    by, are the last to be left out for want of room, and those `removed` do not come in. The state is always there.
     """
-    hidden = {one.name for one in _constant(infos)} | ({"name"} - {one.name for one in told([BY_NAME["name"]], infos)})
-    if infos and all(info.config is not None and not BACKENDS[info.config.backend].builtin for info in infos):
+    hidden = {one.name for one in _constant(infos)}
+    hidden |= {name for name in ("name", "eta") if not told([BY_NAME[name]], infos)}
+    if infos and all(one.config is not None and not BACKENDS[one.config.backend].builtin for one in infos):
         figures = {one.name: one.figure for one in COLUMNS if one.figure is not None}
         hidden |= {name for name, one in figures.items() if all(one.value(info) is None for info in infos)}
-    hidden = (hidden | {*removed}) - {STATE, *added}
-    keys = [*differing_keys(infos), *(name for name in added if name not in BY_NAME)]
-    own = [
-        replace(key_column(key, rank=1 if key in added else 3), left=_is_text(infos, key))
-        for key in dict.fromkeys(keys)
-        if key not in hidden
-    ]
-    columns = [replace(one, rank=1) if one.name in added else one for one in COLUMNS if one.name not in hidden]
-    place = 1 + max(n for n, one in enumerate(columns) if one.name in ("state", "name", *WHAT_RUNS))
-    return [*columns[:place], *own, *columns[place:]]
+    # What runs are best by is shown once.
+    best = {split(name)[1] for kind, name in map(kind_of, first) if kind in (GREATEST, LEAST)}
+    hidden |= {"accuracy"} if not best.isdisjoint(ACCURACIES) else set()
+    hidden |= {"best_loss"} if not best.isdisjoint(LOSSES) else set()
+    wanted = dict.fromkeys((*first, *added), 1)
+    apart = keys_apart(infos)
+    most_apart = sorted(apart, key=lambda key: -apart[key])[:MOST_DIFFERING]
+    ranks = {CONFIG + key: KEYS if key in most_apart else REST for key in apart}
+    ranks |= {METRIC + name: METRICS for name in own_metrics(infos) if _varies(infos, METRIC + name)}
+    values = [name for name in (*ranks, *wanted) if name not in BY_NAME]
+    found = {name: replace(column_of(name), rank=(ranks | wanted)[name]) for name in dict.fromkeys(values)}
+    listed = [replace(one, rank=min(one.rank, wanted.get(one.name, one.rank))) for one in COLUMNS]
+    hidden = (hidden | {*removed}) - {STATE, *wanted}
+    shown = [one for one in (*listed, *found.values()) if one.name not in hidden]
+    equal = equal_columns(sorted(shown, key=lambda one: one.rank), infos, wanted)
+    both = ambiguous_names(infos)
+    titled = [_titled(one, both, infos) for one in shown if one.name not in equal]
+    return sorted(titled, key=_place)
+
+
+def _place(column: Column[RunInfo]) -> int:
+    """Returns where a column is: what runs, its keys, what it is best by, results, a script's own metrics, the id."""
+    kind = kind_of(column.name)[0]
+    if not kind:
+        number = COLUMNS.index(BY_NAME[column.name])
+        return (0 if number < RESULTS else 3 if column.name != "run" else 5) * len(COLUMNS) + number
+    return {CONFIG: 1, METRIC: 4}.get(kind, 2) * len(COLUMNS)
+
+
+def _titled(column: Column[RunInfo], both: Collection[str], infos: Iterable[RunInfo]) -> Column[RunInfo]:
+    """Returns the column of a key or metric with its full name as title where its name means something else, too."""
+    kind, name = kind_of(column.name)
+    if kind and (name in both or name in BY_NAME) and kind in (CONFIG, METRIC):
+        title = sanitize(column.name, MOST_TITLE)
+        column = replace(column, title=title, width=max(column.width, len(title)), most=max(column.most, len(title)))
+    return replace(column, left=_is_text(infos, column.name)) if kind else column
+
+
+def equal_columns(
+    columns: Iterable[Column[RunInfo]], infos: Sequence[RunInfo], wanted: Collection[str] = ()
+) -> set[str]:
+    """Returns the names of columns that say of each of several runs what one before them says."""
+    if len(infos) < 2:
+        return set()
+    kept, equal = dict[str, list[Column[RunInfo]]](), set[str]()
+    for column in columns:
+        cell = column.cell
+        if column.figure is None and not kind_of(column.name)[0]:
+            continue
+        # Almost all differ in the first row.
+        same = kept.setdefault(cell(infos[0]), [])
+        if column.name not in wanted and any(
+            all(cell(info) == one.cell(info) for info in infos) and told([one], infos) for one in same
+        ):
+            equal.add(column.name)
+        else:
+            same.append(column)
+    return equal
+
+
+def _varies(infos: Sequence[RunInfo], name: str) -> bool:
+    """Whether a single run, or not all of several, have the same value."""
+    first = value_of(infos[0], name)
+    return len(infos) < 2 or any(value_of(info, name) != first for info in infos)
 
 
 def _is_text(infos: Iterable[RunInfo], name: str) -> bool:
@@ -223,9 +363,15 @@ def _constant(infos: Sequence[RunInfo]) -> list[Column[RunInfo]]:
     return [BY_NAME[name] for name in WHAT_RUNS if is_constant(infos, BY_NAME[name])]
 
 
-def best_first(objective: Objective) -> tuple[str, bool]:
-    """Returns the column that shows an objective, and whether it is reversed for the best run to be first."""
-    return objective.sort, column_of(objective.sort).falls != objective.rises
+def objective_words(objective: Objective, infos: Iterable[RunInfo]) -> str:
+    """Says what runs are best by, and of how many data sets and models they are if those differ."""
+    ranked = [info for info in infos if info.config and objective.value(info) is not None]
+    counts = ((len({of(info) for info in ranked} - {MISSING}), name) for of, name in _COMPARABLE)
+    unlike = [plural(count, name) for count, name in counts if count > 1]
+    return f"{objective}{' of ' * bool(unlike)}{' and '.join(unlike)}"
+
+
+_COMPARABLE = ((dataset, "data set"), (model, "model"))
 
 
 def words_of(info: RunInfo) -> str:
@@ -252,21 +398,26 @@ def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
     return [info for info in found if _has_all(words_of(info), words)] if words else found
 
 
-def unknown_names(infos: Iterable[RunInfo], text: str) -> list[str]:
-    """Says which names of a filter's comparisons no run has; nothing of `:`, which texts have too."""
-    infos = list(infos)
-    compared = [one for word in text.split() if (one := Comparison.of(word)) is not None and one.how != ":"]
-    return [unknown_name(one.name, (*BY_NAME, *names_of(infos))) for one in compared if not _is_name(one.name, infos)]
+def compared_names(text: str) -> list[str]:
+    """Returns the names in a filter's comparisons; not those before `:`, which texts have too."""
+    return [one.name for word in text.split() if (one := Comparison.of(word)) is not None and one.how != ":"]
+
+
+def unknown_names(infos: Sequence[RunInfo], text: str) -> list[str]:
+    """Says which names of a filter's comparisons no run has."""
+    unknown = [name for name in compared_names(text) if not _name(name, infos)]
+    return [unknown_name(name, (*BY_NAME, *names_of(infos))) for name in unknown]
 
 
 def _read_filter(text: str, infos: Sequence[RunInfo]) -> tuple[list[str], list[Comparison]]:
     words, comparisons = list[str](), list[Comparison]()
     for word in text.split():
         one = Comparison.of(word)
-        if one is None or (one.how == ":" and not _is_name(one.name, infos)):
+        name = _name(one.name, infos) if one else ""
+        if one is None or (one.how == ":" and not name):
             words.append(word.lower())
         elif one.value:
-            comparisons.append(one)
+            comparisons.append(replace(one, name=name))
     return words, comparisons
 
 
@@ -274,8 +425,12 @@ def _has_all(text: str, words: Iterable[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _is_name(name: str, infos: Sequence[RunInfo]) -> bool:
-    return name in (TAG, STATE, KIND) or any(listed_value(info, name) is not None for info in infos)
+def _name(name: str, infos: Sequence[RunInfo]) -> str:
+    """Returns what a name in a filter means; "" if no run has that."""
+    if name in (TAG, STATE, KIND):
+        return name
+    full = meant(name, infos)
+    return full if any(listed_value(info, full) is not None for info in infos) else ""
 
 
 def _holds(info: RunInfo, one: Comparison) -> bool:
@@ -291,24 +446,32 @@ def _holds(info: RunInfo, one: Comparison) -> bool:
 
 
 def listed_value(info: RunInfo, name: str) -> object:
-    """Returns a run's value of a configuration key, a metric or a column; None for none."""
-    value = value_of(info, name)
-    if value is None and (column := BY_NAME.get(name)) is not None and column.key is not None:
-        return column.figure.value(info) if column.figure else column.key(info)
-    return value
+    """Returns a run's value of one of the list's own columns, or of a key or metric by its full name; None for none."""
+    if (column := BY_NAME.get(name)) is None:
+        return value_of(info, name)
+    if column.figure is not None:
+        return column.figure.value(info)
+    if name in WHAT_RUNS and info.config is not None and takes(info.config.backend, name):
+        return getattr(info.config, name)
+    return column.key(info) if column.key else None
 
 
-def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:
-    """Sorts runs, newest first, by a column (stable), those without a value last; live ones are above all.
+def order(
+    infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False, live_first: bool | None = None
+) -> list[RunInfo]:
+    """Sorts runs by a column (stable, newest first), those without a value last, of equal results completed ones first.
 
-    What waits in the queue is on top, the next one first.
+    With `live_first`, by default where none is sorted by but their start, what waits in the queue is on top, the next
+    one first, then live ones.
     """
-    if by == NEWEST:
-        # Their order is more precise than the clock's seconds.
-        ranked = list(infos)[::-1] if reverse else list(infos)
-    else:
-        ranked = in_order(infos, column_of(by), reverse=reverse)
-    return sorted(ranked, key=standing)
+    by = meant(by, infos) or by
+    column = column_of(by)
+    if by == NEWEST and reverse:
+        infos = infos[::-1]
+    elif column.figure:
+        infos = sorted(infos, key=lambda info: info.status != "completed")
+    ranked = in_order(infos, column, reverse=reverse)
+    return sorted(ranked, key=standing) if (by == NEWEST if live_first is None else live_first) else ranked
 
 
 def standing(info: RunInfo) -> tuple[bool, int, bool]:

@@ -1,43 +1,68 @@
-"""What a run has by name: the keys of its configuration and its results. Lists are sorted and filtered by them."""
+"""What a run has by name: the keys of its configuration and its results. Lists are sorted and filtered by them.
+
+A key and a metric may have the same name: a value's full name is `config.lr`, `metric.lr` (what it came to), `max.lr`
+or `min.lr` (its greatest and least value).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import islice
 
 from msgspec.structs import astuple
 
-from tuiapp.trainers.config.catalog import takes
+from tuiapp.trainers.config.catalog import BACKENDS, takes
+from tuiapp.trainers.config.files import read_limited
 from tuiapp.trainers.config.options import format_value, suggest
 from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
-from tuiapp.trainers.config.script_syntax import read_values
+from tuiapp.trainers.config.script_syntax import as_value, read_values, split_words
 from tuiapp.trainers.config.secrets import MASK, is_secret, mask_values
-from tuiapp.trainers.contract.metrics import accuracy_percent
-from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.contract.metrics import ACCURACIES, accuracy_percent, evaluation_of, loss_of, split
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.known_metrics import by_importance, format_accuracy, is_bookkeeping, metric
+from tuiapp.trainers.state.objective import Objective, objective_names
 from tuiapp.trainers.state.results import result_value, result_values
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, format_fact, sanitize, without_directories
 from tuiapp.view.table import Column, Figure
 
 OF_EVERY_RUN = frozenset({"backend", "model", "dataset", "script", "devices", "platform"})
-"""Keys that a list of runs has columns of its own for."""
+"""Keys of run.toml that a list of runs has columns of its own for."""
+
+NO_WORDS = frozenset({"arguments", "environment", "slurm", "output_pattern"}) | {
+    key for key, option in OPTIONS.items() if option.text in ("directory", "weights", "program")
+}
+"""Keys of run.toml whose values are lines, patterns or paths: they differ, but tell nothing at a glance."""
 
 GROUP = "group"
 """What a run belongs to, listed as if it were a key of its configuration."""
 
+CONFIG, METRIC, GREATEST, LEAST = KINDS = ("config.", "metric.", "max.", "min.")
+"""What full names begin with."""
+
 MOST_DIFFERING = 6
-"""Columns of keys in which the listed runs differ."""
+"""Keys in which the listed runs differ."""
+
+MAX_ENVIRONMENT_BYTES = 1 << 20
 
 KEPT_TEXTS = 1024
 """Of a key's column: lists are drawn anew with each key that is pressed."""
 
+SHORT = {"best test/accuracy": "best acc", "best test/loss": "best loss"}
+"""Titles of columns."""
+
 MOST_CELLS = 18
 """Of a key's column."""
+
+MOST_ASKED = 100
+"""Runs that are looked at for the metrics that they report."""
 
 
 @cache
@@ -46,13 +71,30 @@ def _keys_of(backend: str) -> dict[str, None]:
     return {key: None for key in OPTIONS if takes(backend, key) and key != "values"}
 
 
-def own_values(info: RunInfo) -> dict[str, object]:
-    """Returns a script's own configuration: the values that it was given, and what it says itself."""
-    given: dict[str, object] = {}
-    if info.config and info.config.values:
-        with contextlib.suppress(ValueError):
-            given.update(read_values(info.config.values))
-    return {**given, **info.facts.config}
+def own_values(info: RunInfo) -> Mapping[str, object]:
+    """Returns a script's own configuration: the values that it was given, and what it says itself.
+
+    Of one that says nothing it is what its arguments are: `--lr 0.1` is lr = 0.1.
+    """
+    config, said = info.config, info.facts.config
+    if config is None or not (config.values or (config.arguments and not said)):
+        return said
+    return {**_given(config.values, "" if said else config.arguments), **said}
+
+
+@lru_cache(KEPT_TEXTS)
+def _given(values: str, arguments: str) -> dict[str, object]:
+    found: dict[str, object] = {}
+    with contextlib.suppress(ValueError):
+        words = split_words(arguments)
+        for word, following in zip(words, [*words[1:], "--"], strict=True):
+            name, equals, value = word.removeprefix("--").partition("=")
+            if word.startswith("--") and name and "{" not in word + following:
+                text = value if equals else "true" if following.startswith("--") else following
+                found[name.replace("-", "_")] = as_value(text)
+    with contextlib.suppress(ValueError):
+        found.update(read_values(values))
+    return found
 
 
 def default_keys(info: RunInfo) -> frozenset[str]:
@@ -99,10 +141,31 @@ def known_value(info: RunInfo, name: str) -> object:
     return None
 
 
+def kind_of(name: str) -> tuple[str, str]:
+    """Returns what a full name begins with, and the rest; "" and the name if it is none."""
+    kind = next((kind for kind in KINDS if name.startswith(kind) and name != kind), "")
+    return kind, name.removeprefix(kind)
+
+
 def value_of(info: RunInfo, name: str) -> object:
-    """Returns a run's value of a configuration key or metric, None if it has none."""
-    value = known_value(info, name)
-    return result_value(info, name) if value is None else value
+    """Returns a run's value by its full name, None if it has none."""
+    kind, rest = kind_of(name)
+    if kind in (GREATEST, LEAST):
+        return Objective(rest, kind == GREATEST).value(info)
+    return (known_value if kind == CONFIG else result_value)(info, rest)
+
+
+def has_value(infos: Iterable[RunInfo], name: str) -> bool:
+    """Whether some run has a value of that full name."""
+    return any(value_of(info, name) is not None for info in infos)
+
+
+def ambiguous_names(infos: Iterable[RunInfo]) -> frozenset[str]:
+    """Returns the names of metrics by which configuration keys are called, too."""
+    asked = [*islice(infos, MOST_ASKED)]
+    keys = {key for info in asked for key in known_values(info)}
+    metrics = {name for info in asked for name in result_values(info)}
+    return frozenset(name for name in metrics if not keys.isdisjoint(same_names(name)))
 
 
 def names_of(infos: Iterable[RunInfo]) -> list[str]:
@@ -114,16 +177,52 @@ def names_of(infos: Iterable[RunInfo]) -> list[str]:
     return list(names)
 
 
+def value_column(name: str, rank: int = 0) -> Column[RunInfo]:
+    """Returns the column of a value by its full name: numbers in their order, then texts in theirs."""
+    kind, rest = kind_of(name)
+    return metric_column(rest, kind, rank) if kind and kind != CONFIG else key_column(rest, rank)
+
+
+@lru_cache(1024)
+def metric_column(name: str, kind: str = METRIC, rank: int = 0) -> Column[RunInfo]:
+    """Returns the column of what a metric came to, or of its best value."""
+    full, rises = kind + name, metric(name).rises
+    best = Objective(name, kind == GREATEST)
+    words: Callable[[float | None], str] = format_accuracy if split(name)[1] in ACCURACIES else metric(name).format
+
+    def cell(info: RunInfo) -> str:
+        found = value_of(info, full)
+        return words(found) if isinstance(found, int | float) else sanitize(value_text(found), 80)
+
+    def number(info: RunInfo) -> float | None:
+        found = value_of(info, full)
+        if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
+            return None
+        return best.comparable(float(found))
+
+    title = name if kind == METRIC else f"{'best' if best.rises == rises else kind.rstrip('.')} {name}"
+    title = sanitize(SHORT.get(title, title), MOST_CELLS)
+    return Column(
+        title,
+        max(4, len(title)),
+        cell,
+        rank,
+        most=MOST_CELLS,
+        name=full,
+        key=lambda info: sort_key(found if (found := number(info)) is not None else value_of(info, full)),
+        falls=rises if kind == METRIC else best.rises,
+        figure=Figure(number, words, rises=None if kind == METRIC else best.rises),
+    )
+
+
 @lru_cache(1024)
 def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
-    """Returns the column of a configuration key or metric: numbers in their order, then texts in theirs."""
-    of_metric = metric(name)
+    """Returns the column of a configuration key."""
 
     def cell(info: RunInfo) -> str:
         value = known_value(info, name)
-        if value is None:
-            found = result_value(info, name)
-            return of_metric.format(found) if isinstance(found, int | float) else sanitize(value_text(found), 80)
+        if name == "device_ids" and value:
+            return gpu_numbers(info)
         return text_of(value) if isinstance(value, Hashable) else known_text(value)
 
     def known_text(value: object) -> str:
@@ -136,12 +235,6 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
     # Runs have few values of a key.
     text_of = lru_cache(KEPT_TEXTS, typed=True)(known_text)
 
-    def number(info: RunInfo) -> float | None:
-        found = result_value(info, name) if known_value(info, name) is None else None
-        if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
-            return None
-        return as_share(found) if of_metric.unit == "share" else float(found)
-
     title = sanitize(name, MOST_CELLS)
     return Column(
         title,
@@ -149,11 +242,26 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
         cell,
         rank,
         most=MOST_CELLS,
-        name=name,
-        key=lambda info: sort_key(value_of(info, name)),
-        falls=of_metric.rises,
-        figure=Figure(number, of_metric.format),
+        name=CONFIG + name,
+        key=lambda info: sort_key(known_value(info, name)),
     )
+
+
+def gpu_numbers(info: RunInfo) -> str:
+    """Returns the GPUs that a run has been given by their numbers on its machine, "0,3"; by their ids if unknown."""
+    ids = info.config.device_ids if info.config else ()
+    numbers = _numbers_of(info.directory) if any(not one.isdecimal() for one in ids) else {}
+    return sanitize(",".join(numbers.get(one, one) for one in ids), 80) or MISSING
+
+
+@lru_cache(KEPT_TEXTS)
+def _numbers_of(run: RunDir) -> dict[str, str]:
+    """Returns UUID → number of the GPUs of the machine that launched a run."""
+    try:
+        gpus = json.loads(read_limited(run.environment, MAX_ENVIRONMENT_BYTES))["gpus"]
+        return {str(gpu["uuid"]): str(gpu["index"]) for gpu in gpus}
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return {}
 
 
 def as_share(value: float | None) -> float | None:
@@ -168,16 +276,50 @@ def sort_key(value: object) -> tuple[int, float, str] | None:
     return None if value is None else (1, 0.0, value_text(value))
 
 
-def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list[str]:
-    """Returns the configuration keys in which runs differ, those first that tell most of them apart.
+_PLAIN = re.compile(r"[\w.,:=+@-]{1,24}(?:/[\w.-]{1,24})?")
+"""A word, or a name with an owner as on a hub."""
 
-    A run that does not use a key of run.toml does not differ in it.
+_ID = re.compile(r"(?:[\w-]+-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{16,}", re.IGNORECASE)
+
+_FILE = re.compile(r"(?:^|[_/.])(?:dir|directory|file|folder)$")
+
+
+def _is_plain(key: str, values: Iterable[object]) -> bool:
+    """Whether what runs have of a key tells them apart at a glance: numbers and words, no paths, patterns and ids."""
+    if key in NO_WORDS or _FILE.search(key):
+        return key == GROUP
+    texts = (value for value in values if isinstance(value, str))
+    return all((not text or _PLAIN.fullmatch(text)) and not _ID.fullmatch(text) for text in texts)
+
+
+def own_metrics(infos: Sequence[RunInfo]) -> list[str]:
+    """Returns the numbers that scripts report beside the loss and the evaluation, the most important first."""
+    scripts = [one for one in infos if one.config is not None and not BACKENDS[one.config.backend].builtin]
+    names = objective_names(scripts[:MOST_ASKED])
+    evaluations = {f"{one.summary.evaluated_on}/{last}" for one in scripts for last in ("loss", "accuracy")}
+    shown = {loss_of(names), *evaluation_of(names)[1:], *evaluations}
+    return by_importance((one for one in names if one not in shown and not is_bookkeeping(one)), "")
+
+
+def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list[str]:
+    """Returns the configuration keys in which runs differ, of many those that tell most of them apart."""
+    apart = keys_apart(infos)
+    chosen = sorted(apart, key=lambda key: -apart[key])[:most]
+    return [key for key in apart if key in chosen]
+
+
+def keys_apart(infos: Sequence[RunInfo]) -> dict[str, int]:
+    """Returns the keys in which runs differ, with how many runs have another value than most.
+
+    A run that does not use a key of run.toml does not differ in it. Paths, patterns, lines and ids are left out: they
+    differ, but say nothing at a glance.
     """
     by_backend: dict[str, list[tuple[object, ...]]] = {}
     for info in infos:
         if info.config:
             by_backend.setdefault(info.config.backend, []).append(astuple(info.config))
     found: dict[str, Counter[object]] = {}
+    of_scripts: dict[str, dict[str, object]] = {}
     for backend, configs in by_backend.items():
         used = _keys_of(backend).keys() - OF_EVERY_RUN
         for key, values in zip(RunConfig.__struct_fields__, zip(*configs, strict=True), strict=True):
@@ -186,15 +328,15 @@ def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list
                 found.setdefault(key, Counter()).update(counted)
     for info in infos:
         for key, value in own_values(info).items():
-            if key in OF_EVERY_RUN:
-                continue
-            found.setdefault(key, Counter())[repr(value)] += 1
+            text = repr(value)
+            found.setdefault(key, Counter())[text] += 1
+            of_scripts.setdefault(key, {})[text] = value
     if len(groups := Counter[object](info.about.group for info in infos)) > 1:
         found[GROUP] = groups
     apart = {key: counts.total() - max(counts.values()) for key, counts in found.items() if len(counts) > 1}
-    first = [key for key in OPTIONS if key in apart] + [key for key in apart if key not in OPTIONS]
-    chosen = sorted(first, key=lambda key: -apart[key])[:most]
-    return [key for key in first if key in chosen]
+    plain = {key for key in apart if _is_plain(key, of_scripts.get(key, {}).values())}
+    first = [key for key in OPTIONS if key in plain] + [key for key in apart if key in plain and key not in OPTIONS]
+    return {key: apart[key] for key in first}
 
 
 def is_constant(infos: Sequence[RunInfo], column: Column[RunInfo]) -> bool:

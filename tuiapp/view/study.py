@@ -13,6 +13,7 @@ from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, fit, format_duration, sanitize
+from tuiapp.view.run_list import objective_words
 from tuiapp.view.run_values import differing_keys, key_column, known_value
 from tuiapp.view.table import Column
 
@@ -56,6 +57,11 @@ class StudyState:
     """How a search ended, in words."""
     log_keys: frozenset[str] = frozenset()
     """Those whose values are apart by factors."""
+
+    @property
+    def ended_trials(self) -> int:
+        """How many have been made to their end, whatever that was."""
+        return sum(not trial.info.is_live for trial in self.trials)
 
     @property
     def best(self) -> Trial | None:
@@ -126,7 +132,8 @@ def heading(state: StudyState) -> str:
     kind = KIND_WORDS.get(state.kind, state.kind)
     if search:
         kind = f"search of {search.trials} trials ({search.sampler}, {search.pruner} pruning)"
-    by = f" · best by {state.objective}" if state.objective else ""
+    infos = [trial.info for trial in state.trials]
+    by = f" · best by {objective_words(state.objective, infos)}" if state.objective else ""
     ended = f" · {state.ended}" if state.ended else ""
     return f"{state.name} · {kind} · {states}{by}{ended}"
 
@@ -159,7 +166,7 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS) -> lis
     """Draws the objective of each trial against a key: a number's along the axis, of words in a row for each."""
     objective = state.objective
     known = [
-        (trial.values[key], trial.objective, trial.state == PRUNED)
+        (trial.values[key], trial.objective, "★" if trial is state.best else "·" if trial.state == PRUNED else "●")
         for trial in state.trials
         if trial.objective is not None and trial.values.get(key) is not None
     ]
@@ -178,11 +185,9 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS) -> lis
     xs = [float(words.index(str(x))) if words else _at(x, log=log) for x, _, _ in known]
     left, right = (0.0, float(max(1, len(words) - 1))) if words else (min(xs), max(xs))
     grid = [[" "] * room for _ in range(rows)]
-    for x, (_, value, pruned) in zip(xs, known, strict=True):
+    for x, (_, value, sign) in zip(xs, known, strict=True):
         column = round((x - left) / ((right - left) or 1) * (room - 1))
         row = round((top - _at(value, log=tall)) / (top - bottom) * (rows - 1)) if low < high else rows // 2
-        best = value == (high if objective.rises else low)
-        sign = "★" if best else "·" if pruned else "●"
         if grid[row][column] != "★":
             grid[row][column] = sign
     labels = {0: shown.format(high).strip(), rows - 1: shown.format(low).strip()}
@@ -235,7 +240,8 @@ def study_facts(state: StudyState) -> dict[str, object]:
         "keys": study.axes if study else dict.fromkeys(state.keys),
         "metric": objective.name if objective else None,
         "maximize": objective.rises if objective else None,
-        "trials_asked": search.trials if search else None,
+        "trials_asked": search.trials if search else len(state.trials),
+        "trials_ended": state.ended_trials,
         "ended": state.ended or None,
         "best": state.best.info.directory.run_id if state.best else None,
         "trials": [trial_facts(trial) for trial in state.trials],

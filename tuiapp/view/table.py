@@ -31,6 +31,8 @@ class Figure(Generic[Row]):
     """Whether a difference is said in per cent."""
     deviation: Callable[[float], str] | None = None
     """Formats a standard deviation; None for as the values."""
+    rises: bool | None = None
+    """Of the best that rows have had whether more is better; None of other results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from tuiapp.trainers.state.text import (
     plural,
     sanitize,
 )
-from tuiapp.view.groups import ListRow, RunGroup, Spread, state_counts, value_range
-from tuiapp.view.run_list import brief, column_of, state, tags
+from tuiapp.view.groups import ListRow, RunGroup, came_to, state_counts, value_range
+from tuiapp.view.run_list import brief, column_of, objective_words, state, tags
 from tuiapp.view.run_values import default_keys, differing_keys, key_column
 from tuiapp.widgets.colors import MUTED
 
@@ -95,11 +95,12 @@ def _group_lines(group: RunGroup, objective: Objective | None) -> list[Content]:
 
 def _came_to(group: RunGroup, objective: Objective | None) -> list[str]:
     figure = column_of(objective.sort).figure if objective else None
-    if objective is None or figure is None or (spread := Spread.of(group.counted, figure.value)) is None:
+    known = sum(figure.value(info) is not None for info in group.counted) if figure else 0
+    if objective is None or figure is None or not known:
         return []
-    best = objective.best(group.infos)
-    words = f"{sanitize(objective.name, 40)} {spread.words(figure)} (n = {spread.count})"
-    return [words, f"best {figure.words(figure.value(best))}: {brief(best)}"] if best else [words]
+    if group.is_alike:
+        return [f"{sanitize(objective.name, 40)} {came_to(group, figure)} (n = {known})"]
+    return [f"{objective_words(objective, group.counted)}: {came_to(group, figure)}"]
 
 
 def _title(info: RunInfo) -> Content:

@@ -241,7 +241,11 @@ class RunTable(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor - shown + 1, animate=False, immediate=True)
 
     def _fit(self) -> None:
-        self._columns = fitting(self._offered, self.scrollable_content_region.width - MARK_CELLS, self.rows)
+        width = self.scrollable_content_region.width - MARK_CELLS
+        self._columns = fitting(self._offered, width, self.rows)
+        if self._hidden:
+            # How many there are has room of its own.
+            self._columns = fitting(self._offered, width - len(f" +{self._hidden}"), self.rows)
         # The heading stays and takes a row from the scrollable area.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self.rows) + 1)
 
@@ -259,7 +263,15 @@ class RunTable(ScrollView, can_focus=True):
                 # A title made too long by its arrow starts in the gap before it.
                 line = line[: len(line) - max(0, len(title) - column.width)] + title.rjust(column.width)
             line += GAP
-        return line
+        line = line[:-GAP_CELLS]
+        room = self.scrollable_content_region.width - len(line)
+        words = (f"+{self._hidden} more columns", f"+{self._hidden} more", f"+{self._hidden}") if self._hidden else ()
+        return line + next((one for one in words if len(one) < room), "").rjust(room)
+
+    @property
+    def _hidden(self) -> int:
+        """How many columns do not fit."""
+        return len(self._offered) - len(self._columns)
 
     def _cells(self, row: ListRow, base: Style) -> list[Segment]:
         places = [self._marked.get(info.directory) for info in row.infos]

@@ -138,8 +138,8 @@ def test_a_narrow_terminal_has_the_important_columns(
         return lines[0].split()
 
     # Backend, model, data and devices are the same of all three; their ids name the first two.
-    assert columns(80) == ["RUN", "NAME", "STATE", "BEST"]
-    assert columns(108) == ["RUN", "NAME", "STATE", "LOSS", "BEST", "EXAMPLES/S", "STARTED"]
+    assert columns(80) == ["RUN", "NAME", "STATE", "STEPS", "BEST", "TOOK"]
+    assert columns(108) == ["RUN", "NAME", "STATE", "STEPS", "LOSS", "BEST", "TOOK", "STARTED"]
     assert len(columns(200)) == 11  # of 10 columns, one with two words
 
 

@@ -137,7 +137,8 @@ def test_groups_are_lines_and_columns(tuiapp: Command, recorded: Path) -> None:
         assert tuiapp("note", run, "--group", "pair").code == 0
     done = tuiapp("compare", LOST, "--group", "pair")
     assert done.err == "tuiapp: pair: the results are those of the 1 completed run.\n"
-    assert "b  pair · 2 runs" in done.out.splitlines()
+    # Equal to one that is lost, but completed.
+    assert "b  pair · 2 runs · ★ highest test/accuracy" in done.out.splitlines()
     assert re.search(r"^seed +0 +0–1$", done.out, re.MULTILINE)
     facts = json.loads(tuiapp("compare", LOST, "--group", "pair", "--json").out)
     assert facts["differing"]["seed"] == [0, [0, 1]]

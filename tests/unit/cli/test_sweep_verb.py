@@ -186,7 +186,7 @@ def test_what_a_study_came_to(tuiapp: Command, runs_dir: Path, tmp_path: Path) -
     assert "mlp-1 · grid · 5 completed, 1 queued · best by highest test/accuracy" in shown
     assert next(line for line in shown.splitlines() if line.startswith("★")).split()[1:3] == ["90.0", "%"]
     assert "test/accuracy by learning_rate" in shown
-    assert tuiapp("study").out.splitlines()[1].split()[:5] == ["mlp-1", "grid", "learning_rate,", "seed", "6/6"]
+    assert tuiapp("study").out.splitlines()[1].split()[:5] == ["mlp-1", "grid", "learning_rate,", "seed", "5/6"]
     rows = tuiapp("study", "export", "mlp-1").out.splitlines()
     assert rows[0] == "run,name,state,objective,steps,seconds,learning_rate,seed"
     assert rows[1].endswith(",completed,0.9,29,0.0,0.1,2")

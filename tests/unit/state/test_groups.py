@@ -10,11 +10,23 @@ from msgspec.structs import replace as replace_fields
 
 from tests.kit.runs_app import info
 from tuiapp.trainers.contract.about import About
-from tuiapp.trainers.contract.events import Facts
+from tuiapp.trainers.contract.events import Facts, Summary
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.view.baseline import against
-from tuiapp.view.groups import ListRow, Row, RunGroup, Spread, arrange, fold, grouped, listed, stars, state_counts
+from tuiapp.view.groups import (
+    ListRow,
+    Row,
+    RunGroup,
+    Spread,
+    arrange,
+    came_to,
+    fold,
+    grouped,
+    listed,
+    stars,
+    state_counts,
+)
 from tuiapp.view.run_list import BY_NAME, COLUMNS, NEWEST, column_of
 from tuiapp.view.table import Column
 
@@ -24,7 +36,8 @@ BY_ACCURACY = Objective("test/accuracy", rises=True)
 def run(number: int, accuracy: float, status: Any = "completed", group: str = "", **keys: Any) -> RunInfo:
     found = info(number, status, **keys)
     summary = replace_fields(found.summary, test_accuracy=accuracy, loss=1 - accuracy)
-    return replace(found, summary=summary, about=About(group=group))
+    name = f"rate={keys['learning_rate']} seed={keys['seed']}" if group and keys else ""
+    return replace(found, summary=summary, about=About(group=group, name=name))
 
 
 SWEEP = [
@@ -128,8 +141,14 @@ def test_what_its_row_says() -> None:
         "  ● running",
     ]
     assert cells(BY_NAME["name"], rows)[0] == "sweep"
-    assert cells(BY_NAME["accuracy"], rows) == ["92.0 ± 3.7 %", "95.0 ± 2.8 %", "95.5 %", "50.0 %"]
-    assert cells(BY_NAME["loss"], rows)[:2] == ["0.0800 ± 0.037", "0.0500 ± 0.028"]
+    # Different runs have no mean: of the best of each it is the best and whose, of other results the extremes.
+    best = ["95.0 ± 1.4 % rate=0.1", "95.0 ± 2.8 %", "95.5 %", "50.0 %"]
+    assert cells(BY_NAME["accuracy"], rows) == cells(column_of(BY_ACCURACY.sort), rows) == best
+    assert cells(BY_NAME["loss"], rows)[:2] == ["0.0400–0.1200", "0.0500 ± 0.028"]
+    group, figure = rows[0].group, column_of("min.loss").figure
+    assert group is not None
+    assert figure is not None
+    assert came_to(group, figure, 20) == "0.0500 ± 0.014 …=0.1"
     assert cells(column_of("learning_rate"), rows)[0] == "0.01–0.1"
     assert cells(column_of("seed"), rows)[:2] == ["0–1", "0–2"]
     assert cells(BY_NAME["model"], rows)[:2] == ["net", "net"]
@@ -147,9 +166,10 @@ def test_opened_it_shows_its_rows() -> None:
 
 
 def test_groups_are_sorted_by_their_means_and_studies_by_their_best() -> None:
-    # Live ones are on top.
-    assert numbers(arrange(ALL, "accuracy", reverse=False)) == [1, 2, [5, 4, 3], [[9, 8], [7, 6]]]
+    assert numbers(arrange(ALL, "accuracy", reverse=False)) == [2, [5, 4, 3], [[9, 8], [7, 6]], 1]
     assert numbers(arrange(ALL, "accuracy", reverse=True)) == [1, [[6, 7], [8, 9]], [3, 4, 5], 2]
+    # Unless the user sorts by it live ones are on top.
+    assert numbers(arrange(ALL, "accuracy", reverse=False, live_first=True)) == [1, 2, [5, 4, 3], [[9, 8], [7, 6]]]
     assert numbers(arrange(ALL, NEWEST, reverse=False)) == [1, [[9, 8], [7, 6]], [5, 4, 3], 2]
     assert numbers(arrange(ALL, "learning_rate", reverse=False))[-1] == [[7, 6], [9, 8]]
 
@@ -161,8 +181,18 @@ def test_a_group_that_has_all_runs_is_the_list() -> None:
 
 def test_what_waits_in_the_queue_is_on_top_with_its_group() -> None:
     waits = [replace(run(20 + place, 0.0, "queued", group="night"), place=place) for place in (2, 1)]
-    rows = arrange([*ALL, *waits], "accuracy", reverse=False)
+    rows = arrange([*ALL, *waits], "accuracy", reverse=False, live_first=True)
     assert numbers(rows)[:2] == [[21, 22], 1]
+
+
+def test_rows_without_a_value_are_last() -> None:
+    unknown = [replace(run(number, 0.0, "queued", "rates", learning_rate=0.5, seed=0), place=1) for number in (20, 21)]
+    unknown = [replace(one, summary=Summary(steps=0)) for one in unknown]
+    for reverse in (False, True):
+        assert numbers(arrange([*unknown, *SEEDS, *SINGLE], "accuracy", reverse=reverse))[-1] == [20, 21]
+        # One run with a value suffices for its group.
+        rows = arrange([*unknown, run(22, 0.99, group="rates"), *SINGLE], "accuracy", reverse=reverse)
+        assert numbers(rows)[-1 if reverse else 0] == [22, 20, 21]
 
 
 def test_the_star_is_at_the_best_or_at_what_it_is_folded_in() -> None:
@@ -179,7 +209,7 @@ def test_the_star_is_at_the_best_or_at_what_it_is_folded_in() -> None:
 def test_differences_to_a_baseline() -> None:
     rows, base = shown(fold(ALL)), SINGLE[0]
     accuracy = cells(against(BY_NAME["accuracy"], base), rows)
-    assert accuracy == ["−3.5 ± 3.7 pp", "−0.5 ± 2.8 pp", "95.5 %", "−45.5 pp"]
+    assert accuracy == ["−0.5 ± 1.4 pp rate=0.1", "−0.5 ± 2.8 pp", "95.5 %", "−45.5 pp"]
     assert cells(against(BY_NAME["loss"], base), rows)[2:] == ["0.0450", "+0.4550"]
     assert cells(against(BY_NAME["speed"], base), rows)[2:] == ["902", "−0.1 %"]
     assert cells(against(BY_NAME["took"], base), rows)[3] == "="

@@ -6,18 +6,34 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace as replace_fields
 
 from tests.kit.runs_app import info
-from tuiapp.trainers.contract.events import Facts, Figures, Summary
+from tuiapp.screens.column_picker import columns_to_pick
+from tuiapp.trainers.contract.events import Facts, Figures, RunStarted, Summary
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess, objective_of
 from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import format_duration
 from tuiapp.view.comparison import differing, results
-from tuiapp.view.run_list import COLUMNS, choose, columns_of, order, shared, started, unknown_names
+from tuiapp.view.run_list import (
+    COLUMNS,
+    both_kinds,
+    choose,
+    column_of,
+    columns_of,
+    meant,
+    objective_words,
+    order,
+    shared,
+    started,
+    unknown_names,
+)
 from tuiapp.view.run_values import differing_keys
 from tuiapp.view.table import fitting
 
@@ -127,16 +143,118 @@ def test_columns_are_those_that_tell_runs_apart() -> None:
     def names(infos: Sequence[RunInfo]) -> list[str]:
         return [one.name for one in columns_of(infos)][:5]
 
-    assert names(ALL) == ["state", "learning_rate", "accuracy", "loss", "speed"]
+    assert names(ALL) == ["state", "config.learning_rate", "accuracy", "loss", "speed"]
     assert names(ALL[:1]) == ["state", "backend", "model", "dataset", "devices"]
-    assert names(SCRIPTS) == ["state", "lr", "opt", "accuracy", "loss"]
+    assert names(SCRIPTS) == ["state", "config.lr", "config.opt", "accuracy", "loss"]
     assert names([ALL[0], *SCRIPTS])[:3] == ["state", "backend", "model"]
     assert "script" in shared(SCRIPTS)[0]
     assert shared([ALL[0], SCRIPTS[0]]) == ["2 CPU"]
     assert "2 GPU" not in shared([info(1, platform="cuda"), info(2)]), "as many of another kind are others"
     columns = {one.name: one for one in columns_of([SCRIPTS[0], script(9, {"api_key": "xyz", "lr": 1 / 3})])}
-    assert [columns[name].cell(SCRIPTS[0]) for name in ("api_key", "lr")] == ["***", "0.5"]
-    assert columns["lr"].cell(script(9, {"lr": 1 / 3})) == "0.333333"
+    assert [columns[f"config.{name}"].cell(SCRIPTS[0]) for name in ("api_key", "lr")] == ["***", "0.5"]
+    assert columns["config.lr"].cell(script(9, {"lr": 1 / 3})) == "0.333333"
+
+
+def test_a_key_and_a_metric_of_the_same_name_are_two() -> None:
+    runs = [script(1, {"lr": 0.1}, lr=0.001, f1=0.7), script(2, {"lr": 0.2}, lr=0.002, f1=0.8)]
+    titles = {one.name: one.title for one in columns_of(runs, first=["max.f1"])}
+    assert {name: title for name, title in titles.items() if name.endswith((".lr", ".f1"))} == {
+        "config.lr": "config.lr",
+        "metric.lr": "metric.lr",
+        "max.f1": "best f1",
+    }
+    # Equal ones are one: the best is what the metric came to.
+    assert "metric.f1" not in titles
+    (picked,) = ({name: words for part in columns_to_pick(runs).values() for name, words in part},)
+    assert (picked["config.lr"], picked["metric.lr"], picked["metric.f1"]) == ("config.lr", "metric.lr", "f1")
+    for text in ("lr<0.15", "config.lr<0.15", "metric.lr<0.0015", "max.f1<0.75"):
+        assert choose(runs, text) == runs[:1], text
+    assert order(runs, "metric.lr") == order(runs, "config.lr") == order(runs, "lr") == runs
+    assert both_kinds(["lr", "config.lr", "f1"], runs) == ["lr is here the configuration key; the metric is metric.lr"]
+    (line,) = differing(runs)
+    assert line.name == "config.lr"
+    assert [meant(name, runs) for name in ("steps", "f1", "metric.nothing", "nothing")] == [
+        "steps",
+        "metric.f1",
+        "",
+        "",
+    ]
+
+
+def test_no_path_pattern_line_or_id_tells_runs_apart() -> None:
+    gpu = "GPU-8c9e6ba1-2f5e-4c5b-9d4a-01234567890"
+
+    def given(n: int) -> RunInfo:
+        own = {"out": f"/data/{n}", "note": f"a {n}", "gpu": f"{gpu}{n}", "log_dir": f"x{n}", "size": f"s{n}"}
+        found = info(n, backend="script", script="t.py", output_pattern=f"{n} (?P<loss>.)", arguments=f"-{n}")
+        return replace(found, facts=Facts(time=0.0, mono=0.0, config={**own}))
+
+    assert differing_keys([given(1), given(2)]) == ["size"]
+    # Of a script that says nothing itself, its arguments are its keys.
+    mute = [info(n, backend="script", script="t.py", arguments=f"--lr 0.{n} --out-dir /a/{n} --fast") for n in (1, 2)]
+    assert differing_keys(mute) == ["lr"]
+    assert choose(mute, "lr<0.15 fast=true") == mute[:1]
+
+
+def test_gpus_are_named_by_their_numbers(tmp_path: Path) -> None:
+    runs = [replace(info(n, device_ids=(f"GPU-{n}",)), directory=RunDir(tmp_path / f"{n}")) for n in (3, 4)]
+    runs[0].directory.path.mkdir()
+    runs[0].directory.environment.write_text('{"gpus": [{"index": 7, "uuid": "GPU-3"}]}')
+    column = column_of("config.device_ids")
+    assert [column.cell(one) for one in runs] == ["7", "GPU-4"]
+
+
+def test_scripts_metrics_are_columns_before_ids() -> None:
+    last = {"loss": 1.0, "val/loss": 2.0, "val/ppl": 3.0, "epoch": 4.0, "tokens": 5.0, "again": 5.0}
+    runs = [
+        replace(
+            one,
+            summary=Summary(
+                steps=10 * n, seconds=n, loss=n, test_loss=n, evaluated_on="val",
+                metrics={name: Figures(n * each, 0.0, 9.0) for name, each in last.items()},
+            ),
+        )
+        for n, one in enumerate(SCRIPTS, 1)
+    ]  # fmt: skip
+    columns = columns_of(runs)
+    ranked = [one.name for one in sorted(columns, key=lambda one: one.rank)]
+    assert ranked.index("metric.val/ppl") < ranked.index("metric.tokens") < ranked.index("run")
+    # A trainer's bookkeeping is none, nor is what another column says already.
+    assert not {"metric.epoch", "metric.again", "metric.loss", "metric.val/loss"} & {*ranked}
+    # State, steps and took have room before any key.
+    assert ranked[:4] == ["state", "steps", "took", "config.lr"]
+
+
+def test_started_is_when_it_began() -> None:
+    def began(number: int, at: float, status: Any = "completed") -> RunInfo:
+        begun = RunStarted(run_id="", host="", pid=0, config={}, world_size=1, total_steps=580)
+        return replace(info(number, status), started=at, begun=begun)
+
+    waits = replace(info(9, "queued"), place=1)
+    early, late = began(2, 500.0), began(1, 900.0)
+    assert order([waits, early, late]) == [waits, late, early]
+    assert order([waits, early, late], live_first=False) == [late, early, waits]
+    assert order([waits, early, late], reverse=True, live_first=False) == [early, late, waits]
+    assert column_of("started").cell(waits) == "–"
+    live = began(3, 100.0, "running")
+    assert live.config is not None
+    assert column_of("eta").cell(live).strip() == format_duration(290 * live.config.global_batch_size / 903.0)
+
+
+def test_what_the_runs_are_best_by_is_what_their_checkpoints_are() -> None:
+    assert guess([replace(one, config=replace_fields(one.config, best="loss")) for one in ALL if one.config]) == guess(
+        [info(1, best="loss")]
+    )
+    by_loss = [replace(info(n, best="loss"), summary=Summary(test_loss=0.1 * n, test_accuracy=0.9)) for n in (1, 2)]
+    assert guess(by_loss) == Objective("test/loss", rises=False)
+    assert guess([*by_loss, ALL[0]]) == Objective("test/accuracy", rises=True)
+
+
+def test_unlike_runs_are_not_ranked_together_unsaid() -> None:
+    by = Objective("test/accuracy", rises=True)
+    assert objective_words(by, ALL) == "highest test/accuracy"
+    others = [info(7, model="mlp"), info(8, dataset="mnist"), info(9, "queued", problem="x")]
+    assert objective_words(by, [*ALL, *others]) == "highest test/accuracy of 2 data sets and 2 models"
 
 
 def test_what_no_script_reports_has_no_column() -> None:
@@ -153,7 +271,7 @@ def test_what_no_script_reports_has_no_column() -> None:
 def test_the_best_run() -> None:
     by_accuracy = guess(ALL)
     assert by_accuracy == Objective("test/accuracy", rises=True)
-    assert (str(by_accuracy), by_accuracy.sort) == ("highest test/accuracy", "accuracy")
+    assert (str(by_accuracy), by_accuracy.sort) == ("highest test/accuracy", "max.test/accuracy")
     better = replace(ALL[2], summary=replace_fields(ALL[2].summary, test_accuracy=0.5, best_accuracy=0.95))
     # By its best evaluation, though the last is the lowest of all.
     assert by_accuracy.best([*ALL[:2], better]) is better
@@ -162,7 +280,16 @@ def test_the_best_run() -> None:
     assert by_accuracy.best(ALL) is None
     assert by_accuracy.best([]) is None
     assert Objective("f1", rises=True).best([*ALL, *SCRIPTS]) is SCRIPTS[1]
-    assert Objective("lr", rises=False).best(SCRIPTS) is SCRIPTS[1]
+    # A key is no result; in per cent or not, accuracies are the same.
+    assert Objective("lr", rises=False).best(SCRIPTS) is None
+    scripts = [replace(ALL[n], summary=Summary(metrics={"acc": Figures(*3 * [x])})) for n, x in ((0, 0.9), (1, 85.0))]
+    assert Objective("acc", rises=True).best(scripts) is scripts[0]
+    # A completed run is the best of equal ones.
+    equal = [replace(ALL[1], status="failed"), ALL[0], better]
+    summary = equal[0].summary
+    lesser = replace(ALL[2], summary=replace_fields(summary, test_accuracy=0.1))
+    assert by_accuracy.best([*equal[:2], lesser]) is ALL[0]
+    assert order([*equal[:2], lesser], by_accuracy.sort) == [ALL[0], equal[0], lesser]
     assert str(objective_of(ALL, "f1", rises=True)) == "highest test/accuracy"
     assert str(objective_of(SCRIPTS, "f1", rises=False)) == "lowest f1"
 
