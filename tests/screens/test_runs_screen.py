@@ -358,7 +358,8 @@ async def test_outside_text_can_do_nothing_to_the_screen() -> None:
     async with app.run_test(size=(200, 60)) as pilot:
         await until(pilot, lambda: len(app.rows) == 1)
         assert "[@click=app.quit]x[/] end" in words(app, "RunDetails")
-        assert "npz:[red].npz" in app.rows[0]
+        await pilot.press("C")
+        await until(pilot, lambda: "npz:[red].npz" in app.rows[0])
         assert "\x1b" not in app.rows[0]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -23,7 +22,7 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_percent, join_words, plural
 from tuiapp.view.comparison import MOST, Line, compared, objective_line, row_name
 from tuiapp.view.grid import Pages
-from tuiapp.view.groups import Row, RunGroup, best_row, runs_of
+from tuiapp.view.groups import Row, RunGroup, has_best, refreshed, runs_of
 from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import objective_words
 from tuiapp.widgets.chart_board import view_keys
@@ -164,7 +163,7 @@ class CompareScreen(CoveredScreenFix[None]):
         objective = objective_of(infos, self._view.objective, rises=self._view.rises)
         rows, self._source.best = self._fresh_rows(), None
         if objective is not None and (line := objective_line(rows, objective)) is not None:
-            best = best_row(rows, objective)
+            best = has_best(rows, objective)
             found = (Best(objective, place, line.values[place]) for place, row in enumerate(rows) if row is best)
             self._source.best = next(found, None)
         return objective
@@ -181,11 +180,7 @@ class CompareScreen(CoveredScreenFix[None]):
     def _fresh_rows(self) -> list[Row]:
         """Returns the rows with what is known by now of their runs."""
         known = {run.info.directory: run.info for run in self._feed.runs}
-        fresh = [tuple(known[info.directory] for info in runs_of(row)) for row in self._rows]
-        return [
-            replace(row, rows=infos) if isinstance(row, RunGroup) else infos[0]
-            for row, infos in zip(self._rows, fresh, strict=True)
-        ]
+        return [refreshed(row, known) for row in self._rows]
 
     def action_fold(self) -> None:
         """Draws groups as their means, or each run."""

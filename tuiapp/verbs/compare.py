@@ -18,7 +18,7 @@ from tuiapp.verbs.facts import UsageError, group_facts, list_facts
 from tuiapp.verbs.output import aligned, tell
 from tuiapp.verbs.sources import runs_dir, runs_of
 from tuiapp.view.comparison import Line, differing, objective_line, results
-from tuiapp.view.groups import Row, RunGroup, best_row, fold
+from tuiapp.view.groups import Row, RunGroup, fold, has_best
 from tuiapp.view.groups import runs_of as runs_of_row
 from tuiapp.view.run_list import objective_words, tags, title
 from tuiapp.view.run_values import CONFIG
@@ -43,7 +43,7 @@ def compare_runs(options: Namespace) -> int:
         print(json.dumps(_facts(rows, differences, objective), indent=2))
         return 0
     letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(rows))]
-    best = best_row(rows, objective) if objective else None
+    best = has_best(rows, objective) if objective else None
     for letter, row in zip(letters, rows, strict=True):
         words = [title(row), tags(row)] if isinstance(row, RunInfo) else [row.name, plural(len(row.infos), "run")]
         star = f"★ {objective_words(objective, infos)}" if objective and row is best else ""

@@ -60,15 +60,10 @@ def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
 
         filter: words that must all be found (`torch-ddp failed tag:sweep`) and comparisons of configuration keys and
         results (`lr<0.01 test/accuracy>0.9 state:completed group:rates`). sort: a column, key, metric, or "best".
+        Where a key and a metric have the same name they are `config.lr` and `metric.lr`.
         """
-        return await verb(
-            "runs",
-            *(["--sort", sort] if sort else []),
-            "--limit",
-            str(_within(limit, MOST_RUNS)),
-            "--",
-            *filter.split(),
-        )
+        by = ["--sort", sort] if sort else []
+        return await verb("runs", *by, "--limit", str(_within(limit, MOST_RUNS)), "--", *filter.split())
 
     @tool(annotations=reads)
     async def show_run(run: str) -> str:

@@ -66,7 +66,7 @@ from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.epochs import epoch_columns, epoch_facts
-from tuiapp.view.groups import ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of, state_counts
+from tuiapp.view.groups import MOST_TEXT, ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of, state_counts
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
     BY_NAME,
@@ -438,7 +438,7 @@ def _folded(column: Column[RunInfo]) -> Column[ListRow]:
         "RUN": lambda group: f"{group.infos[0].directory.run_id} +{len(group.infos) - 1}",
         "STATE": lambda group: state_counts(group.infos, in_words=True).replace(" · ", ", "),
         "STARTED": lambda group: _moment(max(started_at(info) or 0 for info in group.infos)),
-    }.get(column.title, partial(group_cell, column))
+    }.get(column.title, partial(group_cell, column, most=MOST_TEXT if sys.stdout.isatty() else sys.maxsize))
     cell = lambda row: of_group(row.group) if row.group else column.cell(row.infos[0])  # noqa: E731
     return Column(column.title, column.width, cell, column.rank, column.left, column.most)
 

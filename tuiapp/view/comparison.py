@@ -33,10 +33,11 @@ from tuiapp.view.groups import (
 )
 from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import BY_NAME, brief, column_of, state
-from tuiapp.view.run_values import CONFIG, ambiguous_names, as_share, key_column, known_values, value_text
+from tuiapp.view.run_values import CONFIG, ambiguous_names, as_share, key_column, known_values, own_values, value_text
 from tuiapp.view.table import Figure
 
 MOST = len(LETTERS)  # runs and groups compared at once
+MOST_CELLS = 20  # of what a group came to
 NOT_SET = "not set"
 
 
@@ -82,7 +83,8 @@ def differing(rows: Sequence[Row]) -> list[Line]:
         if len({text for text in texts if text != MISSING}) + lacks > 1:
             if len(infos) > len(rows):
                 texts = [value_range(runs_of(row), key_column(key)) for row in rows]
-            lines.append(Line(sanitize(f"{CONFIG * (key in both or key in BY_NAME)}{key}"), _in_words(texts)))
+            unclear = key in both or (key in BY_NAME and any(key in own_values(info) for info in infos))
+            lines.append(Line(sanitize(f"{CONFIG * unclear}{key}"), _in_words(texts)))
     return lines
 
 
@@ -126,7 +128,8 @@ def results(rows: Sequence[Row]) -> list[Line]:
     """Returns each run's results, of a group what `came_to` says, after the states."""
     states = tuple(state(row) if isinstance(row, RunInfo) else state_counts(row.infos, in_words=True) for row in rows)
     found = [
-        Line(name, tuple(came_to_row(row, figure) for row in rows)) for name, figure in result_figures(rows).items()
+        Line(name, tuple(came_to_row(row, figure, MOST_CELLS) for row in rows))
+        for name, figure in result_figures(rows).items()
     ]
     marred = tuple(describe_blemishes(one for info in runs_of(row) for one in info.blemishes) for row in rows)
     blemishes = [Line("blemishes", tuple(words or MISSING for words in marred))] if any(marred) else []
@@ -142,4 +145,4 @@ def objective_line(rows: Sequence[Row], objective: Objective | None) -> Line | N
     if split(objective.name)[1] in ACCURACIES:
         figure = replace(figure, words=_RESULTS[_BEST_ACCURACY].words)
     name = f"★ {sanitize(objective.name, 30)} {'↑' if objective.rises else '↓'}"
-    return Line(name, tuple(came_to_row(row, figure) for row in rows))
+    return Line(name, tuple(came_to_row(row, figure, MOST_CELLS) for row in rows))

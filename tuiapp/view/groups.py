@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from os.path import commonprefix
@@ -270,6 +270,20 @@ def best_row(rows: Iterable[Row], objective: Objective) -> Row | None:
     return _best(rows, objective, objective.value)
 
 
+def has_best(rows: Iterable[Row], objective: Objective) -> Row | None:
+    """Returns which of these rows is the best, or the group of different runs that has it; None as `best_row`."""
+    rows = list(rows)
+    best = best_row(rows, objective)
+    return next((row for row in rows if any(one is best for one in _leaves([row]))), None)
+
+
+def refreshed(row: Row, known: Mapping[RunDir, RunInfo]) -> Row:
+    """Returns a row with what is known by now of its runs."""
+    if isinstance(row, RunInfo):
+        return known[row.directory]
+    return replace(row, rows=tuple(refreshed(one, known) for one in row.rows))
+
+
 def _best(rows: Iterable[Row], objective: Objective, value: Callable[[RunInfo], float | None]) -> Row | None:
     spreads = [(Spread.of(_counted(row), value), row) for row in _leaves(rows)]
     known = [(spread.mean, row) for spread, row in spreads if spread is not None]
@@ -304,9 +318,9 @@ def came_to(group: RunGroup, figure: Figure[RunInfo], most: int = sys.maxsize) -
     return least if least == greatest else f"{least}–{greatest}"
 
 
-def came_to_row(row: Row, figure: Figure[RunInfo]) -> str:
+def came_to_row(row: Row, figure: Figure[RunInfo], most: int = sys.maxsize) -> str:
     """As `came_to`, of a run its value."""
-    return came_to(row, figure) if isinstance(row, RunGroup) else figure.words(figure.value(row))
+    return came_to(row, figure, most) if isinstance(row, RunGroup) else figure.words(figure.value(row))
 
 
 def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow]:

@@ -17,7 +17,7 @@ from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import fit, format_percent
 from tuiapp.view.comparison import Line, differing, objective_line, results, row_name
-from tuiapp.view.groups import Row, best_row, state_counts
+from tuiapp.view.groups import Row, has_best, state_counts
 from tuiapp.view.palette import LETTERS, series_color
 from tuiapp.view.run_list import state
 from tuiapp.widgets.colors import MUTED
@@ -88,7 +88,7 @@ class CompareTable(VerticalScroll):
         ]
         keys, here = differing(rows), [read_out] if read_out else []
         self._names = Line(RUN, tuple(map(row_name, rows)))
-        best, star = best_row(rows, objective) if objective else None, objective_line(rows, objective)
+        best, star = has_best(rows, objective) if objective else None, objective_line(rows, objective)
         stars = [star] if star is not None and best is not None else []
         # It may be among them under another name.
         outcome = [
