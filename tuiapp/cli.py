@@ -357,7 +357,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default=[],
         metavar="GROUP",
         dest="groups",
-        help="a column for all runs of a group: mean and standard deviation",
+        help="a column for all runs of a group: their mean, or the best of them",
     )
     _json(compare)
     _runs_dir(compare, again=True)

@@ -20,7 +20,7 @@ from tuiapp.trainers.config.learning_rate import actual_rate, rate_words
 from tuiapp.trainers.config.options import Value, format_value
 from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.run_config import OPTIONS, to_toml_values
-from tuiapp.trainers.config.secrets import MASK, is_secret, mask_values
+from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import Event, InitialWeights
 from tuiapp.trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
@@ -170,8 +170,8 @@ def _facts(row: Row, names: Mapping[str, str], objective: Objective | None) -> d
     """Returns a run's or a group's entry, with a run's values that are asked for, by the names and what they mean."""
     if not isinstance(row, RunInfo):
         return group_facts(row, objective)
-    found = {name: listed_value(row, full) for name, full in names.items()}
-    values = {name: MASK if is_secret(kind_of(names[name])[1]) and value else value for name, value in found.items()}
+    plain = {name: kind_of(full)[1] for name, full in names.items()}
+    values = {name: mask_values({plain[name]: listed_value(row, full)})[plain[name]] for name, full in names.items()}
     return list_facts(row) | ({"values": values} if names else {})
 
 

@@ -259,9 +259,10 @@ def meant(name: str, infos: Sequence[RunInfo]) -> str:
 
 def both_kinds(names: Iterable[str], infos: Sequence[RunInfo]) -> list[str]:
     """Says of names that are those of a key and of a metric which they mean."""
-    both = ambiguous_names(infos)
-    found = [sanitize(name) for name in dict.fromkeys(names) if name in both and name not in BY_NAME]
-    return [f"{name} is here the configuration key; the metric is {METRIC}{name}" for name in found]
+    asked = [name for name in dict.fromkeys(names) if name not in BY_NAME]
+    both = ambiguous_names(infos) if asked else ()
+    words = "{0} is here the configuration key; the metric is " + METRIC + "{0}"
+    return [words.format(sanitize(name)) for name in asked if name in both]
 
 
 def columns_of(

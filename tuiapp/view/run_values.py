@@ -248,10 +248,10 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
 
 
 def gpu_numbers(info: RunInfo) -> str:
-    """Returns the GPUs that a run has been given by their numbers on its machine, "0,3"; by their ids if unknown."""
+    """Returns the numbers of a run's GPUs on its machine, "0,3"; of one whose number is unknown how its id begins."""
     ids = info.config.device_ids if info.config else ()
     numbers = _numbers_of(info.directory) if any(not one.isdecimal() for one in ids) else {}
-    return sanitize(",".join(numbers.get(one, one) for one in ids), 80) or MISSING
+    return sanitize(",".join(numbers.get(one, one[:8]) for one in ids), 80) or MISSING
 
 
 @lru_cache(KEPT_TEXTS)
@@ -276,7 +276,7 @@ def sort_key(value: object) -> tuple[int, float, str] | None:
     return None if value is None else (1, 0.0, value_text(value))
 
 
-_PLAIN = re.compile(r"[\w.,:=+@-]{1,24}(?:/[\w.-]{1,24})?")
+_PLAIN = re.compile(r"(?!\.{1,2}/)[\w.,:=+@-]{1,24}(?:/[\w.-]{1,24})?")
 """A word, or a name with an owner as on a hub."""
 
 _ID = re.compile(r"(?:[\w-]+-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{16,}", re.IGNORECASE)
@@ -287,7 +287,7 @@ _FILE = re.compile(r"(?:^|[_/.])(?:dir|directory|file|folder)$")
 def _is_plain(key: str, values: Iterable[object]) -> bool:
     """Whether what runs have of a key tells them apart at a glance: numbers and words, no paths, patterns and ids."""
     if key in NO_WORDS or _FILE.search(key):
-        return key == GROUP
+        return False
     texts = (value for value in values if isinstance(value, str))
     return all((not text or _PLAIN.fullmatch(text)) and not _ID.fullmatch(text) for text in texts)
 

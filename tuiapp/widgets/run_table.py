@@ -20,7 +20,7 @@ from textual.strip import Strip
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
-from tuiapp.trainers.state.text import fit
+from tuiapp.trainers.state.text import fit, plural
 from tuiapp.view.groups import ListRow, RunGroup
 from tuiapp.view.palette import letter_of, series_color
 from tuiapp.view.run_list import state_name
@@ -265,8 +265,9 @@ class RunTable(ScrollView, can_focus=True):
             line += GAP
         line = line[:-GAP_CELLS]
         room = self.scrollable_content_region.width - len(line)
-        words = (f"+{self._hidden} more columns", f"+{self._hidden} more", f"+{self._hidden}") if self._hidden else ()
-        return line + next((one for one in words if len(one) < room), "").rjust(room)
+        words = (f"+{plural(self._hidden, 'more column')}", f"+{self._hidden} more", f"+{self._hidden}")
+        fits = (one for one in words if self._hidden and len(one) < room)
+        return line + next(fits, "").rjust(room)
 
     @property
     def _hidden(self) -> int:

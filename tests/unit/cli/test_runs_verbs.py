@@ -110,6 +110,8 @@ def test_columns_that_are_asked_for(tuiapp: Command, recorded: Path) -> None:
     assert row.split()[:2] == ["completed", "0.001"]
     (facts,) = json.loads(tuiapp("runs", "completed", "--columns", "lr,steps", "--json").out)
     assert facts["values"] == {"lr": 0.001, "steps": 290}
+    (facts,) = json.loads(tuiapp("runs", "completed", "--columns", "config.lr,metric.loss", "--json").out)
+    assert facts["values"] == {"config.lr": 0.001, "metric.loss": facts["loss"]}
     done = tuiapp("runs", "--columns", "lr,tset/accuracy")
     assert (done.code, done.out) == (2, "")
     assert "no column 'tset/accuracy': no run has 'tset/accuracy'. Did you mean 'test/accuracy'?" in done.err

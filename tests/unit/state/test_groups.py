@@ -23,7 +23,10 @@ from tuiapp.view.groups import (
     came_to,
     fold,
     grouped,
+    has_best,
     listed,
+    refreshed,
+    runs_of,
     stars,
     state_counts,
 )
@@ -204,6 +207,11 @@ def test_the_star_is_at_the_best_or_at_what_it_is_folded_in() -> None:
     found = stars(without, opened, BY_ACCURACY)
     assert found == {opened[1].id: "★", SWEEP[0].directory: "☆", SWEEP[2].directory: "☆"}
     assert stars(rows, shown(rows), Objective("nobody", rises=True)) == {}
+    # Compared, too, a group of different runs has it that has the best.
+    assert has_best(without, BY_ACCURACY) is without[0]
+    fresh = refreshed(without[0], {info.directory: replace(info, status="lost") for info in SWEEP})
+    assert numbers([fresh]) == numbers(without[:1])
+    assert {info.status for info in runs_of(fresh)} == {"lost"}
 
 
 def test_differences_to_a_baseline() -> None:
