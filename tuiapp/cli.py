@@ -46,6 +46,7 @@ ELSEWHERE = {
 }
 """What other programs' verbs, by which a user may call it, are called here."""
 INTERRUPTED = 130
+RUNS = "Several RUNs may be groups' names, and filters as of tuiapp runs (tag:sweep, state:failed, 'lr<0.01'), too."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -193,7 +194,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="tuiapp",
         description="Configure, launch and watch multi-device training. Without a verb: the dashboard.",
-        epilog="RUN is an id, a unique prefix of one, `latest`, a name that one run has, or a directory.",
+        epilog=f"RUN is an id, a unique prefix of one, `latest`, a name that one run has, or a directory. {RUNS}",
     )
     parser.add_argument("--version", action="version", version=f"tuiapp {__version__}")
     _runs_dir(parser)
@@ -275,8 +276,8 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _runs_dir(serve, again=True)
     serve.set_defaults(does="serve:serve_dashboard")
 
-    stop = verbs.add_parser("stop", help="stop a run: all ranks save a checkpoint and end after the same step")
-    stop.add_argument("run", metavar="RUN")
+    stop = verbs.add_parser("stop", help="stop runs: all ranks save a checkpoint and end after the same step")
+    _runs(stop)
     stop.add_argument("--now", action="store_true", help="stop immediately, without a checkpoint")
     _json(stop)
     _runs_dir(stop, again=True)
@@ -330,10 +331,10 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     note = verbs.add_parser(
         "note",
-        help="change a run's name, group, tags and note, live or ended",
-        epilog="Without an option: edits the note with VISUAL or EDITOR. An empty NAME, GROUP or TEXT removes it.",
+        help="change runs' name, group, tags and note, live or ended",
+        epilog="Without an option: edits the note with VISUAL or EDITOR. An empty NAME, GROUP or TEXT removes it. ",
     )
-    note.add_argument("run", metavar="RUN")
+    _runs(note)
     note.add_argument("--name", metavar="NAME", help="what to call the run")
     note.add_argument(
         "--tag", action="append", default=[], metavar="TAG", dest="tags", help="add a tag; may be repeated"
@@ -349,7 +350,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     note.set_defaults(does="note:change_note")
 
     compare = verbs.add_parser("compare", help="print the keys in which runs differ, and their results")
-    compare.add_argument("runs", nargs="*", metavar="RUN", help="two or more")
+    _runs(compare, "*", "two or more")
     compare.add_argument(
         "--group",
         nargs="+",
@@ -372,8 +373,8 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _runs_dir(metrics, again=True)
     metrics.set_defaults(does="metrics:show_metrics")
 
-    export = verbs.add_parser("export", help="write a run's metrics or samples for other programs")
-    export.add_argument("run", metavar="RUN")
+    export = verbs.add_parser("export", help="write runs' metrics or samples for other programs")
+    _runs(export)
     directories = ", ".join(names_of(directories=True))
     known = f"{', '.join(EXPORTERS)}; default: the extension of -o, or csv"
     export.add_argument("--format", choices=EXPORTERS, metavar="FORMAT", help=known)
@@ -383,7 +384,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     export.add_argument("--what", choices=TABLES, metavar="TABLE", help=what)
     stdout = ", ".join(row.name for row in EXPORTERS.values() if row.is_text)
-    target = f"file, for {directories} directory; written atomically; default for {stdout}: stdout"
+    target = f"file, for {directories} or several runs directory; written atomically; default for {stdout}: stdout"
     export.add_argument("-o", "--output", metavar="PATH", help=target)
     export.add_argument("--force", action="store_true", help="overwrite PATH")
     _runs_dir(export, again=True)
@@ -392,7 +393,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     report = verbs.add_parser(
         "report", help="write one or several runs, with their curves, as an HTML or Markdown page"
     )
-    report.add_argument("runs", nargs="+", metavar="RUN")
+    _runs(report)
     target = "report.html, or report.md with figures beside it in report-figures; written atomically"
     report.add_argument("-o", "--output", required=True, metavar="FILE", help=target)
     report.add_argument("--force", action="store_true", help="overwrite FILE")
@@ -400,7 +401,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     report.set_defaults(does="report:report_runs")
 
     rm = verbs.add_parser("rm", help="delete ended runs and their checkpoints; asks first")
-    rm.add_argument("runs", nargs="+", metavar="RUN")
+    _runs(rm)
     rm.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     _runs_dir(rm, again=True)
     rm.set_defaults(does="remove:remove_runs")
@@ -426,16 +427,15 @@ def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parallel = "with Slurm: at most N of the queue's jobs at a time"
     add.add_argument("--parallel", type=arguments.count, default=0, metavar="N", help=parallel)
     move = action("move", "move_runs", "move runs to a place in the queue")
-    move.add_argument("runs", nargs="+", metavar="RUN")
+    _runs(move)
     move.add_argument("place", metavar="PLACE", help="first, last, or a number from 1")
-    move.set_defaults(all=False)
     for name, does, words in (
         ("hold", "hold_runs", "keep runs in the queue until they are released"),
         ("release", "release_runs", "let held runs start"),
         ("cancel", "cancel_runs", "take runs out of the queue"),
     ):
         several = action(name, does, words)
-        several.add_argument("runs", nargs="*", metavar="RUN")
+        _runs(several, "*")
         several.add_argument("--all", action="store_true", help="all that wait")
     action("clear", "clear_queue", "take all runs out of the queue")
 
@@ -671,6 +671,12 @@ def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     devices.add_argument("--seconds", type=arguments.seconds, metavar="S", help=most)
     _runs_dir(devices, again=True)
     devices.set_defaults(does="devices:show_devices")
+
+
+def _runs(parser: argparse.ArgumentParser, count: str = "+", words: str | None = None) -> None:
+    """Adds runs of which there may be several."""
+    parser.add_argument("runs", nargs=count, metavar="RUN", help=words)
+    parser.epilog = f"{parser.epilog or ''}{RUNS}"
 
 
 def _json(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from tests.kit import histories as h
 from tests.kit.at_rest import until as until
-from tuiapp.screens.resuming import Resumer
+from tuiapp.actions.resume import Resumer
 from tuiapp.screens.run import RunScreen
 from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.contract.rundir import RunDir

@@ -16,8 +16,8 @@ from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.recorded import record
 from tests.kit.terminal import Terminal
+from tuiapp.actions.delete import sweep_removed
 from tuiapp.library.find import list_runs
-from tuiapp.library.removal import sweep_removed
 from tuiapp.trainers.contract.rundir import RunDir
 
 pytestmark = pytest.mark.nightly
@@ -54,8 +54,8 @@ def test_a_removal_that_is_killed_leaves_no_half_run(runs: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "from tuiapp.trainers.contract.rundir import RunDir\n"
-        "from tuiapp.library import removal as removal\n"
-        "print('go', flush=True); removal.remove_run(RunDir(pathlib.Path(sys.argv[1])))"
+        "from tuiapp.actions import delete\n"
+        "print('go', flush=True); delete.remove_run(RunDir(pathlib.Path(sys.argv[1])))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE)
     assert process.stdout is not None

@@ -96,9 +96,7 @@ async def test_a_mailbox_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Choice))
         await pilot.click("#stop")
-        await until(
-            pilot, lambda: any("Cannot send the command to the run" in note.message for note in app._notifications)
-        )
+        await until(pilot, lambda: any("Cannot send the command to" in note.message for note in app._notifications))
 
 
 async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ async def test_a_run_that_goes_on_is_stopped_and_not_deleted(recorded: list[RunI
         await until(pilot, lambda: app.states == ["running"])
         # Its mark makes the question possible; the lock still refuses it.
         await pilot.press("x", "d")
-        await until(pilot, lambda: any("still running" in note.message for note in app._notifications))
+        await until(pilot, lambda: any("is running. Stop it first" in note.message for note in app._notifications))
         await pilot.press("s")
         await answered(pilot, "stop")
         await until(pilot, lambda: app.screen is app.runs_screen)

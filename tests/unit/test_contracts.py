@@ -22,6 +22,7 @@ PLANTED = {
     "Other people's trainers are for their adapters and examples alone": ("widgets.adapts", "lightning"),
     "Tasks, configuration, contract and state stand on no framework": ("trainers.state.downloads", "pooch"),
     "What is drawn is drawn without Textual": ("view.draws", "textual"),
+    "An action knows neither screens nor the command line": ("actions.parses", "argparse"),
     "The sampler imports configuration and contract alone: it starts fast and stays small": (
         "trainers.telemetry.large", "numpy",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, ClassVar
 
 from textual import on
@@ -11,17 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, Label, Static, TextArea
 
+from tuiapp.actions import annotate
 from tuiapp.library.in_thread import in_thread
+from tuiapp.screens.acting import perform, tell
 from tuiapp.screens.dialog import Form
-from tuiapp.screens.run_control import tell
 from tuiapp.terminal.patience import patiently
 from tuiapp.trainers.contract.about import (
     MAX_NAME_CHARACTERS,
     About,
     AboutError,
     Change,
-    change_about,
-    read_about,
     split_tags,
 )
 from tuiapp.trainers.contract.rundir import RunDir
@@ -81,22 +79,12 @@ class AboutDialog(Form[Change | None]):
 
 async def ask_about(app: App[Any], *runs: RunDir, own: str = "") -> bool:
     """Changes what runs are called, as `AboutDialog` asks; returns whether it did. Must run in a worker."""
-    found = [await patiently(app, in_thread(read_about, run)) for run in runs]
-    for damaged in filter(None, (damaged for _, damaged in found)):
-        tell(app, damaged, "warning")
-    several, about = len(runs) > 1, found[0][0]
-    if several:
-        groups = {one.group for one, _ in found}
-        tags = tuple(tag for tag in about.tags if all(tag in one.tags for one, _ in found))
-        about = About(tags=tags, group=groups.pop() if len(groups) == 1 else "")
+    about, damaged = await patiently(app, in_thread(annotate.in_common, runs))
+    for words in damaged:
+        tell(app, words, "warning")
+    several = len(runs) > 1
     title = plural(len(runs), "run") if several else runs[0].run_id
     change = await app.push_screen_wait(AboutDialog(title, about, own, several=several))
     if change is None or change == Change():
         return False
-    try:
-        for run in runs:
-            await patiently(app, asyncio.to_thread(change_about, run, change))
-    except AboutError as error:
-        tell(app, str(error), "error", title="Not saved")
-        return False
-    return True
+    return bool((await perform(app, annotate.do, runs, change, title="Saved")).done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, cast
+from typing import ClassVar, Literal, TypeAlias, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,6 +13,7 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.widgets import Button, Static
 
+from tuiapp.actions.action import Question
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.dialog import Dialog
 from tuiapp.trainers.state.text import sanitize, sanitize_lines
@@ -28,13 +29,6 @@ BUTTON_FRAME_CELLS = 7
 
 RENEW_S = 0.5
 """Between two looks whether the question still holds."""
-
-
-class Question(NamedTuple):
-    title: str
-    text: str
-    answers: Sequence[tuple[str, str, str]]
-    """Id, label and variant (default, primary, error, warning) of each; the first is focused."""
 
 
 class Choice(Dialog[str | None]):

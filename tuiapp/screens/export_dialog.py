@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,6 +13,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Label, RadioButton, RadioSet, Static
 
+from tuiapp.actions.export import file_name, targets
 from tuiapp.library.export import ExportError, check_target
 from tuiapp.library.exporters import EXPORTERS, TABLES, What
 from tuiapp.screens.dialog import Form
@@ -20,10 +21,9 @@ from tuiapp.screens.dialog import Form
 SUFFIXES = {row.suffix for row in EXPORTERS.values() if row.suffix}
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    paths: list[Path]
-    """One for each run."""
+class Wanted(NamedTuple):
+    path: Path
+    """Of several runs a directory."""
     what: What
     form: str
 
@@ -72,18 +72,16 @@ class ExportDialog(Form[Wanted | None]):
 
     def verdict(self, fault: str) -> tuple[str, str]:
         more = len(self._run_ids) - 1
-        path = "" if fault else f"✓ {self._paths[0].absolute()}{f' and {more} more' if more else ''}"
+        path = "" if fault else f"✓ {self._paths[0]}{f' and {more} more' if more else ''}"
         return (path, "") if path else super().verdict(fault)
 
     def result(self) -> Wanted:
-        return Wanted(self._paths, self._what, self._format)
+        path = Path(os.path.expanduser(self.query_one("#path", Input).value.strip())).absolute()
+        return Wanted(path, self._what, self._format)
 
     @property
     def _paths(self) -> list[Path]:
-        path = Path(os.path.expanduser(self.query_one("#path", Input).value.strip()))
-        if len(self._run_ids) == 1:
-            return [path]
-        return [path / _file_name(run_id, self._what, self._format) for run_id in self._run_ids]
+        return targets(self._run_ids, *self.result())
 
     @property
     def _what(self) -> What:
@@ -94,7 +92,7 @@ class ExportDialog(Form[Wanted | None]):
         return [*EXPORTERS][max(0, self.query_one("#format", RadioSet).pressed_index)]
 
     def _suggest(self, what: What, form: str) -> str:
-        return _file_name(self._run_ids[0], what, form) if len(self._run_ids) == 1 else "."
+        return file_name(self._run_ids[0], what, form) if len(self._run_ids) == 1 else "."
 
     def fault(self) -> str:
         if not self.query_one("#path", Input).value.strip():
@@ -105,8 +103,3 @@ class ExportDialog(Form[Wanted | None]):
         except ExportError as error:
             return str(error)
         return ""
-
-
-def _file_name(run_id: str, what: What, form: str) -> str:
-    exporter = EXPORTERS[form]
-    return f"{run_id}-{form if exporter.is_directory else what}{exporter.suffix}"

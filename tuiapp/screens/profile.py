@@ -13,7 +13,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from tuiapp.screens.run_control import send
+from tuiapp.actions import profile
+from tuiapp.screens.acting import perform
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.run_state import RunState, Topic
@@ -98,7 +99,7 @@ class ProfileScreen(CoveredScreenFix[None]):
     async def action_profile(self) -> None:
         if why := self._why_not():
             self.notify(why)
-        elif await send(self.app, self._run, "profile", STEPS):
+        elif (await perform(self.app, profile.do, self._run, STEPS)).done:
             self._asked_at = self._state().step
             self._show()
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from textual.app import App
 from textual.screen import ModalScreen
 
+from tuiapp.actions import stop
+from tuiapp.actions.action import Question
 from tuiapp.library.find import titled
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.confirm import Choice, Question
-from tuiapp.terminal.patience import patiently, soon
-from tuiapp.trainers.contract.mailbox import Command, send
+from tuiapp.screens.acting import perform
+from tuiapp.screens.confirm import Choice
+from tuiapp.terminal.patience import soon
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
 
 Quitting: TypeAlias = Literal["stay", "quit", "stopping"]
 """The decision: not to quit, to quit while the runs continue, or to quit after stopping them."""
-
-COMMANDS: tuple[Command, ...] = ("stop", "stop-now")
-"""Answers that are sent to the runs."""
 
 
 async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence[RunDir]) -> Quitting:
@@ -40,12 +38,10 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence
     answer = await app.push_screen_wait(Choice(*question, now=lambda: _ask(runs) or _ended(runs)))
     if answer == "quit":
         return "quit"
-    if answer not in COMMANDS:
+    if answer not in ("stop", "stop-now"):
         return "stay"
-    if problem := await patiently(app, asyncio.to_thread(_stop, runs, answer)):
-        app.notify(problem, severity="error", markup=False)
-        return "stay"
-    return "stopping"
+    outcome = await perform(app, lambda: stop.do([*filter(RunDir.is_live, runs)], now=answer == "stop-now"))
+    return "stay" if outcome.of("error") else "stopping"
 
 
 def farewell(going_on: Mapping[RunDir, str], stopping: Container[RunDir]) -> str:
@@ -56,16 +52,6 @@ def farewell(going_on: Mapping[RunDir, str], stopping: Container[RunDir]) -> str
         else f"Run {title} continues. Watch it: tuiapp attach {run.run_id}"
         for run, title in going_on.items()
     )
-
-
-def _stop(runs: Iterable[RunDir], command: Command) -> str:
-    """Sends a command to those that are live; returns why it cannot, or ""."""
-    for run in filter(RunDir.is_live, runs):
-        try:
-            send(run.commands, command)
-        except OSError as error:
-            return f"{titled(run)} cannot be stopped: {error.strerror}"
-    return ""
 
 
 def _ask(runs: Sequence[RunDir]) -> Question | None:
@@ -80,13 +66,13 @@ def _question(runs: Sequence[str], *, queued: bool = False) -> Question:
     names = "\n".join(runs)
     them = "it" if len(runs) == 1 else "them"
     if queued:
-        jobs = "Its Slurm job stays" if len(runs) == 1 else "Their Slurm jobs stay"
+        they, runs_on = ("It stays", "run") if len(runs) == 1 else ("They stay", "runs")
         return Question(
             "A run is queued" if len(runs) == 1 else f"{len(runs)} runs are queued",
-            f"{names}\n \n{jobs} in the queue after you quit.\nOr cancel {them}: training has not begun.",
+            f"{names}\n \n{they} in the queue after you quit.\nOr cancel {them}: training has not begun.",
             [
                 ("quit", "Quit", "primary"),
-                ("stop", "Cancel jobs" if runs[1:] else "Cancel job", "warning"),
+                ("stop", f"Cancel {runs_on}", "warning"),
                 ("cancel", "Do not quit", "default"),
             ],
         )

@@ -9,8 +9,8 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.widgets import Input, Label, Static
 
+from tuiapp.actions.report import check_report
 from tuiapp.library.export import ExportError
-from tuiapp.library.report_files import check_report
 from tuiapp.screens.dialog import Form
 from tuiapp.trainers.state.text import plural
 
@@ -30,10 +30,10 @@ class ReportDialog(Form[Path | None]):
         yield Static(id="verdict", markup=False)
 
     def verdict(self, fault: str) -> tuple[str, str]:
-        return super().verdict(fault) if fault else (f"✓ {self.result().absolute()}", "")
+        return super().verdict(fault) if fault else (f"✓ {self.result()}", "")
 
     def result(self) -> Path:
-        return Path(os.path.expanduser(self.query_one("#path", Input).value.strip()))
+        return Path(os.path.expanduser(self.query_one("#path", Input).value.strip())).absolute()
 
     def fault(self) -> str:
         try:

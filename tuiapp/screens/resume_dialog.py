@@ -12,8 +12,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from tuiapp.actions.resume import Resumable, Wanted
 from tuiapp.screens.dialog import Form
-from tuiapp.screens.resuming import Resumable, Wanted
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import KEPT, OPTIONS, changed_keys
 from tuiapp.trainers.state.resume_point import doubled, has_more

@@ -16,8 +16,11 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from tuiapp.actions import checkpoint, profile, stop
+from tuiapp.actions.resume import Refused, Resumable, Resumer, resumable
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
+from tuiapp.screens.acting import ask_export, ask_report, ask_stop, copy_path, perform, tell
 from tuiapp.screens.arrangement import (
     LEAST_HEIGHT,
     LEAST_WIDTH,
@@ -31,20 +34,17 @@ from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
-from tuiapp.screens.resuming import Resumer, confirm_resume
-from tuiapp.screens.run_control import ask_for_checkpoint, confirm_stop, copy_path, tell
+from tuiapp.screens.resuming import ask_resume
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.patience import patiently
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import resume
-from tuiapp.trainers.state.messages import describe_alone
 from tuiapp.trainers.state.run_state import RunState, Topic
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.view.grid import Pages
-from tuiapp.view.profile import why_no_profile
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.device_panel import DevicePanel
@@ -210,11 +210,6 @@ class RunScreen(RefusingScreen[None]):
     @property
     def state(self) -> RunState:
         return self._reader.state
-
-    @property
-    def _title(self) -> str:
-        """As `find.titled`, of what is known."""
-        return join_words([self.state.name, sanitize(self.run.run_id)])
 
     @property
     def replayed(self) -> bool:
@@ -406,11 +401,8 @@ class RunScreen(RefusingScreen[None]):
 
     def _why_no_profile(self) -> str:
         """Says why no step can be profiled now."""
-        if not self.is_live or self.state.status == "queued":
-            return "Only the steps of a run that trains can be profiled."
-        backend = self.state.config.get("backend")
-        why = why_no_profile(str(backend)) if backend else "it has not begun"
-        return f"No step can be profiled: {why}." if why else ""
+        status = "replayed" if self.replayed else self.state.status
+        return profile.refusal(status, str(self.state.config.get("backend", "")))
 
     def action_next_rank(self) -> None:
         rank = self.query_one(LogView).rank
@@ -469,10 +461,7 @@ class RunScreen(RefusingScreen[None]):
         if action in ("stop", "checkpoint"):
             if self.replayed:
                 return "This is a replay: the run itself takes no commands here."
-            if not state.is_live:
-                return f"The run has ended: there is nothing to {'stop' if action == 'stop' else 'save'}."
-            queued = action == "checkpoint" and state.status == "queued"
-            return "The run has not begun: there is nothing to save." if queued else ""
+            return stop.refusal(state) if action == "stop" else checkpoint.refusal(state)
         if action in OF_ENDED and state.is_live:
             return f"The run has not ended. {OF_ENDED[action]}"
         if action == "resume":
@@ -499,36 +488,21 @@ class RunScreen(RefusingScreen[None]):
 
     @work(exclusive=True, group="control")
     async def action_checkpoint(self) -> None:
-        await ask_for_checkpoint(self.app, self.run)
+        await perform(self.app, checkpoint.do, self.run)
 
     @work(exclusive=True, group="control")
     async def action_stop(self) -> None:
         again = self.state.stop_requested is not None or self._asked_to_stop
-        grace_s = self.state.sigterm_grace_s
-        queued = self.state.status == "queued"
-        if await confirm_stop(
-            self.app,
-            self.run,
-            self._title,
-            again=again,
-            is_live=lambda: self.state.is_live,
-            grace_s=grace_s,
-            queued=queued,
-            waiting=queued and self.state.queued is not None and not self.state.queued.job,
-            alone=describe_alone(self.state.started, self.state.awaited_nodes),
-        ):
+        asked = [stop.Stoppable.of_state(self.run, self.state)]
+        if await ask_stop(self.app, asked, lambda _: self.state.is_live, again=again):
             self._asked_to_stop = True
 
     @work(exclusive=True, group="control")
     async def action_export(self) -> None:
-        from tuiapp.screens.runs_actions import ask_export
-
         await ask_export(self.app, [self.run])
 
     @work(exclusive=True, group="control")
     async def action_report(self) -> None:
-        from tuiapp.screens.runs_actions import ask_report
-
         await ask_report(self.app, [await patiently(self.app, in_thread(summarise, self.run))])
 
     def action_compare(self) -> None:
@@ -546,19 +520,14 @@ class RunScreen(RefusingScreen[None]):
 
     @work(exclusive=True, group="control")
     async def action_resume(self) -> None:
-        state = self.state
+        state, title = self.state, join_words([self.state.name, sanitize(self.run.run_id)])
+        given = title, state.status, state.resume_step, state.step
+
+        def find() -> tuple[list[Resumable], Refused]:
+            return [resumable(self.run, *given, script=state.is_script)], []
+
         try:
-            await confirm_resume(
-                self.app,
-                self.run,
-                self._title,
-                self._resumer,
-                state.status,
-                state.resume_step,
-                state.step,
-                self._begin_to_resume,
-                script=state.is_script,
-            )
+            await ask_resume(self.app, find, self._resumer, self._begin_to_resume)
         finally:
             self._resuming = False
             self.refresh_bindings()

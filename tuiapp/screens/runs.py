@@ -16,31 +16,31 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from tuiapp.actions import annotate, delete, stop
+from tuiapp.actions import resume as resuming
+from tuiapp.actions.action import ActionError, Outcome, unreadable
+from tuiapp.actions.resume import Resumer
+from tuiapp.actions.stop import Stoppable
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.library.chart_view import MOST_NAMES
+from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.about_dialog import ask_about
+from tuiapp.screens.acting import ask_export, ask_report, ask_stop, copy_path, perform, tell
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
+from tuiapp.screens.confirm import Choice
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
-from tuiapp.screens.resuming import Resumer, confirm_resume, confirm_resume_all
-from tuiapp.screens.run_control import confirm_stop, copy_path, tell
-from tuiapp.screens.runs_actions import (
-    ask_export,
-    ask_report,
-    confirm_delete,
-    confirm_stop_all,
-    is_script,
-)
+from tuiapp.screens.resuming import ask_resume
 from tuiapp.screens.workspace import Workspace
-from tuiapp.trainers.contract.about import AboutError, Change, change_about
+from tuiapp.terminal.patience import patiently
+from tuiapp.trainers.contract.about import Change
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.experiments.queue import QueueError, change, move
+from tuiapp.trainers.experiments.queue import change, move
 from tuiapp.trainers.launch import resume
 from tuiapp.trainers.state.known_metrics import metric
-from tuiapp.trainers.state.messages import describe_alone
 from tuiapp.trainers.state.objective import Objective, guess, objective_names, objective_of
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import join_words, plural, sanitize_lines
@@ -61,7 +61,6 @@ from tuiapp.view.run_list import (
     objective_words,
     order,
     shared,
-    title,
 )
 from tuiapp.view.run_values import CONFIG, GROUP
 from tuiapp.view.table import Column
@@ -86,6 +85,12 @@ OF_RUNS = frozenset(("mark", "resume", "stop", "export", "report", "about", "del
 
 OF_ONE_RUN = frozenset(("open", "replay", "clone", "baseline"))
 """Actions on the run under the cursor, whichever are marked."""
+
+REFUSALS: dict[str, Callable[[RunInfo], str]] = {
+    "stop": stop.refusal,
+    "delete": delete.refusal,
+    "resume": resuming.refusal,
+}
 
 
 class RunsScreen(RefusingScreen[None]):
@@ -393,24 +398,17 @@ class RunsScreen(RefusingScreen[None]):
     @work(exclusive=True, group="ask")
     async def action_stop(self) -> None:
         """Stops the marked runs, or else what is under the cursor, after asking."""
-        if len(self._chosen) != 1:
-            self._stopping |= await confirm_stop_all(self.app, self._chosen, self._stopping)
+        chosen = self._chosen
+        live = [info for info in chosen if info.is_live]
+        # Those that were asked before are stopped at once if all were, and else left alone.
+        again = all(info.directory in self._stopping for info in live)
+        asked = [Stoppable.of_info(info) for info in live if again or info.directory not in self._stopping]
+        if not asked:
+            self.notify("None of these runs is live.", severity="warning")
             return
-        (info,) = self._chosen
-        run = info.directory
-        grace_s = info.config.stop_grace_s if is_script(info) and info.config else None
-        if await confirm_stop(
-            self.app,
-            run,
-            title(info),
-            again=run in self._stopping,
-            is_live=lambda: run.liveness() is not Liveness.NOBODY,
-            grace_s=grace_s,
-            queued=info.status == "queued",
-            waiting=info.waiting is not None,
-            alone=describe_alone(info.begun),
-        ):
-            self._stopping.add(run)
+        is_live = lambda run: run.liveness() is not Liveness.NOBODY  # noqa: E731
+        others = len(chosen) - len(asked)
+        self._stopping |= {*await ask_stop(self.app, asked, is_live, again=again, others=others)}
 
     def action_hold(self) -> None:
         """Holds what waits in the queue; releases it if all of it is held."""
@@ -425,29 +423,28 @@ class RunsScreen(RefusingScreen[None]):
         places = {info.directory: (info.place or 1) - 1 + by for info in order}
         self._change_queue(order, lambda run: move(self._runs_dir, run, places[run]))
 
-    @work(thread=True, group="queue")
-    def _change_queue(self, waits: Sequence[RunInfo], how: Callable[[RunDir], None]) -> None:
-        if not waits:
-            self.app.call_from_thread(self.notify, "Only runs that wait in the queue can be held or moved.")
-            return
-        try:
+    @work(group="queue")
+    async def _change_queue(self, waits: Sequence[RunInfo], how: Callable[[RunDir], None]) -> None:
+        def do() -> Outcome:
             for info in waits:
                 how(info.directory)
-        except QueueError as error:
-            self.app.call_from_thread(tell, self.app, str(error), "warning")
+            return Outcome()
+
+        if not waits:
+            self.notify("Only runs that wait in the queue can be held or moved.")
+            return
+        await perform(self.app, do, meanwhile="")
         self._lister.poll_now()
 
     @work(exclusive=True, group="ask")
     async def action_resume(self) -> None:
         """Resumes the marked runs, or else what is under the cursor, after asking; opens a single one."""
-        if len(self._chosen) != 1:
-            if await confirm_resume_all(self.app, self._chosen, self._resumer, partial(_refusal, action="resume")):
-                self._lister.poll_now()
-            return
-        (info,) = self._chosen
-        run, done, script = info.directory, info.summary.steps, is_script(info)
-        if await confirm_resume(self.app, run, title(info), self._resumer, info.status, None, done, script=script):
-            self.post_message(OpenRun(run))
+        chosen = self._chosen
+        resumed = await ask_resume(self.app, partial(resuming.find, chosen), self._resumer)
+        if resumed and len(chosen) == 1:
+            self.post_message(OpenRun(resumed[0]))
+        elif resumed:
+            self._lister.poll_now()
 
     @property
     def _chosen(self) -> list[RunInfo]:
@@ -474,7 +471,14 @@ class RunsScreen(RefusingScreen[None]):
     async def action_delete(self) -> None:
         """Deletes the marked runs, or else the one under the cursor, after asking."""
         chosen = self._chosen
-        if chosen and await confirm_delete(self.app, chosen):
+        runs = [info.directory for info in chosen]
+        try:
+            await patiently(self.app, in_thread(delete.check, runs))
+        except ActionError as error:
+            tell(self.app, str(error), "warning")
+            return
+        if chosen and await self.app.push_screen_wait(Choice(*delete.question(chosen))) == "delete":
+            await perform(self.app, delete.do, runs)
             self._lister.poll_now()
 
     @work(exclusive=True, group="ask")
@@ -485,17 +489,13 @@ class RunsScreen(RefusingScreen[None]):
         if chosen and await ask_about(self.app, *(info.directory for info in chosen), own=own):
             self._lister.poll_now()
 
-    @work(thread=True, group="about")
-    def action_accept(self) -> None:
+    @work(group="about")
+    async def action_accept(self) -> None:
         """Accepts the blemishes of the marked runs, or else of what is under the cursor: they are no longer shown."""
-        marred = [info for info in self._chosen if info.blemishes]
-        try:
-            for info in marred:
-                change_about(info.directory, Change(accepted=tuple(one.kind for one in info.blemishes)))
-        except AboutError as error:
-            self.app.call_from_thread(tell, self.app, str(error), "error", title="Not saved")
+        marred = [info.directory for info in self._chosen if info.blemishes]
         if not marred:
-            self.app.call_from_thread(self.notify, "Nothing mars this run.")
+            self.notify("Nothing mars this run.")
+        await perform(self.app, annotate.do, marred, Change(), accepts=True, title="Saved")
         self._lister.poll_now()
 
     def action_study(self) -> None:
@@ -667,13 +667,8 @@ def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: s
 
 def _refusal(info: RunInfo, action: str) -> str:
     """Says why an action cannot be done with a run; "" if it can."""
-    if action == "stop":
-        return "" if info.is_live else "It has ended: there is nothing to stop."
-    if action == "delete":
-        return "It has not ended. Stop it first: s." if info.is_live else ""
-    if action == "resume" and info.is_live:
-        return "It has not ended: there is nothing to resume."
-    if action in ("resume", "clone") and info.config is None:
-        return f"Its configuration cannot be read: {info.problem}"
-    keeps = info.is_readable or action in ("mark", "about", "copy_path", "baseline", "clone")
-    return "" if keeps else f"It cannot be read: {info.problem}"
+    if action in REFUSALS:
+        return REFUSALS[action](info)
+    if action == "clone":
+        return "" if info.config else f"Its configuration cannot be read: {info.problem}"
+    return "" if action in ("mark", "about", "copy_path", "baseline") else unreadable(info)

@@ -7,24 +7,22 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tuiapp.library.commands import CannotAskError, send_command
+from tuiapp.actions import checkpoint, resume, stop
+from tuiapp.actions.action import ActionError, Outcome
 from tuiapp.library.find import list_runs, titled
 from tuiapp.library.liveness import LivenessProbe
-from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
 from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import read_only_reason, run_facts, summarise
-from tuiapp.trainers.state.text import join_words, sanitize
-from tuiapp.verbs.facts import UsageError, resume_hint
+from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.verbs.output import tell
-from tuiapp.verbs.sources import run_of, runs_dir
+from tuiapp.verbs.sources import run_of, runs_of
 
 POLL_S = 0.05
 STOP_TIMEOUT_S = 180.0
@@ -33,22 +31,36 @@ SAVE_TIMEOUT_S = 180.0
 
 
 def stop_run(options: Namespace) -> int:
-    """Requests a stop and waits for the end of the run."""
-    run = _live_run(options)
-    offset = _send(run, "stop-now" if options.now else "stop")
-    print(f"stopping {titled(run)} …", file=sys.stderr)
-    if alone := describe_alone(known(run).status.begun):
-        tell(alone)
-    with _on_interrupt("the run still stops"):
-        code = _wait_for_end(run, offset)
+    """Requests a stop of the runs that are live, and waits for their ends."""
+    runs = runs_of(options)
+    live = [run for run in runs if run.is_live()]
+    if len(runs) == 1 or not live:
+        live = [_live(run, options.runs) for run in runs]
+    elif over := len(runs) - len(live):
+        tell(f"{plural(over, 'run')} of these {len(runs)} {'has' if over == 1 else 'have'} ended.")
+    offsets = {run: journal_end(run.journal) for run in live}
+    outcome = stop.do(live, now=options.now)
+    code = _tell_problems(outcome)
+    for run in outcome.done:
+        print(f"stopping {titled(run)} …", file=sys.stderr)
+        if alone := describe_alone(known(run).status.begun):
+            tell(alone)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    with _on_interrupt("the run still stops" if len(live) == 1 else "the runs still stop"):
+        for run in outcome.done:
+            code = max(code, _wait_for_end(run, offsets[run], deadline))
     if options.json:
-        info = summarise(run)
-        print(json.dumps({**run_facts(run, info.status, info.summary), "reason": info.reason}))
+        facts = [_facts(run) for run in outcome.done]
+        print(json.dumps(facts[0] if len(runs) == 1 else facts))
     return code
 
 
-def _wait_for_end(run: RunDir, offset: int) -> int:
-    deadline = time.monotonic() + STOP_TIMEOUT_S
+def _facts(run: RunDir) -> dict[str, object]:
+    info = summarise(run)
+    return {**run_facts(run, info.status, info.summary), "reason": info.reason}
+
+
+def _wait_for_end(run: RunDir, offset: int, deadline: float) -> int:
     events: list[AnyEvent] = []
     with LivenessProbe(run) as pulse:
         trouble = _Trouble(pulse)
@@ -68,16 +80,18 @@ def _wait_for_end(run: RunDir, offset: int) -> int:
     what = describe_checkpoint(saved) if saved else "no new checkpoint"
     print(join_words([f"{info.status}: {sanitize(info.reason)}", what]), file=sys.stderr)
     _print_troubles(events)
-    if info.status != "completed" and (hint := resume_hint(run)):
+    if info.status != "completed" and (hint := resume.hint(run)):
         print(hint, file=sys.stderr)
     return 0
 
 
 def save_checkpoint(options: Namespace) -> int:
     """Requests a checkpoint, waits until it is committed, and prints its directory."""
-    run = _live_run(options)
-    offset = _send(run, "checkpoint")
-    print(f"requested a checkpoint of {titled(run)} …", file=sys.stderr)
+    run = _live(run_of(options), [options.run])
+    offset = journal_end(run.journal)
+    outcome = checkpoint.do(run)
+    _tell_problems(outcome)
+    print(*outcome.of("information"), file=sys.stderr)
     with _on_interrupt("the run continues and may still save it"), LivenessProbe(run) as pulse:
         return _wait_for_checkpoint(run, pulse, offset)
 
@@ -148,32 +162,25 @@ def _on_interrupt(message: str) -> Iterator[None]:
         raise
 
 
-def _live_run(options: Namespace) -> RunDir:
-    run = run_of(options)
+def _live(run: RunDir, words: Sequence[str]) -> RunDir:
+    """Returns the run that words mean; raises ActionError if it takes no commands or has ended."""
     if reason := read_only_reason(run):
-        raise UsageError(f"{run.run_id} takes no commands: {reason}.")
+        raise ActionError(f"{run.run_id} takes no commands: {reason}.")
     if not run.is_live():
-        raise UsageError(f"{titled(run)} is not running: {summarise(run).status}.{_live_hint(options)}")
+        others = list_runs(run.path.parent) if [*words] == ["latest"] else []
+        live = next((one.run_id for one in others if one.is_live()), None)
+        hint = f" The newest live run is {live}." if live else ""
+        raise ActionError(f"{titled(run)} is not running: {summarise(run).status}.{hint}")
     return run
 
 
-def _live_hint(options: Namespace) -> str:
-    if options.run != "latest":
-        return ""
-    live = next((run.run_id for run in list_runs(runs_dir(options)) if run.is_live()), None)
-    return f" The newest live run is {live}." if live else ""
-
-
-def _send(run: RunDir, command: mailbox.Command) -> int:
-    """Sends a command; returns where the journal tells of what follows."""
-    offset = journal_end(run.journal)
-    try:
-        instead = send_command(run, command)
-    except CannotAskError as error:
-        raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
-    if instead:
-        tell(instead)
-    return offset
+def _tell_problems(outcome: Outcome) -> int:
+    """Prints what was done otherwise, or not; returns 1 for the latter. Raises ActionError if nothing was done."""
+    if not outcome.done:
+        raise ActionError("\n".join(outcome.of("error")))
+    for text in (*outcome.of("warning"), *outcome.of("error")):
+        tell(text)
+    return 1 if outcome.of("error") else 0
 
 
 def _print_saved(run: RunDir, saved: Checkpoint) -> int:

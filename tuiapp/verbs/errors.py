@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tuiapp.actions.action import ActionError
 from tuiapp.library.environments import CreateError
 from tuiapp.library.export import ExportError
 from tuiapp.library.find import UnknownRunError
 from tuiapp.library.manual import TopicError
 from tuiapp.library.presets import PresetError
-from tuiapp.library.removal import RemovalError
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.contract.about import AboutError
 from tuiapp.trainers.experiments.queue import QueueError
@@ -17,13 +17,13 @@ from tuiapp.verbs.facts import UsageError
 
 FOR_THE_USER = (
     AboutError,
+    ActionError,
     ConfigError,
     CreateError,
     PresetError,
     QueueError,
     UnknownRunError,
     LaunchError,
-    RemovalError,
     ExportError,
     StudyError,
     TopicError,

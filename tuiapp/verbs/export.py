@@ -1,49 +1,36 @@
-"""`tuiapp export`: a run's figures for other programs."""
+"""`tuiapp export`: runs' figures for other programs."""
 
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from argparse import Namespace
 from pathlib import Path
 
-from tuiapp.library.export import ExportError, export_to
+from tuiapp.actions import export
+from tuiapp.actions.action import Outcome
+from tuiapp.library.export import ExportError
 from tuiapp.library.exporters import EXPORTERS, What, names_of
-from tuiapp.trainers.state.history import find_gaps
-from tuiapp.trainers.state.summary import summarise
-from tuiapp.trainers.state.text import plural, sanitize
-from tuiapp.verbs.output import tell
-from tuiapp.verbs.sources import run_of
+from tuiapp.verbs.output import print_outcome
+from tuiapp.verbs.sources import runs_of
 
 
 def export_run(options: Namespace) -> int:
-    """Writes the figures to a file or directory, or to stdout."""
-    run = run_of(options)
-    info = summarise(run)
-    if not info.is_readable:
-        raise ExportError(f"{run.run_id} cannot be exported: {info.problem}")
-    if options.output in (None, "-"):
-        exporter = EXPORTERS[options.format or "csv"]
-        what: What = options.what or "steps"
-        if not exporter.is_text:
-            where = "DIR" if exporter.is_directory else "FILE"
-            raise ExportError(f"{exporter.name} is not written to stdout: give -o {where}.")
-        count = exporter.print(run, what)
-    else:
+    """Writes the figures to a file or directory, of one run to stdout, too."""
+    runs = runs_of(options)
+    if options.output not in (None, "-"):
         path = Path(os.path.expanduser(options.output))
-        exporter = EXPORTERS[options.format or _format_of(path)]
-        what = options.what or ("metrics" if exporter.is_directory else "steps")
-        count = export_to(path, run, what, exporter.name, force=options.force)
-        print(f"{plural(count, 'row')} of {what}: {sanitize(str(path))}", file=sys.stderr)
-        if exporter.reader:
-            print(f"to show it: {exporter.reader.format(shlex.quote(sanitize(str(path))))}", file=sys.stderr)
-    if missing := find_gaps(run.journal).words:
-        tell(f"{run.run_id}: {missing}.")
-    if not count:
-        why = info.problem or f"the run is {info.status}"
-        tell(f"{run.run_id} has no {what}: {why}.")
-    return 0
+        form = options.format or ("csv" if len(runs) > 1 else _format_of(path))
+        what: What = options.what or ("metrics" if EXPORTERS[form].is_directory else "steps")
+        return print_outcome(export.do(runs, path, what, form, force=options.force))
+    exporter, what, outcome = EXPORTERS[options.format or "csv"], options.what or "steps", Outcome()
+    if len(runs) > 1:
+        raise ExportError(f"{len(runs)} runs are not written to stdout: give -o DIR.")
+    export.check(runs[0])
+    if not exporter.is_text:
+        where = "DIR" if exporter.is_directory else "FILE"
+        raise ExportError(f"{exporter.name} is not written to stdout: give -o {where}.")
+    export.say_missing(outcome, runs[0], what, exporter.print(runs[0], what))
+    return print_outcome(outcome)
 
 
 def _format_of(path: Path) -> str:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from tuiapp.trainers.config.data_files import DatasetError
-from tuiapp.trainers.config.datasets import is_examined
-from tuiapp.trainers.config.options import ConfigError
-from tuiapp.trainers.config.plan import make_plan, read_plan
 from tuiapp.trainers.contract.manifest import CheckpointDir
-from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
 from tuiapp.trainers.state.digest import read_run
 from tuiapp.trainers.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.trainers.state.objective import Objective, objective_names
 from tuiapp.trainers.state.results import result_value
-from tuiapp.trainers.state.resume_point import has_more, resume_point
-from tuiapp.trainers.state.status import read_config
-from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts, summarise
-from tuiapp.trainers.state.text import sanitize
+from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts
 from tuiapp.view.groups import RunGroup, Spread, best_row, runs_of
 from tuiapp.view.run_list import started_at
 from tuiapp.view.run_values import METRIC
@@ -138,29 +129,3 @@ def reported_facts(state: RunState) -> list[dict[str, object]]:
     """Returns the checkpoints that a script says it has saved, ready for JSON; none of a built-in trainer."""
     found = state.checkpoints if state.is_script else []
     return [{"name": one.name, "step": one.step, "bytes": one.bytes} for one in found]
-
-
-def resume_command(run: RunDir) -> str:
-    """Returns the command that resumes a run; "" when it is live, complete, or has no checkpoint to resume from."""
-    try:
-        # Not plan.json: resuming makes a new plan, whether or not the file is intact.
-        config = read_config(run)
-        # Except for data that only a launch examines.
-        data = read_plan(run.plan).data if is_examined(config.dataset) else None
-        plan = make_plan(config, data)
-    except (OSError, ValueError, ConfigError, DatasetError):
-        return ""
-    info = summarise(run)
-    if info.status in ("running", "completed") or not info.is_readable:
-        return ""
-    # A script saves its checkpoints itself.
-    if plan.facts and ((point := resume_point(run)) is None or not has_more(point.step, plan.total_steps, info.status)):
-        return ""
-    name = run.run_id if run.path.parent == default_runs_dir() else shlex.quote(str(run.path))
-    return f"tuiapp run --resume {name}"
-
-
-def resume_hint(run: RunDir) -> str:
-    """Returns `resume_command` as a labelled line; "" for none."""
-    command = resume_command(run)
-    return sanitize(f"to resume: {command}") if command else ""

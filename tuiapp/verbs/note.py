@@ -1,4 +1,4 @@
-"""`tuiapp note`: changes a run's name, group, tags and note, live or ended."""
+"""`tuiapp note`: changes runs' name, group, tags and note, live or ended."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import tempfile
 from argparse import Namespace
 from pathlib import Path
 
+from tuiapp.actions import annotate
 from tuiapp.library.find import titled
-from tuiapp.trainers.contract.about import MAX_FILE_BYTES, About, Change, change_about, read_about
+from tuiapp.trainers.contract.about import MAX_FILE_BYTES, About, Change, read_about
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import tell
-from tuiapp.verbs.sources import run_of
+from tuiapp.verbs.sources import runs_of
 
 
 def change_note(options: Namespace) -> int:
-    """Makes the changes given, or else opens the note in the user's editor; prints what the run is called now."""
-    run = run_of(options)
-    _, damaged = read_about(run)
-    if damaged:
+    """Makes the changes given, or else opens the note in the user's editor; prints what the runs are called now."""
+    runs = runs_of(options)
+    for damaged in annotate.in_common(runs)[1]:
         tell(damaged)
     change = Change(
         name=options.name,
@@ -32,12 +31,17 @@ def change_note(options: Namespace) -> int:
         group=options.group,
         tags=tuple(options.tags),
         untags=tuple(options.untags),
-        accepted=tuple(one.kind for one in summarise(run).blemishes) if options.accept else (),
     )
-    edits = change == Change() and not options.accept
-    about = change_about(run, Change(note=_edited(run)) if edits else change)
-    group = f"group {about.group}" if about.group else ""
-    print(sanitize(join_words([titled(run), group, ", ".join(about.tags), _length(about)])), file=sys.stderr)
+    if len(runs) > 1 and options.name:
+        raise UsageError(f"--name names one run, and these are {len(runs)}: give them a --group or --tag.")
+    if change == Change() and not options.accept:
+        if len(runs) > 1:
+            raise UsageError(f"A note is edited of one run, and these are {len(runs)}: give it with -m TEXT.")
+        change = Change(note=_edited(runs[0]))
+    for run in annotate.do(runs, change, accepts=options.accept).done:
+        about, _ = read_about(run)
+        group = f"group {about.group}" if about.group else ""
+        print(sanitize(join_words([titled(run), group, ", ".join(about.tags), _length(about)])), file=sys.stderr)
     return 0
 
 

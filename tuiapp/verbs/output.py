@@ -8,12 +8,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from tuiapp.actions.action import Outcome
 from tuiapp.trainers.state.text import sanitize
 
 
 def tell(text: str) -> None:
     """Prints a line of narration."""
     print(f"tuiapp: {sanitize(text)}", file=sys.stderr)
+
+
+def print_outcome(outcome: Outcome) -> int:
+    """Prints what came of an action; returns 1 if something of it was not done, and else 0."""
+    for severity, text in outcome.notes:
+        if severity == "information":
+            print(sanitize(text), file=sys.stderr)
+        else:
+            tell(text)
+    return 1 if outcome.of("error") else 0
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -9,16 +9,16 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from tuiapp.library.commands import CannotAskError, send_command
+from tuiapp.actions import profile
+from tuiapp.actions.action import ActionError
 from tuiapp.library.find import titled
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.trainers.contract.events import Alert, Profile
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.status import known
-from tuiapp.trainers.state.summary import read_only_reason, summarise
+from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError, read_through
 from tuiapp.verbs.output import tell
@@ -39,13 +39,11 @@ def profile_run(options: Namespace) -> int:
         if not found:
             raise UsageError(f"{titled(run)} is not running ({info.status}), and none of its steps were profiled.")
         return _print(found, options)
-    if reason := read_only_reason(run) or view.why_no_profile(info.config.backend if info.config else ""):
-        raise UsageError(f"{run.run_id} cannot be profiled: {reason}.")
+    if why := profile.refusal(info.status, info.config.backend if info.config else ""):
+        raise ActionError(f"{run.run_id}: {why}")
     offset = journal_end(run.journal)
-    try:
-        send_command(run, "profile", steps=options.steps)
-    except CannotAskError as error:
-        raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
+    if errors := profile.do(run, options.steps).of("error"):
+        raise ActionError(*errors)
     tell(f"profiling {plural(options.steps, 'step')} of {titled(run)} …")
     try:
         found, failure = _wait(run, offset)

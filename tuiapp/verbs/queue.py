@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from shutil import get_terminal_size
 from typing import NamedTuple
 
-from tuiapp.library.find import find_run
 from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.placement import placement_problems
 from tuiapp.trainers.config.run_config import Check
@@ -32,7 +31,7 @@ from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.output import tell
-from tuiapp.verbs.sources import add_launcher, read_source, runs_dir
+from tuiapp.verbs.sources import add_launcher, read_source, runs_dir, runs_of
 from tuiapp.view.run_list import devices, model, title
 from tuiapp.view.table import Column, plain_table
 
@@ -144,7 +143,7 @@ def _facts(row: _Row) -> dict[str, object]:
 def move_runs(options: Namespace) -> int:
     """Moves runs to a place of the queue, in the order in which they are named."""
     directory = runs_dir(options)
-    runs = _named(options)
+    runs = runs_of(options)
     place = PLACES.get(options.place)
     if place is None:
         if not options.place.isdecimal() or int(options.place) < 1:
@@ -204,7 +203,7 @@ def _named(options: Namespace) -> list[RunDir]:
         return [one.run for one in find_waiting(runs_dir(options))]
     if not options.runs:
         raise UsageError("Name the runs, or give --all.")
-    return list(dict.fromkeys(find_run(name, runs_dir(options)) for name in options.runs))
+    return runs_of(options)
 
 
 def _print_places(options: Namespace, runs: Sequence[RunDir]) -> int:

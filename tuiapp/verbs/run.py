@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Sequence
 from types import FrameType
 
-from tuiapp.library.commands import CannotAskError, send_command
+from tuiapp.actions import resume as resuming
+from tuiapp.actions.action import ActionError
+from tuiapp.actions.command import send
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.terminal.facts import wants_ascii
@@ -36,7 +38,7 @@ from tuiapp.trainers.state.initial import check_weights
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.summary import run_facts, summarise
 from tuiapp.trainers.state.text import sanitize
-from tuiapp.verbs.facts import UsageError, resume_hint
+from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
@@ -66,7 +68,7 @@ def launch_run(options: Namespace) -> int:
     with LivenessProbe(run) as pulse, _Interrupts(run, pulse) as interrupts:
         state = _follow(run, pulse, narrate, offset, interrupts.notes)
     _ring(settings, run)
-    if state.status != "completed" and (hint := resume_hint(run)):
+    if state.status != "completed" and (hint := resuming.hint(run)):
         print(hint, file=sys.stderr)
     status = "failed" if state.status == "lost" else state.status
     if options.json:
@@ -196,7 +198,7 @@ class _Interrupts:
 
     def _send(self, command: mailbox.Command) -> None:
         try:
-            if instead := send_command(self._run, command, self._pulse.note):
+            if instead := send(self._run, command, self._pulse.note):
                 self.notes.append(instead)
-        except CannotAskError as error:
-            self.notes.append(f"cannot send {command} to the run: {error}")
+        except ActionError as error:
+            self.notes.append(str(error))

@@ -13,6 +13,7 @@ from functools import partial
 from shutil import get_terminal_size
 from typing import cast
 
+from tuiapp.actions import resume
 from tuiapp.library.find import UnknownRunError, find_run
 from tuiapp.library.liveness import keep_watched
 from tuiapp.library.run_index import RunIndex
@@ -58,8 +59,6 @@ from tuiapp.verbs.facts import (
     list_facts,
     read_through,
     reported_facts,
-    resume_command,
-    resume_hint,
 )
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.sources import run_of, runs_dir
@@ -216,7 +215,7 @@ def show_run(options: Namespace) -> int:
             "script_config": shown(state.facts.config),
             "script_summary": state.facts.summary,
             "script_metrics": reported,
-            "resume": (command := resume_command(run)) or None,
+            "resume": (command := resume.command(run)) or None,
             "resume_step": point.step if command and (point := resume_point(run)) else None,
         }
         print(json.dumps({**list_facts(info), **more}, indent=2))
@@ -267,7 +266,7 @@ def show_run(options: Namespace) -> int:
     _print_facts("the script's summary", state.facts.summary)
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
     _print_epochs(state.curves, everything=options.all)
-    hint = resume_hint(run)
+    hint = resume.hint(run)
     _print_checkpoints(checkpoints, best, damaged, resume_point(run) if hint else None)
     if state.is_script and state.checkpoints:
         print("\ncheckpoints that the script reported")

@@ -60,7 +60,10 @@ def run_of(options: Namespace) -> RunDir:
 
 def runs_of(options: Namespace) -> list[RunDir]:
     """Returns the runs that the command names, each once."""
-    return list(dict.fromkeys(find_run(name, runs_dir(options)) for name in options.runs))
+    # What filters read takes longer to import than most commands take.
+    from tuiapp.actions.selection import select
+
+    return select(options.runs, runs_dir(options))
 
 
 def read_source(

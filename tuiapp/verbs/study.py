@@ -11,8 +11,9 @@ from argparse import Namespace
 from pathlib import Path
 from shutil import get_terminal_size
 
+from tuiapp.actions import delete
+from tuiapp.actions.action import ActionError
 from tuiapp.library.presets import save_preset
-from tuiapp.library.removal import RemovalError, remove_study, sweep_removed
 from tuiapp.library.run_index import RunIndex
 from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.options import format_value
@@ -22,8 +23,8 @@ from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import aligned, tell
-from tuiapp.verbs.remove import agreed, delete, described
+from tuiapp.verbs.output import aligned, print_outcome, tell
+from tuiapp.verbs.remove import agreed
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.run_list import objective_words
 from tuiapp.view.study import (
@@ -192,19 +193,20 @@ def delete_study(options: Namespace) -> int:
     if live or place.is_searched():
         what = f"{plural(live, 'run')} of {place.name} {'wait or train' if live > 1 else 'waits or trains'}"
         what = what if live else f"The search {place.name} goes on"
-        raise RemovalError(f"{what}. Stop it first: tuiapp study stop {place.name}")
+        raise ActionError(f"{what}. Stop it first: tuiapp study stop {place.name}")
     doomed = runs if options.runs else []
     stay = "" if options.runs or not runs else f"; its {plural(len(runs), 'run')} stay, as a group"
     what = f"{place.name} and its {plural(len(runs), 'run')} with all checkpoints" if doomed else place.name
-    if not options.yes and not agreed(described(doomed), f"Delete {what}{stay}?"):
+    if not options.yes and not agreed(doomed, f"Delete {what}{stay}?"):
         return 0
-    deleted = delete(doomed)
-    whole = len(deleted) == len(doomed)
+    outcome = delete.do(doomed)
+    print_outcome(outcome)
+    whole = len(outcome.done) == len(doomed)
     if whole and place.kind():
-        remove_study(place)
-        sweep_removed(place.path.parent)
+        delete.remove_study(place)
+        delete.sweep_removed(place.path.parent)
     if options.json:
-        print(json.dumps({"study": place.name, "deleted": whole, "runs": [run.run_id for run in deleted]}))
+        print(json.dumps({"study": place.name, "deleted": whole, "runs": [run.run_id for run in outcome.done]}))
     elif whole:
         tell(f"deleted {place.name}{stay}")
     return 0 if whole else 1

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import msgspec
 
-from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Operation, Profile, StepMemory
 from tuiapp.trainers.state.text import format_bytes, format_percent, format_seconds, join_words, sanitize
 from tuiapp.view.table import Column, plain_table
@@ -19,14 +18,6 @@ TITLES = {KERNELS: "kernels", COMMUNICATION: "comm.", COPIES: "copies", DATA: "d
 
 LEAST_BAR, MOST_BAR = 10, 60
 """Cells."""
-
-
-def why_no_profile(backend: str) -> str:
-    """Says why the steps of a run of a backend cannot be profiled; "" if they can."""
-    known = BACKENDS.get(backend)
-    if known is not None and known.builtin:
-        return "" if known.profiler else f"{backend} has no profiler here"
-    return "a script's steps are profiled by its own framework, as torch.profiler or jax.profiler"
 
 
 def latest(profiles: Mapping[int, Profile]) -> list[Profile]:

@@ -12,7 +12,8 @@ import pytest
 from tests.kit import histories as h
 from tests.kit.command_line import Command
 from tests.kit.run_app import RunApp, until
-from tuiapp.library.removal import RemovalError, remove_run
+from tuiapp.actions.action import ActionError
+from tuiapp.actions.delete import remove_run
 from tuiapp.screens.confirm import Choice
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract.events import JOURNAL_SCHEMA, RunStarted
@@ -84,7 +85,7 @@ def test_the_library(newer: RunDir, runs_dir: Path) -> None:
     before = contents(runs_dir)
     with pytest.raises(LaunchError, match="newer version of tuiapp"):
         resume(newer)
-    with pytest.raises(RemovalError, match="newer version of tuiapp"):
+    with pytest.raises(ActionError, match="newer version of tuiapp"):
         remove_run(newer)
     assert contents(runs_dir) == before
 

@@ -43,7 +43,7 @@ def recorded(runs_dir: Path) -> Path:
 
 def test_one_run_as_html(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
     done = tuiapp("report", COMPLETED, "-o", tmp_path / "report.html")
-    assert (done.code, done.out, done.err) == (0, "", f"{tmp_path / 'report.html'}\n")
+    assert (done.code, done.out, done.err) == (0, "", f"1 run: {tmp_path / 'report.html'}\n")
     text = (tmp_path / "report.html").read_text()
     _check_page(text)
     for words in ("✓ completed", "99.89 %", "2 × NVIDIA H200", "2.11.0", "tuiapp run &#x27;a b&#x27;", "learning_rate"):

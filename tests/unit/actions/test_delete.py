@@ -9,8 +9,9 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit.recorded import record, record_checkpoint
+from tuiapp.actions.action import ActionError
+from tuiapp.actions.delete import remove_run, sweep_removed
 from tuiapp.library.find import list_runs
-from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.trainers.contract.rundir import RunDir
 
 RUN_ID = "20261119T101500-torch-ddp-net-3fa1"
@@ -30,7 +31,7 @@ def test_nothing_is_left(run: RunDir, tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_stays(run: RunDir) -> None:
     lock = run.take_lock()
-    with pytest.raises(RemovalError, match=f"is running. Stop it first: tuiapp stop {RUN_ID}"):
+    with pytest.raises(ActionError, match=f"is running. Stop it first: tuiapp stop {RUN_ID}"):
         remove_run(run)
     os.close(lock)
     assert run.journal.exists()
@@ -40,7 +41,7 @@ def test_a_run_that_goes_on_stays(run: RunDir) -> None:
 
 def test_a_directory_that_is_not_named_like_a_run_stays(tmp_path: Path) -> None:
     run = record(tmp_path, "my-project", h.completed())
-    with pytest.raises(RemovalError, match="does not have a run's name"):
+    with pytest.raises(ActionError, match="does not have a run's name"):
         remove_run(run)
     assert run.config.exists()
 
@@ -48,7 +49,7 @@ def test_a_directory_that_is_not_named_like_a_run_stays(tmp_path: Path) -> None:
 def test_a_link_stays_and_so_does_what_it_points_at(run: RunDir, tmp_path: Path) -> None:
     other = RunDir(tmp_path / "20261119T101500-torch-ddp-net-ffff")
     other.path.symlink_to(run.path)
-    with pytest.raises(RemovalError, match="is a link"):
+    with pytest.raises(ActionError, match="is a link"):
         remove_run(other)
     assert run.journal.exists()
 
@@ -80,5 +81,5 @@ def test_what_an_interrupted_removal_left_is_swept(
 
 
 def test_a_run_that_is_gone_already(tmp_path: Path) -> None:
-    with pytest.raises(RemovalError, match="No such file"):
+    with pytest.raises(ActionError, match="No such file"):
         remove_run(RunDir(tmp_path / RUN_ID))

@@ -1,4 +1,4 @@
-"""Writes a report: one HTML page, or Markdown with its figures beside it."""
+"""Report: runs with their curves as one HTML page, or Markdown with its figures beside it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuiapp.actions.action import Outcome
 from tuiapp.library.export import ExportError, exists, other_file, put_in_place
+from tuiapp.trainers.config.user_code import slug
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import plural
 from tuiapp.view.figure import DASHES
 
 FORMATS = (".html", ".md")
@@ -16,10 +20,23 @@ MOST = len(DASHES)
 """Of runs: the curves of more cannot be told apart."""
 
 
+def refusal(count: int) -> str:
+    """Says why so many runs cannot be reported; "" if they can."""
+    return "" if count <= MOST else f"A report has {MOST} runs at most, not {count}: more curves cannot be told apart."
+
+
+def suggested(infos: Sequence[RunInfo]) -> str:
+    """Returns what a report is called, without its suffix, unless somebody says otherwise."""
+    if len(infos) == 1:
+        return infos[0].directory.run_id
+    group = infos[0].about.group
+    return f"report-{slug(group)}" if group and all(info.about.group == group for info in infos) else "report"
+
+
 def check_report(path: Path, count: int, *, force: bool) -> None:
     """Raises `ExportError` if a report of so many runs cannot be written to `path`."""
-    if count > MOST:
-        raise ExportError(f"A report has {MOST} runs at most, not {count}: more curves cannot be told apart.")
+    if why := refusal(count):
+        raise ExportError(why)
     if path.suffix.lower() not in FORMATS:
         raise ExportError(f"{path.name}: a report's name must end in {' or '.join(FORMATS)}.")
     if not path.parent.is_dir():
@@ -30,8 +47,15 @@ def check_report(path: Path, count: int, *, force: bool) -> None:
         raise ExportError(exists(path))
 
 
-def write_report(path: Path, runs: Sequence[RunDir], *, force: bool = False) -> None:
-    """Writes the page, and for Markdown its figures; raises `ExportError` if it cannot."""
+def do(runs: Sequence[RunDir], path: Path, *, force: bool = False) -> Outcome:
+    """Writes the page, and for Markdown its figures. Raises `ExportError` if it cannot."""
+    _write(runs, path, force=force)
+    outcome = Outcome([*runs])
+    outcome.say(f"{plural(len(runs), 'run')}: {path}")
+    return outcome
+
+
+def _write(runs: Sequence[RunDir], path: Path, *, force: bool) -> None:
     check_report(path, len(runs), force=force)
     # They import numpy, which a wrong name need not wait for.
     from tuiapp.library.report import figures, read_runs

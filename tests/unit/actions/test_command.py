@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tuiapp.library.commands import CannotAskError, send_command
+from tuiapp.actions.action import ActionError
+from tuiapp.actions.command import send
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.lock import LockNote, write_note
 from tuiapp.trainers.contract.process_identity import identity, machine
@@ -57,7 +58,7 @@ def note(run: RunDir, **what: str) -> None:
 
 def test_the_mailbox_comes_first(run: RunDir) -> None:
     run.commands.mkdir()
-    assert send_command(run, "stop") == ""
+    assert send(run, "stop") == ""
     assert mailbox.take(run.commands) == ["stop"]
 
 
@@ -65,7 +66,7 @@ def test_a_signal_instead(run: RunDir, supervisor: subprocess.Popen[str]) -> Non
     note(run, supervisor=identity(supervisor.pid), machine=machine(), host="here")
     commands: dict[mailbox.Command, str] = {"checkpoint": "SIGUSR1", "stop": "SIGTERM", "stop-now": "SIGQUIT"}
     for command, name in commands.items():
-        said = send_command(run, command)
+        said = send(run, command)
         assert said.startswith(
             f"{run.commands} cannot be written (No such file or directory): sent {name} to its super"
         )
@@ -84,17 +85,17 @@ def test_what_blocks_it(run: RunDir, supervisor: subprocess.Popen[str]) -> None:
     }.items():
         known_as, _, where = what.partition(" ")
         note(run, supervisor=known_as, machine=where, host="node7")
-        with pytest.raises(CannotAskError, match=words):
-            send_command(run, "stop-now")
+        with pytest.raises(ActionError, match=words):
+            send(run, "stop-now")
     note(run, supervisor=who, machine=here)
-    send_command(run, "checkpoint")
+    send(run, "checkpoint")
     # Nothing came before it.
     assert heard(supervisor) == "SIGUSR1"
 
 
 def test_a_run_that_is_over(tmp_path: Path) -> None:
-    with pytest.raises(CannotAskError, match="its supervisor is not running"):
-        send_command(RunDir(tmp_path), "stop")
+    with pytest.raises(ActionError, match="its supervisor is not running"):
+        send(RunDir(tmp_path), "stop")
 
 
 def test_a_run_out_of_reach_is_asked_by_what_its_lock_said_last(
@@ -102,11 +103,11 @@ def test_a_run_out_of_reach_is_asked_by_what_its_lock_said_last(
 ) -> None:
     known = LockNote(supervisor=identity(supervisor.pid), machine=machine())
     away = RunDir(tmp_path / "not here")
-    with pytest.raises(CannotAskError, match="its supervisor is not running"):
-        send_command(away, "stop")
-    assert "sent SIGTERM" in send_command(away, "stop", known)
+    with pytest.raises(ActionError, match="its supervisor is not running"):
+        send(away, "stop")
+    assert "sent SIGTERM" in send(away, "stop", known)
     assert heard(supervisor) == "SIGTERM"
     supervisor.kill()
     supervisor.wait()
-    with pytest.raises(CannotAskError, match="is gone"):
-        send_command(away, "stop", known)
+    with pytest.raises(ActionError, match="is gone"):
+        send(away, "stop", known)

@@ -1,0 +1,116 @@
+"""Stop: a run saves a checkpoint and ends, or at once without one; one that has not begun leaves its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tuiapp.actions.action import Outcome, Question, is_script, some
+from tuiapp.actions.command import request
+from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.messages import describe_alone
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import format_duration, join_words, plural, sanitize
+from tuiapp.view.run_list import title
+
+
+@dataclass(frozen=True, slots=True)
+class Stoppable:
+    """What a question says of a run."""
+
+    run: RunDir
+    title: str
+    grace_s: float | None
+    """A script's time from SIGTERM to SIGKILL; None of a built-in trainer, and where none is sent."""
+    waits: Literal["", "queue", "Slurm"]
+    alone: str
+    """What a stop does not end."""
+
+    @classmethod
+    def of_info(cls, info: RunInfo) -> Stoppable:
+        """Returns what is known of a listed run."""
+        grace_s = info.config.stop_grace_s if is_script(info) and info.config else None
+        waits: Literal["", "queue", "Slurm"] = "queue" if info.waiting else "Slurm" if info.status == "queued" else ""
+        return cls(info.directory, title(info), grace_s, waits, describe_alone(info.begun))
+
+    @classmethod
+    def of_state(cls, run: RunDir, state: RunState) -> Stoppable:
+        """Returns what is known of a watched run."""
+        waits: Literal["", "queue", "Slurm"] = ""
+        if state.status == "queued":
+            waits = "queue" if state.queued is not None and not state.queued.job else "Slurm"
+        alone = describe_alone(state.started, state.awaited_nodes)
+        return cls(run, join_words([state.name, sanitize(run.run_id)]), state.sigterm_grace_s, waits, alone)
+
+
+def refusal(of: RunInfo | RunState) -> str:
+    """Says why a run cannot be stopped; "" if it can."""
+    return "" if of.is_live else "The run has ended: there is nothing to stop."
+
+
+def question(runs: Sequence[Stoppable], *, again: bool = False, others: int = 0) -> Question:
+    """Asks whether to stop runs, at once those that are stopping (`again`); `others` are over, or stopping already."""
+    rest = f"\nThe rest of the {len(runs) + others} are over, or stopping already." if others else ""
+    if len(runs) == 1:
+        heading, text, answers = _of_one(runs[0], again=again)
+        return Question(heading, text + rest, answers)
+    names = some([one.title for one in runs])
+    if again:
+        how = "They are stopping. Stop now ends their ranks at once, without another checkpoint."
+        answers = [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
+    else:
+        how = "Each saves a checkpoint after the step that its ranks agree on, and ends."
+        if any(one.grace_s is not None for one in runs):
+            how += " A script that does not ask should_stop() gets SIGTERM."
+        if any(one.waits for one in runs):
+            how += " One that is queued does not start."
+        answers = [("stop", "Stop them", "warning"), ("run-on", "Keep running", "default")]
+    return Question(f"Stop {len(runs)} runs{' now' if again else ''}?", f"{names}\n \n{how}{rest}", answers)
+
+
+def _of_one(one: Stoppable, *, again: bool) -> Question:
+    if one.waits == "queue":
+        what = "has not started. It leaves the queue, and ends."
+        heading, answers = "Cancel this run?", [("stop", "Cancel the run", "warning"), ("run-on", "Keep it", "default")]
+    elif one.waits:
+        what = "has not started. Its Slurm job is cancelled, and the run ends."
+        heading, answers = "Cancel its job?", [("stop", "Cancel the job", "warning"), ("run-on", "Keep it", "default")]
+    elif again:
+        what = "is stopping. Stop now ends the ranks at once, without another checkpoint."
+        if one.grace_s is not None:
+            what = "was sent SIGTERM. Stop now ends it with SIGKILL after two seconds."
+        heading, answers = "Stop now?", [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
+    elif one.grace_s is not None:
+        what = (
+            "ends before its next step if it asks should_stop(). Otherwise it gets SIGTERM, "
+            f"and SIGKILL if it still runs after {format_duration(one.grace_s)}."
+        )
+        heading, answers = "Stop this script?", [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")]
+    else:
+        what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
+        heading = "Stop this run?"
+        answers = [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")]
+    return Question(heading, f"{one.title}\n{what}{f' {one.alone}' if one.alone else ''}", answers)
+
+
+def ended(runs: Sequence[Stoppable]) -> Question:
+    """Says that runs have ended before they were stopped."""
+    heading = "This run has ended" if len(runs) == 1 else "These runs have ended"
+    return Question(
+        heading, f"{some([one.title for one in runs])}\nThere is nothing left to stop.", [("ok", "OK", "default")]
+    )
+
+
+def do(runs: Sequence[RunDir], *, now: bool = False) -> Outcome:
+    """Asks runs to stop, at once or after a checkpoint; cancels those that wait in the queue."""
+    waiting = {run for run in runs if run.liveness() is Liveness.WAITING}
+    # What waits first: none of them starts in the place of one that stops.
+    outcome = request(sorted(runs, key=lambda run: run not in waiting), "stop-now" if now else "stop")
+    if cancelled := waiting.intersection(outcome.done):
+        outcome.say(f"Cancelled {plural(len(cancelled), 'run')} in the queue.")
+    if asked := len(outcome.done) - len(cancelled):
+        outcome.say(f"Asked {plural(asked, 'run')} to stop{' now' if now else ''}.")
+    return outcome
