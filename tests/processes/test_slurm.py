@@ -297,7 +297,7 @@ def test_a_preempted_run_is_followed_to_its_end(
         _, said = followed.communicate(timeout=60)
         assert followed.returncode == 0, said
         times = [
-            said.index(word) for word in ("Slurm stops the run", "is queued · BeginTime", "attempt 2", "COMPLETED")
+            said.index(word) for word in ("stop requested · Slurm", "is queued · BeginTime", "attempt 2", "COMPLETED")
         ]
         assert times == sorted(times)
         run.wait_gone()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 
-from tuiapp.trainers.contract.events import StopRequested
 from tuiapp.trainers.state.messages import describe_blemishes, describe_failure, describe_result
 from tuiapp.trainers.state.rank_state import RankState
 from tuiapp.trainers.state.run_state import RunState, Stall
@@ -112,19 +111,10 @@ def _headline(state: RunState) -> Condition | None:
         first = state.first_failure
         return Condition(describe_failure(first), "error") if first else None
     if state.stop_requested is not None:
-        words = _how_it_stops(state.stop_requested, state.sigterm_grace_s, saves=not state.is_script)
-        return Condition(words, "warning", SIGNS["stopped"].symbol)
+        words = state.stop_words
+        again = "" if state.stop_requested.now else f"s again: stop now{' without it' * ('checkpoint' in words)}"
+        return Condition(join_words([words, again]), "warning", SIGNS["stopped"].symbol)
     return _latest_alert(state)
-
-
-def _how_it_stops(request: StopRequested, grace_s: float | None, *, saves: bool) -> str:
-    if request.now:
-        return "stopping now"
-    if grace_s is not None:
-        return f"SIGTERM sent; the script has {format_duration(grace_s)} to end · s again: stop now"
-    if request.save and saves:
-        return "saving a checkpoint, then stopping · s again: stop now without it"
-    return "stopping after the step that all ranks agree on · s again: stop now"
 
 
 def _how_to_go_on(state: RunState) -> str:

@@ -167,7 +167,7 @@ def apply(state: RunState, event: object) -> None:
             state.changed.add("predictions")
         case ev.StopRequested():
             state.stop_requested = event
-            _log(state, event, join_words([f"stop{' now' * event.now} requested", sanitize(event.by, 40)]))
+            _log(state, event, join_words(["stop requested", sanitize(event.by, 40), state.stop_words]))
             state.changed |= {"run", "alerts"}
         case ev.CheckpointRequested():
             _log(state, event, join_words(["checkpoint requested", sanitize(event.by, 40)]))

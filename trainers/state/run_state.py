@@ -25,6 +25,7 @@ from tuiapp.trainers.state.curves import Curves, SampledCurve
 from tuiapp.trainers.state.efficiency import EfficiencyMeter
 from tuiapp.trainers.state.history import Gaps
 from tuiapp.trainers.state.known_metrics import UTILIZATION, ordered
+from tuiapp.trainers.state.messages import describe_stop
 from tuiapp.trainers.state.rank_state import NodeState, RankState
 from tuiapp.trainers.state.readings import GpuState, HostHistory
 from tuiapp.trainers.state.resume_point import has_more
@@ -268,6 +269,12 @@ class RunState:
         """`stop_grace_s` of a stop that has sent SIGTERM; None if the script's ranks stop by themselves."""
         agreed = self.stop_requested is not None and self.stop_requested.agreed
         return None if agreed else self.stop_grace_s
+
+    @property
+    def stop_words(self) -> str:
+        """How it stops; "" if nobody has asked it to."""
+        request = self.stop_requested
+        return describe_stop(request, self.sigterm_grace_s, saves=not self.is_script) if request else ""
 
     @property
     def process_per_device(self) -> bool:

@@ -13,39 +13,30 @@ from rich.text import Text
 
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
-from tuiapp.trainers.config.learning_rate import started_rate_words
 from tuiapp.trainers.contract.events import (
     Alert,
     AnyEvent,
     Checkpoint,
     CheckpointRequested,
-    InitialWeights,
-    LogLine,
     Metrics,
-    Queued,
     RankFailed,
-    RankStarted,
     RunEnded,
     RunStarted,
     StopRequested,
 )
-from tuiapp.trainers.contract.metrics import evaluation_of, mean
+from tuiapp.trainers.contract.metrics import mean
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.condition import run_words
-from tuiapp.trainers.state.digest import is_logged
-from tuiapp.trainers.state.known_metrics import format_accuracy, metric
+from tuiapp.trainers.state.known_metrics import format_accuracy
 from tuiapp.trainers.state.messages import (
-    describe_average,
     describe_blemishes,
-    describe_checkpoint,
-    describe_initial,
     describe_queued,
     describe_rate,
     describe_result,
     failure_lines,
 )
 from tuiapp.trainers.state.rank_state import RankState
-from tuiapp.trainers.state.run_state import RunClock, RunState, names
+from tuiapp.trainers.state.run_state import LogEntry, RunClock, RunState, names
 from tuiapp.trainers.state.text import (
     format_clock,
     format_duration,
@@ -53,7 +44,6 @@ from tuiapp.trainers.state.text import (
     format_percent,
     format_seconds,
     join_words,
-    plural,
     sanitize,
 )
 from tuiapp.verbs.output import redirect_to_devnull
@@ -83,19 +73,31 @@ class PlainNarrator:
         self._stream, self._run = stream, run
         self._printed_at = time.monotonic()
         self._in_trouble = False
+        self._told = 0
+        """Entries of the state's log."""
         self._epochs_told = 0
 
     def event(self, event: AnyEvent, state: RunState) -> None:
         """Called after an event was folded into the state."""
-        texts = [_in_words(event, state)]
+        entries, self._told = state.log_since(self._told), state.log_count
+        if not self.wants(event, state):
+            return
+        texts = [*map(_in_words, entries)]
         if isinstance(event, RunStarted):
+            texts.insert(0, f"run {sanitize(join_words([state.name, state.run_id, *names(event.config)]))}")
             # Earlier attempts have made them.
             whole = state.curves.epochs.last_whole
             self._epochs_told = whole.number if whole else 0
         elif isinstance(event, Metrics):
             texts += self._epochs(state)
-        for text in filter(None, texts):
+        elif isinstance(event, StopRequested) and not event.now:
+            texts = [f"{text} (Ctrl-C again: at once{', without it' * ('checkpoint' in text)})" for text in texts]
+        for text in texts:
             self.say(f"{format_clock(event.time)}  {text}")
+
+    def wants(self, event: AnyEvent, state: RunState) -> bool:
+        """Whether what the log says of an event is printed; of the end `describe_end` says more."""
+        return not isinstance(event, RunEnded)
 
     def _epochs(self, state: RunState) -> list[str]:
         """Returns a line for each epoch that all ranks have ended meanwhile."""
@@ -144,9 +146,8 @@ class PlainNarrator:
 class QuietNarrator(PlainNarrator):
     """Prints what goes wrong, and how the run ends."""
 
-    def event(self, event: AnyEvent, state: RunState) -> None:
-        if isinstance(event, RankFailed) or (isinstance(event, Alert) and event.severity != "info"):
-            super().event(event, state)
+    def wants(self, event: AnyEvent, state: RunState) -> bool:
+        return isinstance(event, RankFailed) or (isinstance(event, Alert) and event.severity != "info")
 
     def tick(self, state: RunState) -> None:
         self._report_trouble(state)
@@ -179,13 +180,12 @@ class LiveNarrator(PlainNarrator):
         lines = live_view(state, self._clock.now(), self._live.console.width)
         self._try(lambda: self._live.draw([Text(to_ascii(line) if self._ascii else line) for line in lines]))
 
-    def event(self, event: AnyEvent, state: RunState) -> None:
+    def wants(self, event: AnyEvent, state: RunState) -> bool:
         # Above the view, automatic checkpoints are not worth a line.
         unasked = isinstance(event, Checkpoint) and not self._asked and state.stop_requested is None
         if isinstance(event, Checkpoint | CheckpointRequested):
             self._asked = isinstance(event, CheckpointRequested)
-        if not unasked:
-            super().event(event, state)
+        return not unasked and super().wants(event, state)
 
     def _print(self, text: str) -> None:
         self._live.print_above(text)
@@ -206,55 +206,12 @@ def describe_end(state: RunState, run: RunDir) -> str:
     return join_words(parts)
 
 
-def _in_words(event: AnyEvent, state: RunState) -> str:
-    match event:
-        case Queued():
-            return describe_queued(event)
-        case RunStarted():
-            config = event.config
-            again = f"resumed from step {event.resumed_from:,}" if event.resumed_from else "started again"
-            attempt = f"{again}, attempt {event.attempt}" if event.attempt > 1 else ""
-            platform = config.get("platform")
-            devices = f"{event.world_size} × {platform}" if platform else plural(event.world_size, "rank")
-            run = join_words([state.name, event.run_id])
-            rate = f"learning rate {scaled}" if (scaled := started_rate_words(config)) else ""
-            mesh = f"mesh {config['mesh']}" if config.get("mesh") else ""
-            words = [*names(config), devices, mesh, rate, describe_average(config), attempt]
-            return sanitize(f"run {run}: {join_words(words)}")
-        case RankStarted():
-            return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
-        case Metrics() if is_logged(event):
-            shown = [metric(name) for name in evaluation_of(event.values)[1:] if name]
-            words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in shown if event.values[one.name]]
-            epoch = f"epoch {state.epoch_of(event.last_step)}/{state.epochs}" if state.epochs else ""
-            return join_words([epoch, f"step {event.last_step:,}", *words])
-        case LogLine() if event.stream != "run":
-            return sanitize(f"rank {event.rank} {event.stream}: {event.text}")
-        case LogLine() | Alert():
-            return sanitize(event.text)
-        case InitialWeights():
-            return describe_initial(event)
-        case Checkpoint():
-            return describe_checkpoint(event)
-        case CheckpointRequested():
-            return "saving a checkpoint after the current step"
-        case StopRequested(now=True):
-            return "stopping at once"
-        case StopRequested(agreed=True) if state.is_script:
-            return "the script stops after the step that its ranks agree on (Ctrl-C again: at once)"
-        case StopRequested() if (grace := state.stop_grace_s) is not None:
-            return f"SIGTERM sent; the script has {format_duration(grace)} to end (Ctrl-C again: at once)"
-        case StopRequested(by="Slurm" | "Slurm's time limit"):
-            return f"{event.by} stops the run: saving a checkpoint after the current step"
-        case StopRequested(save=True):
-            return "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)"
-        case StopRequested():
-            return "stopping after the current step (Ctrl-C again: at once)"
-        case RankFailed():
-            return state.log[-1].text
-        case RunEnded():
-            return ""
-    return ""
+def _in_words(entry: LogEntry) -> str:
+    """Returns an entry of the log with the rank that it is of, unless it says so itself."""
+    if entry.rank is None or entry.stream == "run" or f"rank {entry.rank}" in entry.text:
+        return entry.text
+    stream = f" {entry.stream}" if entry.stream in ("stdout", "stderr") else ""
+    return f"rank {entry.rank}{stream}: {entry.text}"
 
 
 def live_view(state: RunState, now: float, cells: int) -> list[str]:

@@ -38,7 +38,7 @@ def test_one_line_for_each_checkpoint_and_the_stop() -> None:
     assert told(interrupted.stopped()) == [
         "checkpoint step-00000029 · 2.70 MiB · 31.0 ms · best so far",
         "checkpoint step-00000058 · 2.70 MiB · 31.0 ms · best so far",
-        "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)",
+        "stop requested · command · saving a checkpoint, then stopping (Ctrl-C again: at once, without it)",
         "checkpoint step-00000072 · 2.70 MiB · 31.0 ms",
     ]
 
@@ -95,14 +95,14 @@ def test_above_a_bar_only_those_that_were_asked_for() -> None:
     assert told(interrupted.stopped(), bar=True) == told(interrupted.stopped())[2:]
     asked: list[AnyEvent] = [CheckpointRequested(by="SIGUSR1"), h.checkpoint(30, 5), h.checkpoint(58, 6)]
     assert told([*h.running(), *asked], bar=True) == [
-        "saving a checkpoint after the current step",
+        "checkpoint requested · SIGUSR1",
         "checkpoint step-00000030 · 2.70 MiB · 31.0 ms",
     ]
 
 
 @pytest.mark.parametrize("bar", [False, True])
 def test_a_further_attempt(bar: bool) -> None:
-    said = f"run {h.RUN_ID}: torch-ddp · net · digits · 2 × cpu · resumed from step 72, attempt 2"
+    said = "run resumed from step 72, attempt 2, on gpubox: 2 rank processes"
     assert told(interrupted.resumed(), bar=bar) == [said]
 
 

@@ -64,8 +64,8 @@ def test_a_headless_run_says_what_is_known() -> None:
         apply(state, event)
         narrator.event(event, state)
     said = [line.split("  ", 1)[1] for line in stream.getvalue().splitlines()]
-    assert said[0] == f"run {own.RUN_ID}: 2 ranks"
-    assert said[-1].startswith("step 120 · accuracy ")
+    assert said[:2] == [f"run {own.RUN_ID}", "run started on gpubox: 2 rank processes"]
+    assert said[-1].startswith("accuracy ")
     assert progress_words(state).startswith("step 120 · ")
     lines = live_view(state, h.START + 62.0, 120)
     assert lines[0] == "running       step 120"
