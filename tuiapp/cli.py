@@ -219,7 +219,7 @@ def build_parser() -> argparse.ArgumentParser:
     tools = verbs.add_parser("mcp", help="offer the runs to an assistant as tools, by MCP over stdin and stdout")
     tools.add_argument("--allow-launch", action="store_true", help="offer tools that launch, queue and stop runs, too")
     _runs_dir(tools, again=True)
-    tools.set_defaults(does="mcp:serve_tools")
+    tools.set_defaults(does="mcp:serve_tools", main=main)
     pages = verbs.add_parser("help", help="show the handbook: list its pages, print one, or search it")
     pages.add_argument(
         "words", nargs="*", metavar="TOPIC|WORD", help="a page, or words to find; default: list the pages"

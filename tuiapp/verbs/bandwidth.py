@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -29,7 +28,7 @@ from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import module
 from tuiapp.trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 
 FRAMEWORKS = {"torch": "torch-ddp", "jax": "jax-sharding"}
 """Framework → the backend whose ranks exchange; the first that can run here is taken."""
@@ -55,7 +54,7 @@ def measure_bandwidth(options: Namespace) -> int:
     finally:
         shown.close()
     if options.json:
-        print(json.dumps(found.facts(), indent=2))
+        print_json(found.facts())
     if found.failure:
         tell(found.failure)
     return 1 if found.failure else 0

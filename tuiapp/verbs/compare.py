@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from string import ascii_lowercase
@@ -15,7 +14,7 @@ from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError, group_facts, list_facts
-from tuiapp.verbs.output import aligned, tell
+from tuiapp.verbs.output import aligned, print_json, tell
 from tuiapp.verbs.sources import runs_dir, runs_of
 from tuiapp.view.comparison import Line, differing, objective_line, results
 from tuiapp.view.groups import Row, RunGroup, fold, has_best
@@ -40,7 +39,7 @@ def compare_runs(options: Namespace) -> int:
     infos, differences = [info for row in rows for info in runs_of_row(row)], differing(rows)
     objective = chosen_objective(infos)
     if options.json:
-        print(json.dumps(_facts(rows, differences, objective), indent=2))
+        print_json(_facts(rows, differences, objective))
         return 0
     letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(rows))]
     best = has_best(rows, objective) if objective else None

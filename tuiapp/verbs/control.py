@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import time
 from argparse import Namespace
@@ -21,7 +20,7 @@ from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
 from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import read_only_reason, run_facts, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import run_of, runs_of
 
 POLL_S = 0.05
@@ -51,7 +50,7 @@ def stop_run(options: Namespace) -> int:
             code = max(code, _wait_for_end(run, offsets[run], deadline))
     if options.json:
         facts = [_facts(run) for run in outcome.done]
-        print(json.dumps(facts[0] if len(runs) == 1 else facts))
+        print_json(facts[0] if len(runs) == 1 else facts, indent=None)
     return code
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import socket
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.verbs.bandwidth import measure_bandwidth
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.devices.drawing import Line, Span, line, pad, stacked
 from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix
@@ -68,7 +68,9 @@ def show_devices(options: Namespace) -> int:
     tables = None if options.json else _Tables(watch=options.watch)
     show = tables.show if tables else partial(_print_json, indent=None if options.watch else 2)
     state = RunState()
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    # A server of tools calls this in a thread, which signals do not come to.
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _interrupt) if is_main else None
     try:
         for number, _ in enumerate(_moments(feed, state)):
             if options.watch:
@@ -86,7 +88,8 @@ def show_devices(options: Namespace) -> int:
         feed.close()
         if tables:
             tables.close()
-        signal.signal(signal.SIGTERM, before)
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
     return 0
 
 
@@ -127,7 +130,7 @@ def _print_json(state: RunState, *, indent: int | None) -> None:
         "cuda_visible_devices": os.environ.get(VISIBLE),
         "problems": state.telemetry_problems,
     }
-    print(json.dumps(found, indent=indent), flush=True)
+    print_json(found, indent=indent)
 
 
 def _facts(sample: msgspec.Struct) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -24,6 +23,7 @@ from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.settings import is_open_to_others, settings_path
 from tuiapp.trainers.contract.orphans import describe_orphans, end_orphans, find_orphans
 from tuiapp.trainers.state.text import format_bytes, sanitize
+from tuiapp.verbs.output import print_json
 from tuiapp.verbs.settings import read_all
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.devices.drawing import SYSTEM_MEMORY
@@ -55,7 +55,7 @@ def examine(options: Namespace) -> int:
     ]
     statuses = {finding.status for finding in findings}
     if options.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json([asdict(finding) for finding in findings])
     else:
         marks = {"pass": "ok  ", "info": "–   ", "warn": "warn", "fail": "FAIL"}
         for finding in findings:

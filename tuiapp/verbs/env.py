@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 
@@ -11,7 +10,7 @@ from tuiapp.library.environments import Environment, inspect_environments
 from tuiapp.trainers.config.cuda_builds import suits_newest
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.state.text import format_bytes, sanitize
-from tuiapp.verbs.output import aligned
+from tuiapp.verbs.output import aligned, print_json
 
 SHOWN = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "ERROR")
 """How the lines of pip and uv begin that say how far they are."""
@@ -35,7 +34,7 @@ def list_all(options: Namespace) -> int:
             }
             for one in found
         ]
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return 0
     heading, *lines = aligned([COLUMNS, *(_cells(one, machine) for one in found)])
     print(heading)

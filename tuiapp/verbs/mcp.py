@@ -1,6 +1,6 @@
 """`tuiapp mcp`: the runs for an assistant, by the Model Context Protocol over stdin and stdout.
 
-Each tool is a verb of the command line, run with `--json` in a process of its own: the same checks, words and limits.
+Each tool is a verb of the command line, called with `--json` in this process: the same checks, words and limits.
 Without `--allow-launch` there are only tools that read.
 """
 
@@ -10,18 +10,21 @@ import asyncio
 import importlib.util
 import json
 import shlex
-import sys
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tuiapp import __version__
 from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.output import Collected, collected
 from tuiapp.verbs.sources import runs_dir
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
+
+Main: TypeAlias = Callable[[Sequence[str]], int]
 
 INSTRUCTIONS = """\
 tuiapp launches and records training runs on this machine. A run is named by its id, a unique prefix of it, "latest", or
@@ -35,12 +38,15 @@ def serve_tools(options: Namespace) -> int:
     """Serves until the client closes its end."""
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("Tools for assistants need the mcp package: pip install 'tuiapp[mcp]'")
-    make_server(runs_dir(options), may_launch=options.allow_launch).run("stdio")
+    make_server(runs_dir(options), options.main, may_launch=options.allow_launch).run("stdio")
     return 0
 
 
-def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
-    """Returns the server with its tools; those that launch or stop runs only if the user allows it."""
+def make_server(directory: Path, main: Main, *, may_launch: bool) -> MCPServer:
+    """Returns the server with its tools; those that launch or stop runs only if the user allows it.
+
+    `main` runs a command.
+    """
     from mcp.server.mcpserver import MCPServer
     from mcp.types import ToolAnnotations
 
@@ -52,7 +58,7 @@ def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
     stops = ToolAnnotations(read_only_hint=False, destructive_hint=True)
 
     async def verb(*words: str) -> str:
-        return await _run_verb(directory, *words)
+        return await asyncio.to_thread(_call, main, directory, *words)
 
     @tool(annotations=reads)
     async def list_runs(filter: str = "", sort: str = "", limit: int = 20) -> str:
@@ -62,7 +68,7 @@ def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
         results (`lr<0.01 test/accuracy>0.9 state:completed group:rates`). sort: a column, key, metric, or "best".
         Where a key and a metric have the same name they are `config.lr` and `metric.lr`.
         """
-        by = ["--sort", sort] if sort else []
+        by = [f"--sort={sort}"] if sort else []
         return await verb("runs", *by, "--limit", str(_within(limit, MOST_RUNS)), "--", *filter.split())
 
     @tool(annotations=reads)
@@ -80,7 +86,10 @@ def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
 
     @tool(annotations=reads)
     async def compare(runs: list[str]) -> str:
-        """Compares two or more runs: the keys in which they differ, and their results."""
+        """Compares two or more runs: the keys in which they differ, and their results.
+
+        runs: ids or names, a group's name, or a filter as of list_runs with a comparison (`tag:sweep`).
+        """
         return await verb("compare", "--", *runs)
 
     @tool(annotations=reads)
@@ -137,8 +146,8 @@ def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
 
         With search ({"learning_rate": "log:1e-5..1e-1"}) and trials it searches by Optuna instead.
         """
-        words = [word for key, values in (grid or {}).items() for word in ("--grid", f"{key}={values}")]
-        words += [word for key, values in (search or {}).items() for word in ("--search", f"{key}={values}")]
+        words = [f"--grid={key}={values}" for key, values in (grid or {}).items()]
+        words += [f"--search={key}={values}" for key, values in (search or {}).items()]
         words += ["--trials", str(trials)] if trials else []
         return await verb("sweep", *_described(source, settings, name), *words)
 
@@ -150,22 +159,19 @@ def make_server(directory: Path, *, may_launch: bool) -> MCPServer:
     return server
 
 
-async def _run_verb(directory: Path, *words: str) -> str:
-    """Runs a verb with --json; returns what it printed, without blanks. Raises ToolError with its words if it fails."""
+def _call(main: Main, directory: Path, *words: str) -> str:
+    """Calls a verb with --json; returns what it would print. Raises ToolError with its words if it fails."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     end = words.index("--") if "--" in words else len(words)
-    place = ["--json", "--runs-dir", str(directory)]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "tuiapp", *words[:end], *place, *words[end:]),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, said = await process.communicate()
-    if process.returncode == 2 or not out.strip():
-        raise ToolError(said.decode(errors="replace").strip() or f"it ended with exit code {process.returncode}")
-    return json.dumps(json.loads(out), separators=(",", ":"))
+    collected.set(said := Collected([], []))
+    try:
+        code = main([*words[:end], "--json", f"--runs-dir={directory}", *words[end:]])
+    except SystemExit:
+        raise ToolError(f"the command line does not take {shlex.join(words)}") from None
+    if code == 2 or not said.facts:
+        raise ToolError("\n".join(said.narration) or f"it ended with exit code {code}")
+    return json.dumps(said.facts[-1], separators=(",", ":"))
 
 
 def _described(source: str, settings: dict[str, str] | None, name: str, group: str = "") -> list[str]:
@@ -173,9 +179,9 @@ def _described(source: str, settings: dict[str, str] | None, name: str, group: s
         from mcp.server.mcpserver.exceptions import ToolError
 
         raise ToolError(f"{source!r} is no preset, file or script.")
-    words = [source, *(word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}"))]
-    words += ["--name", name] if name else []
-    return words + (["--group", group] if group else [])
+    words = [source, *(f"--set={key}={value}" for key, value in (settings or {}).items())]
+    words += [f"--name={name}"] if name else []
+    return words + ([f"--group={group}"] if group else [])
 
 
 def _passed(arguments: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -26,7 +25,7 @@ from tuiapp.trainers.experiments.queue import keep_alive, outlook
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import format_duration, format_rate, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.axes import LABEL_CELLS
 from tuiapp.view.chart import Chart
@@ -136,7 +135,7 @@ def print_study(
     """Prints the table and, on a terminal, the chart; or all as JSON. Returns the exit code."""
     if options.json:
         facts = {"title": sheet.title, **more, "rows": sheet.facts, "runs": [run_facts(run) for run in runs]}
-        print(json.dumps({**facts, "notes": sheet.notes}, indent=2))
+        print_json({**facts, "notes": sheet.notes})
     else:
         width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
         print(sheet.title, "", *sheet.lines(width), sep="\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from argparse import Namespace
 
@@ -13,7 +12,7 @@ from tuiapp.trainers.state.series import Series
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import MISSING
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import aligned
+from tuiapp.verbs.output import aligned, print_json
 from tuiapp.verbs.sources import run_of
 from tuiapp.view.run_values import unknown_name
 
@@ -34,7 +33,9 @@ def show_metrics(options: Namespace) -> int:
     found = {name: curves.first(name) for name in names}
     if options.json:
         facts = {"run": run.run_id, "status": info.status, "steps": info.summary.steps}
-        print(json.dumps({**facts, "metrics": {name: _facts(one, options.points) for name, one in found.items()}}))
+        print_json(
+            {**facts, "metrics": {name: _facts(one, options.points) for name, one in found.items()}}, indent=None
+        )
         return 0
     rows = [("METRIC", "LAST", "LEAST", "GREATEST", "STEPS")]
     for name, series in found.items():

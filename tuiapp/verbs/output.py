@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from contextvars import ContextVar
+from typing import NamedTuple, TextIO
 
 from tuiapp.actions.action import Outcome
 from tuiapp.trainers.state.text import sanitize
 
 
+class Collected(NamedTuple):
+    """What a verb called in this process says, in place of printing it."""
+
+    facts: list[object]
+    narration: list[str]
+
+
+collected: ContextVar[Collected | None] = ContextVar("collected", default=None)
+"""Where the verb of this thread says it; None: it is printed."""
+
+
 def tell(text: str) -> None:
     """Prints a line of narration."""
-    print(f"tuiapp: {sanitize(text)}", file=sys.stderr)
+    if (into := collected.get()) is not None:
+        into.narration.append(sanitize(text))
+    else:
+        print(f"tuiapp: {sanitize(text)}", file=sys.stderr)
+
+
+def print_json(facts: object, *, indent: int | None = 2) -> None:
+    """Prints data as JSON."""
+    if (into := collected.get()) is not None:
+        into.facts.append(facts)
+    else:
+        print(json.dumps(facts, indent=indent), flush=True)
 
 
 def print_outcome(outcome: Outcome) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 
@@ -16,6 +15,7 @@ from tuiapp.library.presets import (
 )
 from tuiapp.trainers.config.run_config import to_toml, to_toml_values
 from tuiapp.trainers.state.text import sanitize
+from tuiapp.verbs.output import print_json
 from tuiapp.verbs.sources import read_source
 
 
@@ -34,7 +34,7 @@ def list_all(options: Namespace) -> int:
             }
             for preset in presets
         ]
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return 0
     width = max(len(preset.name) for preset in presets)
     for preset in presets:

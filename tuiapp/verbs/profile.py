@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -21,7 +20,7 @@ from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError, read_through
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import run_of
 from tuiapp.view import profile as view
 
@@ -85,7 +84,7 @@ def _wait(run: RunDir, offset: int) -> tuple[list[Profile], str]:
 
 def _print(found: Sequence[Profile], options: Namespace) -> int:
     if options.json:
-        print(json.dumps(view.facts(found), indent=2))
+        print_json(view.facts(found))
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
     print("\n".join(view.lines(found, width)))

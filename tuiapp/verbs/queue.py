@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from tuiapp.trainers.state.initial import check_weights
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.facts import UsageError, list_facts
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import add_launcher, read_source, runs_dir, runs_of
 from tuiapp.view.run_list import devices, model, title
 from tuiapp.view.table import Column, plain_table
@@ -63,7 +62,7 @@ def add_runs(options: Namespace) -> int:
     queue = [one.run.run_id for one in find_waiting(directory)]
     if options.json:
         facts = [{"run": run.run_id, "directory": str(run.path), "place": _place(queue, run)} for run in runs]
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return 0
     for run in runs:
         place = _place(queue, run)
@@ -89,7 +88,7 @@ def list_queue(options: Namespace) -> int:
     start_keeper(directory)
     rows = [_Row(n + 1, one, summarise(one.run), known.get(one.run.run_id, Outlook())) for n, one in enumerate(queue)]
     if options.json:
-        print(json.dumps([_facts(row) for row in rows], indent=2))
+        print_json([_facts(row) for row in rows])
         return 0
     if not rows:
         print("Nothing waits in the queue. To add a run: tuiapp queue add PRESET", file=sys.stderr)
@@ -191,7 +190,7 @@ def _cancel(options: Namespace, runs: Sequence[RunDir]) -> int:
             tell(str(error))
             code = 1
     if options.json:
-        print(json.dumps({"cancelled": cancelled}))
+        print_json({"cancelled": cancelled}, indent=None)
     else:
         tell(f"cancelled {plural(len(cancelled), 'run')}")
     return code
@@ -212,7 +211,7 @@ def _print_places(options: Namespace, runs: Sequence[RunDir]) -> int:
     if options.json:
         held = {one.run.run_id: one.waiting.held for one in queue}
         facts = [{"run": run.run_id, "place": _place(ids, run), "held": held.get(run.run_id, False)} for run in runs]
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return 0
     for run in runs:
         place = _place(ids, run)

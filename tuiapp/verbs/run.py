@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -40,7 +39,7 @@ from tuiapp.trainers.state.summary import run_facts, summarise
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.narration import PlainNarrator, narrator
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
 from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning, why_cpu
@@ -61,7 +60,7 @@ def launch_run(options: Namespace) -> int:
         tell(f"{settings_path()}: {problem}")
     if options.detach:
         facts = {"run": run.run_id, "directory": str(run.path)}
-        print(json.dumps(facts) if options.json else run.run_id)
+        print_json(facts, indent=None) if options.json else print(run.run_id)
         return 0
     ascii_only = wants_ascii(settings.unicode, os.environ)
     narrate = narrator(sys.stderr, run, plain=options.plain, quiet=options.quiet, ascii_only=ascii_only)
@@ -74,7 +73,7 @@ def launch_run(options: Namespace) -> int:
     if options.json:
         # A lost run has no summary: use its journal.
         summary = state.ended.summary if state.ended else summarise(run).summary
-        print(json.dumps(run_facts(run, status, summary)))
+        print_json(run_facts(run, status, summary), indent=None)
     if options.strict and status == "completed" and state.blemishes:
         return 1
     return 130 if interrupts.by_key else EXIT_CODES[status]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +59,7 @@ from tuiapp.verbs.facts import (
     read_through,
     reported_facts,
 )
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
@@ -133,7 +132,7 @@ def list_all(options: Namespace) -> int:
     rows = arranged(found, by, reverse=reverse, live_first=live_first)[: options.limit]
     if options.json:
         full = {name: meant(name, everything) for name in wanted}
-        print(json.dumps([_facts(row, full, objective) for row in rows], indent=2))
+        print_json([_facts(row, full, objective) for row in rows])
         return 0
     if not everything:
         print(
@@ -218,7 +217,7 @@ def show_run(options: Namespace) -> int:
             "resume": (command := resume.command(run)) or None,
             "resume_step": point.step if command and (point := resume_point(run)) else None,
         }
-        print(json.dumps({**list_facts(info), **more}, indent=2))
+        print_json({**list_facts(info), **more})
         return 0
     facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
     named = {"name": info.name, "group": info.about.group, "tags": ", ".join(info.about.tags)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from tuiapp.trainers.config.options import Problem
 from tuiapp.trainers.config.settings import Settings, host_of, read_settings, settings_path
 from tuiapp.trainers.state.text import sanitize
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 
 USAGE_ERROR = 2
 
@@ -37,7 +36,7 @@ def show(options: Namespace) -> int:
         # It may be a secret, and this a shared screen.
         facts["webhook"] = f"{host_of(settings.webhook)}/…"
     if options.json:
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
     else:
         import tomlkit
 
@@ -62,7 +61,7 @@ def keys(options: Namespace) -> int:
 
     found = list(bindings())
     if options.json:
-        print(json.dumps([{"name": one.name, "keys": one.keys, "does": one.does} for one in found], indent=2))
+        print_json([{"name": one.name, "keys": one.keys, "does": one.does} for one in found])
         return 0
     width = max(len(one.name) for one in found)
     for one in found:

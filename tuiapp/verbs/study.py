@@ -23,7 +23,7 @@ from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import aligned, print_outcome, tell
+from tuiapp.verbs.output import aligned, print_json, print_outcome, tell
 from tuiapp.verbs.remove import agreed
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.run_list import objective_words
@@ -56,7 +56,7 @@ def list_studies(options: Namespace) -> int:
         with contextlib.suppress(StudyError):
             states.append(read_study_state(StudyDir(directory, name), infos))
     if options.json:
-        print(json.dumps([{**study_facts(state), "trials": len(state.trials)} for state in states], indent=2))
+        print_json([{**study_facts(state), "trials": len(state.trials)} for state in states])
         return 0
     if not states:
         print("There are no studies. To begin one: tuiapp sweep PRESET --grid KEY=A,B", file=sys.stderr)
@@ -79,7 +79,7 @@ def show_study(options: Namespace) -> int:
     keep_searches(runs_dir(options))
     state = read_study_state(_place(options))
     if options.json:
-        print(json.dumps(study_facts(state), indent=2))
+        print_json(study_facts(state))
         return 0
     on_terminal = sys.stdout.isatty()
     width = get_terminal_size().columns if on_terminal else PLAIN_WIDTH
@@ -148,7 +148,7 @@ def resume_study(options: Namespace) -> int:
         facts = {"study": study.name, "trials": study.search.trials}
         words = f"search of {study.search.trials} trials goes on"
     if options.json:
-        print(json.dumps(facts))
+        print_json(facts, indent=None)
     else:
         tell(words)
     return 0
@@ -174,7 +174,7 @@ def end_study(options: Namespace) -> int:
     place = _place(options)
     count = stop_study(place)
     if options.json:
-        print(json.dumps({"study": place.name, "stopped": count}))
+        print_json({"study": place.name, "stopped": count}, indent=None)
     else:
         tell(f"{place.name} makes no more runs; stopped {plural(count, 'run')}")
     return 0
@@ -206,7 +206,7 @@ def delete_study(options: Namespace) -> int:
         delete.remove_study(place)
         delete.sweep_removed(place.path.parent)
     if options.json:
-        print(json.dumps({"study": place.name, "deleted": whole, "runs": [run.run_id for run in outcome.done]}))
+        print_json({"study": place.name, "deleted": whole, "runs": [run.run_id for run in outcome.done]}, indent=None)
     elif whole:
         tell(f"deleted {place.name}{stay}")
     return 0 if whole else 1

@@ -19,7 +19,7 @@ from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, plan_gri
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
 
 OF_A_SEARCH = ("trials", "sampler", "prune", "storage")
@@ -52,7 +52,7 @@ def begin_sweep(options: Namespace) -> int:
         study = place.read()
         assert study.search is not None
         if options.json:
-            print(json.dumps({"study": place.name, "directory": str(place.path), "trials": study.search.trials}))
+            print_json({"study": place.name, "directory": str(place.path), "trials": study.search.trials}, indent=None)
             return 0
         print(place.name)
         by = f"{'highest' if study.rises else 'lowest'} {study.metric}"
@@ -60,7 +60,9 @@ def begin_sweep(options: Namespace) -> int:
     else:
         place, runs = begin_grid(study, runs_dir(options), inspect_machine(), held=options.hold)
         if options.json:
-            print(json.dumps({"study": place.name, "directory": str(place.path), "runs": [run.run_id for run in runs]}))
+            print_json(
+                {"study": place.name, "directory": str(place.path), "runs": [run.run_id for run in runs]}, indent=None
+            )
             return 0
         print(place.name)
         tell(f"sweep of {plural(len(runs), 'run')}, queued")

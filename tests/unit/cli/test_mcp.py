@@ -17,6 +17,7 @@ from mcp.types import TextContent
 
 from tests.kit import interrupted
 from tests.kit.recorded import record
+from tuiapp.cli import main
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import find_waiting
 from tuiapp.verbs.mcp import make_server
@@ -42,7 +43,7 @@ async def call(client: Client, tool: str, **given: Any) -> tuple[bool, str]:
 
 async def test_it_reads_and_nothing_more_unless_it_may(tmp_path: Path) -> None:
     for may_launch, expected in ((False, READING), (True, sorted(READING + CHANGING))):
-        async with Client(make_server(tmp_path, may_launch=may_launch)) as client:
+        async with Client(make_server(tmp_path, main, may_launch=may_launch)) as client:
             tools = (await client.list_tools()).tools
             assert sorted(tool.name for tool in tools) == expected
             hints = {tool.name: tool.annotations.read_only_hint for tool in tools if tool.annotations}
@@ -50,7 +51,7 @@ async def test_it_reads_and_nothing_more_unless_it_may(tmp_path: Path) -> None:
 
 
 async def test_what_the_verbs_say(tmp_path: Path, runs: Sequence[RunDir]) -> None:
-    async with Client(make_server(tmp_path / "runs", may_launch=False)) as client:
+    async with Client(make_server(tmp_path / "runs", main, may_launch=False)) as client:
         failed, text = await call(client, "list_runs", filter="torch-ddp state:stopped", limit=1)
         assert (failed, [one["run"] for one in json.loads(text)]) == (False, [FIRST])
         failed, text = await call(client, "metrics", run=FIRST, names=["loss"], points=5)
@@ -70,7 +71,7 @@ async def test_what_the_verbs_say(tmp_path: Path, runs: Sequence[RunDir]) -> Non
 
 async def test_a_launch_is_checked_as_on_the_command_line(tmp_path: Path) -> None:
     directory = tmp_path / "runs"
-    async with Client(make_server(directory, may_launch=True)) as client:
+    async with Client(make_server(directory, main, may_launch=True)) as client:
         failed, text = await call(client, "launch", source="quickstart", settings={"learning_rate": "fast"})
         assert failed
         assert "learning_rate: 'fast' is not allowed" in text
@@ -95,6 +96,8 @@ async def test_a_client_that_starts_it_as_a_process(tmp_path: Path, runs: Sequen
             failed, text = await call(client, "metrics", run=FIRST, names=["loss"])
             assert not failed
             assert json.loads(text)["metrics"]["loss"]["last"] is not None
+            failed, text = await call(client, "list_devices")
+            assert (failed, "host" in json.loads(text)) == (False, True)
             # One that stops what is over changes nothing.
             failed, text = await call(client, "stop", run=FIRST)
             assert (failed, "is not running" in text) == (True, may_launch), text
