@@ -293,7 +293,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     profile.add_argument("--steps", type=arguments.profiled, default=10, metavar="N", help="how many; default 10")
     _json(profile)
     _runs_dir(profile, again=True)
-    profile.set_defaults(does="profile:profile_run")
+    profile.set_defaults(does="control:profile_run")
 
     join = verbs.add_parser("join", help="make this machine a node of a run that another has launched")
     join.add_argument("address", metavar="HOST:PORT", help="as the run's log gives it")
@@ -347,7 +347,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     accept = "no longer show what mars the run: a NaN loss, a checkpoint that was not saved …"
     note.add_argument("--accept", action="store_true", help=accept)
     _runs_dir(note, again=True)
-    note.set_defaults(does="note:change_note")
+    note.set_defaults(does="records:change_note")
 
     compare = verbs.add_parser("compare", help="print the keys in which runs differ, and their results")
     _runs(compare, "*", "two or more")
@@ -388,7 +388,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     export.add_argument("-o", "--output", metavar="PATH", help=target)
     export.add_argument("--force", action="store_true", help="overwrite PATH")
     _runs_dir(export, again=True)
-    export.set_defaults(does="export:export_run")
+    export.set_defaults(does="records:export_run")
 
     report = verbs.add_parser(
         "report", help="write one or several runs, with their curves, as an HTML or Markdown page"
@@ -398,13 +398,13 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     report.add_argument("-o", "--output", required=True, metavar="FILE", help=target)
     report.add_argument("--force", action="store_true", help="overwrite FILE")
     _runs_dir(report, again=True)
-    report.set_defaults(does="report:report_runs")
+    report.set_defaults(does="records:report_runs")
 
     rm = verbs.add_parser("rm", help="delete ended runs and their checkpoints; asks first")
     _runs(rm)
     rm.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     _runs_dir(rm, again=True)
-    rm.set_defaults(does="remove:remove_runs")
+    rm.set_defaults(does="records:remove_runs")
 
 
 def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -24,10 +24,9 @@ from tests.screens.test_devices_screen import Recorded
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
-from tuiapp.screens.export_dialog import ExportDialog
+from tuiapp.screens.export_dialog import ExportDialog, ReportDialog
 from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.screens.quit import _question
-from tuiapp.screens.report_dialog import ReportDialog
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.screens.workspace import Workspace

@@ -19,8 +19,7 @@ from tests.kit.stage import Stage
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
-from tuiapp.screens.export_dialog import ExportDialog
-from tuiapp.screens.report_dialog import ReportDialog
+from tuiapp.screens.export_dialog import ExportDialog, ReportDialog
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.screens.run import RunScreen

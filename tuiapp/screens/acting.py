@@ -8,17 +8,20 @@ from typing import Any
 
 from textual.app import App
 
-from tuiapp.actions import stop
+from tuiapp.actions import resume, stop
 from tuiapp.actions.action import ActionError, Outcome, Question, Severity, some
+from tuiapp.actions.resume import Refused, Resumable, Resumer
 from tuiapp.actions.stop import Stoppable
 from tuiapp.library.export import ExportError
+from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice
 from tuiapp.terminal.patience import patiently
+from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.contract.about import AboutError
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments.queue import QueueError
 from tuiapp.trainers.state.summary import RunInfo
-from tuiapp.trainers.state.text import sanitize_lines
+from tuiapp.trainers.state.text import plural, sanitize_lines
 
 NOTICE_S = 20.0
 """How long notices of more than a few words are shown."""
@@ -87,6 +90,37 @@ async def ask_stop(
     return outcome.done
 
 
+async def ask_resume(
+    app: App[Any],
+    find: Callable[[], tuple[Sequence[Resumable], Refused]],
+    resumer: Resumer,
+    begun: Callable[[], bool] = lambda: True,
+) -> list[RunDir]:
+    """Resumes the runs found after asking with which keys; returns those that were. Must run in a worker.
+
+    `find` is called in a thread, and returns those that cannot go on, too; `begun` is called on consent and may cancel
+    with False.
+    """
+    try:
+        (runs, refused), machine = await patiently(app, in_thread(lambda: (find(), inspect_machine())))
+    except ActionError as error:
+        tell(app, str(error), "warning")
+        return []
+    if not runs:
+        name, why = refused[0]
+        first = f"None of these {len(refused)} runs can go on. The first, {name}: " if len(refused) > 1 else ""
+        tell(app, f"{first}{why}", "warning")
+        return []
+    # Imported here: its fields must not delay a screen's first picture.
+    from tuiapp.screens.resume_dialog import ResumeDialog
+
+    what = runs[0].name if len(runs) == 1 and not refused else plural(len(runs), "run")
+    wanted = await app.push_screen_wait(ResumeDialog(f"Resume {what}", runs, machine, refused))
+    if wanted is None or not begun():
+        return []
+    return (await perform(app, resume.do, wanted, resumer, title="Resumed", meanwhile="Resuming…")).done
+
+
 async def ask_export(app: App[Any], runs: Sequence[RunDir]) -> None:
     """Exports the figures of runs, each to a file or directory of its own; must run in a worker."""
     from tuiapp.actions import export
@@ -99,7 +133,7 @@ async def ask_export(app: App[Any], runs: Sequence[RunDir]) -> None:
 async def ask_report(app: App[Any], infos: Sequence[RunInfo]) -> None:
     """Writes a report of runs, after asking where; must run in a worker."""
     from tuiapp.actions import report
-    from tuiapp.screens.report_dialog import ReportDialog
+    from tuiapp.screens.export_dialog import ReportDialog
 
     if why := report.refusal(len(infos)):
         app.notify(why, severity="warning")

@@ -1,9 +1,10 @@
-"""Asks which part of one or more runs to export, in which format, and where."""
+"""Asks where to write runs: their figures, which part and in which format, or a report of them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +15,11 @@ from textual.content import Content
 from textual.widgets import Input, Label, RadioButton, RadioSet, Static
 
 from tuiapp.actions.export import file_name, targets
+from tuiapp.actions.report import check_report
 from tuiapp.library.export import ExportError, check_target
 from tuiapp.library.exporters import EXPORTERS, TABLES, What
 from tuiapp.screens.dialog import Form
+from tuiapp.trainers.state.text import plural
 
 SUFFIXES = {row.suffix for row in EXPORTERS.values() if row.suffix}
 
@@ -100,6 +103,34 @@ class ExportDialog(Form[Wanted | None]):
         try:
             for path in self._paths:
                 check_target(path, self._format, self._what, force=False)
+        except ExportError as error:
+            return str(error)
+        return ""
+
+
+class ReportDialog(Form[Path | None]):
+    MANUAL = "export"
+
+    def __init__(self, stem: str, runs: int) -> None:
+        """`stem` is what the file is suggested to be called, but for its suffix and what tells it from earlier ones."""
+        super().__init__(f"Report of {plural(runs, 'run')}", "Write")
+        self._stem, self._runs = stem, runs
+
+    def fields(self) -> ComposeResult:
+        names = (f"{self._stem}{f'-{number}' if number > 1 else ''}.html" for number in count(1))
+        yield Label("Path: a page (.html), or Markdown (.md) with figures beside it")
+        yield Input(next(name for name in names if not os.path.lexists(name)), id="path", max_length=1000)
+        yield Static(id="verdict", markup=False)
+
+    def verdict(self, fault: str) -> tuple[str, str]:
+        return super().verdict(fault) if fault else (f"✓ {self.result()}", "")
+
+    def result(self) -> Path:
+        return Path(os.path.expanduser(self.query_one("#path", Input).value.strip())).absolute()
+
+    def fault(self) -> str:
+        try:
+            check_report(self.result(), self._runs, force=False)
         except ExportError as error:
             return str(error)
         return ""

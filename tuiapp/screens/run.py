@@ -20,7 +20,7 @@ from tuiapp.actions import checkpoint, profile, stop
 from tuiapp.actions.resume import Refused, Resumable, Resumer, resumable
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.acting import ask_export, ask_report, ask_stop, copy_path, perform, tell
+from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, copy_path, perform, tell
 from tuiapp.screens.arrangement import (
     LEAST_HEIGHT,
     LEAST_WIDTH,
@@ -34,7 +34,6 @@ from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
-from tuiapp.screens.resuming import ask_resume
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.patience import patiently
 from tuiapp.trainers.config.options import ConfigError

@@ -25,14 +25,13 @@ from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.library.chart_view import MOST_NAMES
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.about_dialog import ask_about
-from tuiapp.screens.acting import ask_export, ask_report, ask_stop, copy_path, perform, tell
+from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, copy_path, perform, tell
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
-from tuiapp.screens.resuming import ask_resume
 from tuiapp.screens.workspace import Workspace
 from tuiapp.terminal.patience import patiently
 from tuiapp.trainers.contract.about import Change

@@ -1,18 +1,20 @@
-"""`tuiapp stop` and `tuiapp checkpoint`: commands to a live run."""
+"""`tuiapp stop`, `checkpoint` and `profile`: commands to live runs, and what comes of them."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import shutil
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from tuiapp.actions import checkpoint, resume, stop
+from tuiapp.actions import checkpoint, profile, resume, stop
 from tuiapp.actions.action import ActionError, Outcome
 from tuiapp.library.find import list_runs, titled
 from tuiapp.library.liveness import LivenessProbe
-from tuiapp.trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested, Profile
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.follow import follow
@@ -20,13 +22,17 @@ from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
 from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import read_only_reason, run_facts, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
+from tuiapp.verbs.facts import UsageError, read_through
 from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import run_of, runs_of
+from tuiapp.view import profile as view
 
 POLL_S = 0.05
 STOP_TIMEOUT_S = 180.0
 """Above what a run takes at most before it kills its ranks: an evaluation, then a checkpoint on a slow disk."""
 SAVE_TIMEOUT_S = 180.0
+OTHERS_S = 20.0
+"""How long the other ranks are waited for, once one has reported a profile."""
 
 
 def stop_run(options: Namespace) -> int:
@@ -61,19 +67,11 @@ def _facts(run: RunDir) -> dict[str, object]:
 
 def _wait_for_end(run: RunDir, offset: int, deadline: float) -> int:
     events: list[AnyEvent] = []
-    with LivenessProbe(run) as pulse:
-        trouble = _Trouble(pulse)
-        for batch in follow(run, offset, pulse, check_every_s=POLL_S):
-            events += batch.events
-            if batch.events:
-                continue
-            if not batch.alive:
-                break
-            trouble.report()
-            if time.monotonic() > deadline:
-                tell(f"it has not stopped yet. To stop it at once: tuiapp stop --now {run.run_id}")
-                return 1
-            time.sleep(POLL_S)
+    for heard, _ in _replies(run, offset):
+        events += heard
+        if not heard and time.monotonic() > deadline:
+            tell(f"it has not stopped yet. To stop it at once: tuiapp stop --now {run.run_id}")
+            return 1
     saved = next((event for event in reversed(events) if isinstance(event, Checkpoint)), None)
     info = summarise(run)
     what = describe_checkpoint(saved) if saved else "no new checkpoint"
@@ -91,65 +89,108 @@ def save_checkpoint(options: Namespace) -> int:
     outcome = checkpoint.do(run)
     _tell_problems(outcome)
     print(*outcome.of("information"), file=sys.stderr)
-    with _on_interrupt("the run continues and may still save it"), LivenessProbe(run) as pulse:
-        return _wait_for_checkpoint(run, pulse, offset)
+    with _on_interrupt("the run continues and may still save it"):
+        return _wait_for_checkpoint(run, offset, time.monotonic() + SAVE_TIMEOUT_S)
 
 
-def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, offset: int) -> int:
-    deadline = time.monotonic() + SAVE_TIMEOUT_S
-    answers, trouble = _Answers(), _Trouble(pulse)
-    for batch in follow(run, offset, pulse, check_every_s=POLL_S):
-        if saved := answers.find(batch.events):
-            return _print_saved(run, saved)
-        if _print_troubles(batch.events):
+def _wait_for_checkpoint(run: RunDir, offset: int, deadline: float) -> int:
+    requested_at: float | None = None
+    other: Checkpoint | None = None
+    for heard, is_mute in _replies(run, offset):
+        for event in heard:
+            if isinstance(event, CheckpointRequested) and requested_at is None:
+                requested_at = event.mono
+            if isinstance(event, Checkpoint):
+                # One whose arrays were copied before the run received the command is a different one.
+                if requested_at is not None and event.mono - event.seconds >= requested_at:
+                    return _print_saved(run, event)
+                other = event
+        if _print_troubles(heard):
             return 1
-        if batch.events:
-            continue
-        if not batch.alive:
-            break
-        trouble.report()
-        if pulse.trouble and not pulse.unreachable:
+        if is_mute:
             # Its journal would report the checkpoint.
             tell(f"the run cannot report a checkpoint; if it saves one, it is in {run.checkpoints}.")
             return 1
-        if time.monotonic() > deadline:
+        if not heard and time.monotonic() > deadline:
             tell("no checkpoint yet; the run continues and may still save it.")
             return 1
-        time.sleep(POLL_S)
-    if answers.saved is not None:
-        return _print_saved(run, answers.saved)
+    if other is not None:
+        return _print_saved(run, other)
     tell(f"{titled(run)} ended before it saved one: {summarise(run).status}.")
     return 1
 
 
-class _Answers:
-    def __init__(self) -> None:
-        self._requested_at: float | None = None
-        self.saved: Checkpoint | None = None  # the last one that was not requested
+def profile_run(options: Namespace) -> int:
+    """Has the next steps profiled, and prints where their time went; of an ended run, what was profiled last."""
+    run = run_of(options)
+    info = summarise(run)
+    if not run.is_live():
+        found = view.latest(read_through(info)[1].profiles)
+        if not found:
+            raise UsageError(f"{titled(run)} is not running ({info.status}), and none of its steps were profiled.")
+        return _print_profiles(found, options)
+    if why := profile.refusal(info.status, info.config.backend if info.config else ""):
+        raise ActionError(f"{run.run_id}: {why}")
+    offset = journal_end(run.journal)
+    _tell_problems(profile.do(run, options.steps))
+    tell(f"profiling {plural(options.steps, 'step')} of {titled(run)} …")
+    with _on_interrupt("the steps are still profiled"):
+        found, failure = _wait_for_profiles(run, offset)
+    if failure:
+        tell(failure)
+    if not found and not failure:
+        tell(f"{titled(run)} ended before the steps were profiled: {summarise(run).status}.")
+    return _print_profiles(found, options) if found else 1
 
-    def find(self, events: list[AnyEvent]) -> Checkpoint | None:
-        for event in events:
-            if isinstance(event, CheckpointRequested) and self._requested_at is None:
-                self._requested_at = event.mono
-            if isinstance(event, Checkpoint):
-                # One whose arrays were copied before the run received the command is a different one.
-                if self._requested_at is not None and event.mono - event.seconds >= self._requested_at:
-                    return event
-                self.saved = event
-        return None
+
+def _wait_for_profiles(run: RunDir, offset: int) -> tuple[list[Profile], str]:
+    """Returns the profiles of all ranks, of fewer if the run ends or the others take too long; and why one failed."""
+    begun = known(run).status.begun
+    ranks = begun.world_size if begun else 1
+    found: dict[int, Profile] = {}
+    failed: dict[int | None, str] = {}
+    give_up = math.inf
+    for heard, _ in _replies(run, offset):
+        for event in heard:
+            if isinstance(event, Profile):
+                found[event.rank] = event
+            elif isinstance(event, Alert) and event.kind == "profile":
+                failed[event.rank] = event.text
+            else:
+                continue
+            give_up = min(give_up, time.monotonic() + OTHERS_S)
+        if len(found) + len(failed) >= ranks or time.monotonic() > give_up:
+            break
+    return view.latest(found), next(iter(failed.values()), "")
 
 
-class _Trouble:
-    def __init__(self, pulse: LivenessProbe) -> None:
-        self._pulse = pulse
-        self._reported: set[tuple[bool, bool]] = set()
+def _print_profiles(found: Sequence[Profile], options: Namespace) -> int:
+    if options.json:
+        print_json(view.facts(found))
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+    print("\n".join(view.lines(found, width)))
+    return 0
 
-    def report(self) -> None:
-        # Its text contains a running count of seconds.
-        kind = (self._pulse.unreachable, self._pulse.note.over)
-        if self._pulse.trouble and kind not in self._reported:
-            self._reported.add(kind)
-            tell(self._pulse.trouble)
+
+def _replies(run: RunDir, offset: int) -> Iterator[tuple[list[AnyEvent], bool]]:
+    """Yields what a run journals until its end, nothing while it is silent, and whether it cannot write its journal.
+
+    Tells what is in the way.
+    """
+    told = set[tuple[bool, bool]]()
+    with LivenessProbe(run) as pulse:
+        for batch in follow(run, offset, pulse, check_every_s=POLL_S):
+            if not batch.events and not batch.alive:
+                return
+            # Its text contains a running count of seconds.
+            kind = (pulse.unreachable, pulse.note.over)
+            if not batch.events and pulse.trouble and kind not in told:
+                told.add(kind)
+                tell(pulse.trouble)
+            yield batch.events, not batch.events and bool(pulse.trouble) and not pulse.unreachable
+            if not batch.events:
+                time.sleep(POLL_S)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import aligned, print_json, print_outcome, tell
-from tuiapp.verbs.remove import agreed
+from tuiapp.verbs.records import agreed
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.run_list import objective_words
 from tuiapp.view.study import (
