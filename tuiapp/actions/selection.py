@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tuiapp.library.find import UnknownRunError, find_run, list_runs
 from tuiapp.library.run_index import RunIndex
+from tuiapp.trainers.config.options import suggest
 from tuiapp.trainers.contract.about import read_about
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.text import plural
@@ -25,16 +26,22 @@ def select(words: Sequence[str], runs_dir: Path) -> list[RunDir]:
     for word in words:
         try:
             run = find_run(word, runs_dir)
-        except UnknownRunError:
-            if group := _group(word, runs_dir):
-                found += group
+        except UnknownRunError as error:
+            groups = _groups(runs_dir)
+            if word in groups:
+                found += groups[word]
             elif any(map(Comparison.of, word.split())):
                 filters.append(word)
             else:
-                raise
+                raise UnknownRunError(f"{error}{suggest(word, groups)}") from None
         else:
             # An id or a directory means nothing else, a name may be a group's, too.
-            if os.sep not in word and word != "latest" and not run.run_id.startswith(word) and _group(word, runs_dir):
+            if (
+                os.sep not in word
+                and word != "latest"
+                and not run.run_id.startswith(word)
+                and word in _groups(runs_dir)
+            ):
                 raise UnknownRunError(f"{word!r} is a run's name and a group's: type its id, or group:{word}.")
             found.append(run)
     if filters:
@@ -42,8 +49,12 @@ def select(words: Sequence[str], runs_dir: Path) -> list[RunDir]:
     return list(dict.fromkeys(found))
 
 
-def _group(name: str, runs_dir: Path) -> list[RunDir]:
-    return [run for run in list_runs(runs_dir) if read_about(run)[0].group == name] if name else []
+def _groups(runs_dir: Path) -> dict[str, list[RunDir]]:
+    groups: dict[str, list[RunDir]] = {}
+    for run in list_runs(runs_dir):
+        if name := read_about(run)[0].group:
+            groups.setdefault(name, []).append(run)
+    return groups
 
 
 def _filtered(text: str, runs_dir: Path) -> list[RunDir]:
