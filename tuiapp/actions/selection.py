@@ -36,12 +36,8 @@ def select(words: Sequence[str], runs_dir: Path) -> list[RunDir]:
                 raise UnknownRunError(f"{error}{suggest(word, groups)}") from None
         else:
             # An id or a directory means nothing else, a name may be a group's, too.
-            if (
-                os.sep not in word
-                and word != "latest"
-                and not run.run_id.startswith(word)
-                and word in _groups(runs_dir)
-            ):
+            is_name = os.sep not in word and word != "latest" and not run.run_id.startswith(word)
+            if is_name and word in _groups(runs_dir):
                 raise UnknownRunError(f"{word!r} is a run's name and a group's: type its id, or group:{word}.")
             found.append(run)
     if filters:

@@ -39,10 +39,10 @@ def stop_run(options: Namespace) -> int:
     """Requests a stop of the runs that are live, and waits for their ends."""
     runs = runs_of(options)
     live = [run for run in runs if run.is_live()]
-    if len(runs) == 1 or not live:
-        live = [_live(run, options.runs) for run in runs]
-    elif over := len(runs) - len(live):
-        tell(f"{plural(over, 'run')} of these {len(runs)} {'has' if over == 1 else 'have'} ended.")
+    if len(runs) == 1:
+        live = [_live(runs[0], options.runs)]
+    elif not live:
+        raise ActionError(f"None of these {len(runs)} runs is running.")
     offsets = {run: journal_end(run.journal) for run in live}
     outcome = stop.do(live, now=options.now)
     code = _tell_problems(outcome)
@@ -53,7 +53,7 @@ def stop_run(options: Namespace) -> int:
     deadline = time.monotonic() + STOP_TIMEOUT_S
     with _on_interrupt("the run still stops" if len(live) == 1 else "the runs still stop"):
         for run in outcome.done:
-            code = max(code, _wait_for_end(run, offsets[run], deadline))
+            code = max(code, _wait_for_end(run, offsets[run], deadline, f"{titled(run)}: " if runs[1:] else ""))
     if options.json:
         facts = [_facts(run) for run in outcome.done]
         print_json(facts[0] if len(runs) == 1 else facts, indent=None)
@@ -65,17 +65,17 @@ def _facts(run: RunDir) -> dict[str, object]:
     return {**run_facts(run, info.status, info.summary), "reason": info.reason}
 
 
-def _wait_for_end(run: RunDir, offset: int, deadline: float) -> int:
+def _wait_for_end(run: RunDir, offset: int, deadline: float, whose: str) -> int:
     events: list[AnyEvent] = []
     for heard, _ in _replies(run, offset):
         events += heard
         if not heard and time.monotonic() > deadline:
-            tell(f"it has not stopped yet. To stop it at once: tuiapp stop --now {run.run_id}")
+            tell(f"{whose or 'it '}has not stopped yet. To stop it at once: tuiapp stop --now {run.run_id}")
             return 1
     saved = next((event for event in reversed(events) if isinstance(event, Checkpoint)), None)
     info = summarise(run)
     what = describe_checkpoint(saved) if saved else "no new checkpoint"
-    print(join_words([f"{info.status}: {sanitize(info.reason)}", what]), file=sys.stderr)
+    print(whose + join_words([f"{info.status}: {sanitize(info.reason)}", what]), file=sys.stderr)
     _print_troubles(events)
     if info.status != "completed" and (hint := resume.hint(run)):
         print(hint, file=sys.stderr)
