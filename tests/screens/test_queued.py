@@ -16,7 +16,6 @@ from tests.kit.run_app import LARGE, SMALL, RunApp, settled
 from tests.unit.state.test_digest import digest_of
 from tuiapp.screens.quit import _ask
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
-from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, Queued, encode
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
@@ -53,22 +52,6 @@ async def test_it_waits_again_once_it_was_requeued(tmp_path: Path, whole: bool) 
         assert "Save" not in lines[-1]
         assert any("nothing to sample before it starts" in line for line in lines)
         assert sum("◌ queued" in line for line in lines) == 2
-
-
-async def test_it_can_be_stopped_and_not_saved(tmp_path: Path) -> None:
-    (tmp_path / "commands").mkdir()
-    app = RunApp([nodes.queued()], path=tmp_path)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        footer = screen_lines(app)[-1]
-        assert "Stop" in footer
-        assert "Save" not in footer
-        await pilot.press("s")
-        await pilot.pause()
-        assert any("Its Slurm job is cancelled" in line for line in screen_lines(app))
-        await pilot.press("enter")
-        await pilot.pause()
-        assert mailbox.take(tmp_path / "commands") == ["stop"]
 
 
 def test_lists_know_what_a_requeued_run_has_reached(tmp_path: Path) -> None:

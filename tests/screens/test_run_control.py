@@ -169,26 +169,6 @@ async def test_a_checkpoint_now(tmp_path: Path, size: tuple[int, int]) -> None:
         assert app.run_screen.state.log[-1].text == "checkpoint step-00000130 · 2.70 MiB · 31.0 ms · best so far"
 
 
-async def test_none_of_a_run_that_is_over(tmp_path: Path) -> None:
-    app = RunApp(h.completed(), path=tmp_path)
-    app.run_dir.commands.mkdir()
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        assert not {"c", "u"} & offered(app)
-        await pilot.press("c", "u")
-        await pilot.pause()
-        assert app.screen is app.run_screen
-        assert mailbox.take(app.run_dir.commands) == []
-
-
-async def test_while_it_stops_the_strip_says_what_comes(tmp_path: Path) -> None:
-    app = RunApp([*h.running(), StopRequested(by="command", save=True, **h.at(9))])
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot, app)
-        strip = str(app.run_screen.query_one(AlertStrip).render())
-        assert strip == "■ saving a checkpoint, then stopping · s again: stop now without it"
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("severity", ["warning", "error"])
 async def test_what_goes_wrong_with_a_checkpoint_is_in_the_strip(severity: str) -> None:

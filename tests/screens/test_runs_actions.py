@@ -25,7 +25,7 @@ from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.screens.run import RunScreen
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About, read_about, write_about
+from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import Blemish, RunEnded
 from tuiapp.trainers.contract.mailbox import take
 from tuiapp.trainers.contract.rundir import RunDir
@@ -242,20 +242,6 @@ async def test_marked_completed_runs_are_trained_longer_at_once(tmp_path: Path) 
     assert [again[info.directory] for info in done] == wanted
 
 
-async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(recorded: list[RunInfo]) -> None:
-    run = recorded[1].directory
-    lock = run.take_lock()
-    app = RunsApp(ListLister([summarise(run)]))
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: app.states == ["running"])
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        os.close(lock)
-        await until(pilot, lambda: bool(app.screen.query("#ok")))
-        await answered(pilot, "ok")
-    assert take(run.commands) == []
-
-
 async def test_a_run_is_exported(recorded: list[RunInfo], tmp_path: Path) -> None:
     app = RunsApp(ListLister(recorded))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -332,29 +318,6 @@ async def test_a_report_is_written_from_the_runs_own_screen(tmp_path: Path, monk
         path = tmp_path / f"{h.RUN_ID}.html"
         await until(pilot, lambda: any(f"1 run: {path}" in note.message for note in app._notifications))
     assert h.RUN_ID in path.read_text()
-
-
-async def test_a_report_of_a_group_is_called_after_it(tmp_path: Path) -> None:
-    change_view({"sort": "started", "folded": True})
-    runs = [record(tmp_path, f"20261120T10150{n}-torch-ddp-net-3fa1", h.completed()) for n in range(2)]
-    for run in runs:
-        write_about(run, About(group="sweep/1"))
-    app = RunsApp(ListLister(list(map(summarise, runs))))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 1)
-        await pilot.press("w")
-        await until(pilot, lambda: isinstance(app.screen, ReportDialog))
-        assert app.screen.query_one("#path", Input).value == "report-sweep-1.html"
-        assert app.screen.query_one("#dialog").border_title == "Report of 2 runs"
-
-
-async def test_more_runs_than_a_report_can_tell_apart(tmp_path: Path) -> None:
-    runs = [record(tmp_path, f"20261120T10150{n}-torch-ddp-net-3fa1", []) for n in range(9)]
-    app = RunsApp(ListLister([*map(summarise, runs)]))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 9)
-        await pilot.press(*["x", "down"] * 9, "w")
-        await until(pilot, lambda: any("8 runs at most, not 9" in note.message for note in app._notifications))
 
 
 async def test_a_run_is_exported_for_tensorboard(

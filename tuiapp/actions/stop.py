@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from tuiapp.actions.action import Outcome, Question, is_script, some
 from tuiapp.actions.command import request
@@ -16,6 +16,8 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_duration, join_words, plural, sanitize
 from tuiapp.view.run_list import title
 
+Waits: TypeAlias = Literal["", "queue", "Slurm"]
+
 
 @dataclass(frozen=True, slots=True)
 class Stoppable:
@@ -25,23 +27,21 @@ class Stoppable:
     title: str
     grace_s: float | None
     """A script's time from SIGTERM to SIGKILL; None of a built-in trainer, and where none is sent."""
-    waits: Literal["", "queue", "Slurm"]
+    waits: Waits
     alone: str
     """What a stop does not end."""
 
     @classmethod
     def of_info(cls, info: RunInfo) -> Stoppable:
         """Returns what is known of a listed run."""
-        grace_s = info.config.stop_grace_s if is_script(info) and info.config else None
-        waits: Literal["", "queue", "Slurm"] = "queue" if info.waiting else "Slurm" if info.status == "queued" else ""
+        grace_s = info.config.stop_grace_s if info.config and is_script(info) else None
+        waits: Waits = "queue" if info.waiting else "Slurm" if info.status == "queued" else ""
         return cls(info.directory, title(info), grace_s, waits, describe_alone(info.begun))
 
     @classmethod
     def of_state(cls, run: RunDir, state: RunState) -> Stoppable:
         """Returns what is known of a watched run."""
-        waits: Literal["", "queue", "Slurm"] = ""
-        if state.status == "queued":
-            waits = "queue" if state.queued is not None and not state.queued.job else "Slurm"
+        waits: Waits = ("Slurm" if state.queued.job else "queue") if state.queued and state.status == "queued" else ""
         alone = describe_alone(state.started, state.awaited_nodes)
         return cls(run, join_words([state.name, sanitize(run.run_id)]), state.sigterm_grace_s, waits, alone)
 

@@ -76,15 +76,12 @@ async def ask_stop(
         left = live()
         return stop.question(left, again=again, others=others + len(runs) - len(left)) if left else stop.ended(runs)
 
-    def do() -> Outcome:
-        # Some may have ended meanwhile.
-        return stop.do([one.run for one in live()], now=again)
-
     asked = stop.question(runs, again=again, others=others)
     answer: str | None = await app.push_screen_wait(Choice(*asked, now=question))
     if answer not in ("stop", "stop-now"):
         return []
-    outcome = await perform(app, do)
+    # Some may have ended meanwhile.
+    outcome = await perform(app, lambda: stop.do([one.run for one in live()], now=again))
     if not outcome.notes:
         app.notify("This run has ended." if len(runs) == 1 else "These runs have ended.")
     return outcome.done

@@ -63,29 +63,16 @@ def _ask(runs: Sequence[RunDir]) -> Question | None:
 
 
 def _question(runs: Sequence[str], *, queued: bool = False) -> Question:
-    names = "\n".join(runs)
-    them = "it" if len(runs) == 1 else "them"
+    them, they, what = ("them", "They stay", f"{len(runs)} runs are") if runs[1:] else ("it", "It stays", "A run is")
     if queued:
-        they, runs_on = ("It stays", "run") if len(runs) == 1 else ("They stay", "runs")
-        return Question(
-            "A run is queued" if len(runs) == 1 else f"{len(runs)} runs are queued",
-            f"{names}\n \n{they} in the queue after you quit.\nOr cancel {them}: training has not begun.",
-            [
-                ("quit", "Quit", "primary"),
-                ("stop", f"Cancel {runs_on}", "warning"),
-                ("cancel", "Do not quit", "default"),
-            ],
-        )
-    return Question(
-        "A run is live" if len(runs) == 1 else f"{len(runs)} runs are live",
-        f"{names}\n \nTraining continues after you quit.\nOr stop {them}, with a checkpoint or at once.",
-        [
-            ("quit", "Quit", "primary"),
-            ("stop", "Stop and save", "warning"),
-            ("stop-now", "Stop now", "error"),
-            ("cancel", "Cancel", "default"),
-        ],
-    )
+        text = f"{they} in the queue after you quit.\nOr cancel {them}: training has not begun."
+        answers = [("stop", f"Cancel {them}", "warning"), ("cancel", "Do not quit", "default")]
+    else:
+        text = f"Training continues after you quit.\nOr stop {them}, with a checkpoint or at once."
+        answers = [("stop", "Stop and save", "warning"), ("stop-now", "Stop now", "error")]
+        answers.append(("cancel", "Cancel", "default"))
+    title, names = f"{what} {'queued' if queued else 'live'}", "\n".join(runs)
+    return Question(title, f"{names}\n \n{text}", [("quit", "Quit", "primary"), *answers])
 
 
 def _ended(runs: Sequence[RunDir]) -> Question:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tuiapp import __version__
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import Collected, collected
+from tuiapp.verbs.output import collected
 from tuiapp.verbs.sources import runs_dir
 
 if TYPE_CHECKING:
@@ -164,14 +164,15 @@ def _call(main: Main, directory: Path, *words: str) -> str:
     from mcp.server.mcpserver.exceptions import ToolError
 
     end = words.index("--") if "--" in words else len(words)
-    collected.set(said := Collected([], []))
+    facts, said = list[object](), list[str]()
+    collected.set((facts, said))
     try:
         code = main([*words[:end], "--json", f"--runs-dir={directory}", *words[end:]])
     except SystemExit:
         raise ToolError(f"the command line does not take {shlex.join(words)}") from None
-    if code == 2 or not said.facts:
-        raise ToolError("\n".join(said.narration) or f"it ended with exit code {code}")
-    return json.dumps(said.facts[-1], separators=(",", ":"))
+    if code == 2 or not facts:
+        raise ToolError("\n".join(said) or f"it ended with exit code {code}")
+    return json.dumps(facts[-1], separators=(",", ":"))
 
 
 def _described(source: str, settings: dict[str, str] | None, name: str, group: str = "") -> list[str]:

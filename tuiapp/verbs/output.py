@@ -8,27 +8,19 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from tuiapp.actions.action import Outcome
 from tuiapp.trainers.state.text import sanitize
 
-
-class Collected(NamedTuple):
-    """What a verb called in this process says, in place of printing it."""
-
-    facts: list[object]
-    narration: list[str]
-
-
-collected: ContextVar[Collected | None] = ContextVar("collected", default=None)
-"""Where the verb of this thread says it; None: it is printed."""
+collected: ContextVar[tuple[list[object], list[str]] | None] = ContextVar("collected", default=None)
+"""Where a verb that is called in this thread puts data and narration; None: it prints them."""
 
 
 def tell(text: str) -> None:
     """Prints a line of narration."""
     if (into := collected.get()) is not None:
-        into.narration.append(sanitize(text))
+        into[1].append(sanitize(text))
     else:
         print(f"tuiapp: {sanitize(text)}", file=sys.stderr)
 
@@ -36,7 +28,7 @@ def tell(text: str) -> None:
 def print_json(facts: object, *, indent: int | None = 2) -> None:
     """Prints data as JSON."""
     if (into := collected.get()) is not None:
-        into.facts.append(facts)
+        into[0].append(facts)
     else:
         print(json.dumps(facts, indent=indent), flush=True)
 

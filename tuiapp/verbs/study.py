@@ -13,9 +13,9 @@ from shutil import get_terminal_size
 
 from tuiapp.actions import delete
 from tuiapp.actions.action import ActionError
+from tuiapp.library.export import put_in_place
 from tuiapp.library.presets import save_preset
 from tuiapp.library.run_index import RunIndex
-from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.options import format_value
 from tuiapp.trainers.experiments.study import StudyDir, StudyError, find_studies
 from tuiapp.trainers.experiments.sweep import keep_searches, resume_grid, resume_search, stop_study
@@ -111,13 +111,8 @@ def export_study(options: Namespace) -> int:
     if options.output is None:
         print(text, end="")
         return 0
-    path = Path(options.output)
-    if path.exists() and not options.force:
-        raise UsageError(f"{path} exists already; choose another file, or overwrite it with --force.")
-    try:
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+    with put_in_place(Path(options.output), force=options.force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     return 0
 
 
