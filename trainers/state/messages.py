@@ -18,14 +18,12 @@ from tuiapp.trainers.contract.events import (
     RankFailed,
     Replicas,
     RunStarted,
-    StopRequested,
     Summary,
 )
 from tuiapp.trainers.contract.metrics import accuracy_percent
 from tuiapp.trainers.state.signs import BLEMISH
 from tuiapp.trainers.state.text import (
     format_bytes,
-    format_duration,
     format_percent,
     format_rate,
     format_seconds,
@@ -105,17 +103,6 @@ def describe_alone(begun: RunStarted | None, awaited: int = 0) -> str:
         missing = f"{plural(awaited, 'node')} of the job {'has' if awaited == 1 else 'have'} not joined it"
         return f"A stop ends the ranks alone that report to this run: {missing}."
     return ""
-
-
-def describe_stop(request: StopRequested, grace_s: float | None, *, saves: bool) -> str:
-    """How a run stops; `grace_s` is a script's time from SIGTERM to SIGKILL, `saves` whether it saves checkpoints."""
-    if request.now:
-        return "stopping now"
-    if grace_s is not None:
-        return f"SIGTERM sent; the script has {format_duration(grace_s)} to end"
-    if request.save and saves:
-        return "saving a checkpoint, then stopping"
-    return "stopping after the step that all ranks agree on"
 
 
 def describe_result(summary: Summary) -> str:

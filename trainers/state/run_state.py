@@ -25,11 +25,10 @@ from tuiapp.trainers.state.curves import Curves, SampledCurve
 from tuiapp.trainers.state.efficiency import EfficiencyMeter
 from tuiapp.trainers.state.history import Gaps
 from tuiapp.trainers.state.known_metrics import UTILIZATION, ordered
-from tuiapp.trainers.state.messages import describe_stop
 from tuiapp.trainers.state.rank_state import NodeState, RankState
 from tuiapp.trainers.state.readings import GpuState, HostHistory
 from tuiapp.trainers.state.resume_point import has_more
-from tuiapp.trainers.state.text import sanitize, without_directories
+from tuiapp.trainers.state.text import format_duration, sanitize, without_directories
 from tuiapp.trainers.tasks.catalog import Task
 
 RunStatus: TypeAlias = Literal["queued", "starting", "running", "completed", "failed", "stopped", "lost"]
@@ -273,8 +272,15 @@ class RunState:
     @property
     def stop_words(self) -> str:
         """How it stops; "" if nobody has asked it to."""
-        request = self.stop_requested
-        return describe_stop(request, self.sigterm_grace_s, saves=not self.is_script) if request else ""
+        request, grace_s = self.stop_requested, self.sigterm_grace_s
+        if request is None:
+            return ""
+        if request.now:
+            return "stopping now"
+        if grace_s is not None:
+            return f"SIGTERM sent; the script has {format_duration(grace_s)} to end"
+        saves = request.save and not self.is_script
+        return "saving a checkpoint, then stopping" if saves else "stopping after the step that all ranks agree on"
 
     @property
     def process_per_device(self) -> bool:

@@ -27,7 +27,7 @@ def select(words: Sequence[str], runs_dir: Path) -> list[RunDir]:
         try:
             run = find_run(word, runs_dir)
         except UnknownRunError as error:
-            groups = _groups(runs_dir)
+            groups = groups_of(runs_dir)
             if word in groups:
                 found += groups[word]
             elif any(map(Comparison.of, word.split())):
@@ -37,7 +37,7 @@ def select(words: Sequence[str], runs_dir: Path) -> list[RunDir]:
         else:
             # An id or a directory means nothing else, a name may be a group's, too.
             is_name = os.sep not in word and word != "latest" and not run.run_id.startswith(word)
-            if is_name and word in _groups(runs_dir):
+            if is_name and word in groups_of(runs_dir):
                 raise UnknownRunError(f"{word!r} is a run's name and a group's: type its id, or group:{word}.")
             found.append(run)
     if filters:
@@ -45,7 +45,8 @@ def select(words: Sequence[str], runs_dir: Path) -> list[RunDir]:
     return list(dict.fromkeys(found))
 
 
-def _groups(runs_dir: Path) -> dict[str, list[RunDir]]:
+def groups_of(runs_dir: Path) -> dict[str, list[RunDir]]:
+    """Returns the groups of a directory's runs, each newest first."""
     groups: dict[str, list[RunDir]] = {}
     for run in list_runs(runs_dir):
         if name := read_about(run)[0].group:

@@ -18,6 +18,9 @@ from tuiapp.view.run_list import title
 
 Waits: TypeAlias = Literal["", "queue", "Slurm"]
 
+RUN_ON = ("run-on", "Keep running", "default")
+NOW = [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
+
 
 @dataclass(frozen=True, slots=True)
 class Stoppable:
@@ -57,51 +60,49 @@ def question(runs: Sequence[Stoppable], *, again: bool = False, others: int = 0)
     if len(runs) == 1:
         heading, text, answers = _of_one(runs[0], again=again)
         return Question(heading, text + rest, answers)
-    names = some([one.title for one in runs])
     if again:
         how = "They are stopping. Stop now ends their ranks at once, without another checkpoint."
-        answers = [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
+        answers = NOW
     else:
         how = "Each saves a checkpoint after the step that its ranks agree on, and ends."
         if any(one.grace_s is not None for one in runs):
             how += " A script that does not ask should_stop() gets SIGTERM."
         if any(one.waits for one in runs):
             how += " One that is queued does not start."
-        answers = [("stop", "Stop them", "warning"), ("run-on", "Keep running", "default")]
-    return Question(f"Stop {len(runs)} runs{' now' if again else ''}?", f"{names}\n \n{how}{rest}", answers)
+        answers = [("stop", "Stop them", "warning"), RUN_ON]
+    return Question(f"Stop {len(runs)} runs{' now' if again else ''}?", f"{_names(runs)}\n \n{how}{rest}", answers)
 
 
 def _of_one(one: Stoppable, *, again: bool) -> Question:
+    answers = [("stop", "Stop", "warning"), RUN_ON]
     if one.waits == "queue":
-        what = "has not started. It leaves the queue, and ends."
-        heading, answers = "Cancel this run?", [("stop", "Cancel the run", "warning"), ("run-on", "Keep it", "default")]
+        heading, what = "Cancel this run?", "has not started. It leaves the queue, and ends."
+        answers = [("stop", "Cancel the run", "warning"), ("run-on", "Keep it", "default")]
     elif one.waits:
-        what = "has not started. Its Slurm job is cancelled, and the run ends."
-        heading, answers = "Cancel its job?", [("stop", "Cancel the job", "warning"), ("run-on", "Keep it", "default")]
+        heading, what = "Cancel its job?", "has not started. Its Slurm job is cancelled, and the run ends."
+        answers = [("stop", "Cancel the job", "warning"), ("run-on", "Keep it", "default")]
     elif again:
+        heading, answers = "Stop now?", NOW
         what = "is stopping. Stop now ends the ranks at once, without another checkpoint."
         if one.grace_s is not None:
             what = "was sent SIGTERM. Stop now ends it with SIGKILL after two seconds."
-        heading, answers = "Stop now?", [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
     elif one.grace_s is not None:
-        what = (
-            "ends before its next step if it asks should_stop(). Otherwise it gets SIGTERM, "
-            f"and SIGKILL if it still runs after {format_duration(one.grace_s)}."
-        )
-        heading, answers = "Stop this script?", [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")]
+        heading, what = "Stop this script?", "ends before its next step if it asks should_stop(). Otherwise it gets "
+        what += f"SIGTERM, and SIGKILL if it still runs after {format_duration(one.grace_s)}."
     else:
+        heading, answers = "Stop this run?", [("stop", "Stop and save", "warning"), RUN_ON]
         what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
-        heading = "Stop this run?"
-        answers = [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")]
-    return Question(heading, f"{one.title}\n{what}{f' {one.alone}' if one.alone else ''}", answers)
+    return Question(heading, f"{one.title}\n{what} {one.alone}".rstrip(), answers)
 
 
 def ended(runs: Sequence[Stoppable]) -> Question:
     """Says that runs have ended before they were stopped."""
     heading = "This run has ended" if len(runs) == 1 else "These runs have ended"
-    return Question(
-        heading, f"{some([one.title for one in runs])}\nThere is nothing left to stop.", [("ok", "OK", "default")]
-    )
+    return Question(heading, f"{_names(runs)}\nThere is nothing left to stop.", [("ok", "OK", "default")])
+
+
+def _names(runs: Sequence[Stoppable]) -> str:
+    return some([one.title for one in runs])
 
 
 def do(runs: Sequence[RunDir], *, now: bool = False) -> Outcome:

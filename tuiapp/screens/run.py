@@ -17,7 +17,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from tuiapp.actions import checkpoint, profile, stop
-from tuiapp.actions.resume import Refused, Resumable, Resumer, resumable
+from tuiapp.actions.resume import Resumer, resumable
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, copy_path, perform, tell
@@ -520,13 +520,9 @@ class RunScreen(RefusingScreen[None]):
     @work(exclusive=True, group="control")
     async def action_resume(self) -> None:
         state, title = self.state, join_words([self.state.name, sanitize(self.run.run_id)])
-        given = title, state.status, state.resume_step, state.step
-
-        def find() -> tuple[list[Resumable], Refused]:
-            return [resumable(self.run, *given, script=state.is_script)], []
-
+        one = partial(resumable, self.run, title, state.status, state.resume_step, state.step, script=state.is_script)
         try:
-            await ask_resume(self.app, find, self._resumer, self._begin_to_resume)
+            await ask_resume(self.app, lambda: ([one()], []), self._resumer, self._begin_to_resume)
         finally:
             self._resuming = False
             self.refresh_bindings()

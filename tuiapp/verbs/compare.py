@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from string import ascii_lowercase
 
-from tuiapp.library.run_index import RunIndex
+from tuiapp.actions.selection import groups_of
 from tuiapp.library.script_facts import with_facts
 from tuiapp.trainers.config.options import suggest
 from tuiapp.trainers.config.run_config import to_toml_values
@@ -63,15 +63,11 @@ def compare_runs(options: Namespace) -> int:
 
 def _groups(options: Namespace) -> list[Row]:
     """Returns the groups that are asked for; raises UsageError if there is no such group."""
-    if not options.groups:
-        return []
-    infos = RunIndex(runs_dir(options)).read_all()
-    known = {name: [info for info in infos if info.about.group == name] for name in {one.about.group for one in infos}}
-    found = list[Row]()
+    known, found = groups_of(runs_dir(options)) if options.groups else {}, list[Row]()
     for name in dict.fromkeys(options.groups):
-        if not name or name not in known:
-            raise UsageError(f"no run has the group {name!r}.{suggest(name, filter(None, known))}")
-        found += fold([*map(with_facts, known[name])])
+        if name not in known:
+            raise UsageError(f"no run has the group {name!r}.{suggest(name, known)}")
+        found += fold([with_facts(summarise(run)) for run in known[name]])
     return found
 
 
