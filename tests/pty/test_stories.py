@@ -253,7 +253,7 @@ def test_delete_a_run(runs_dir: Path) -> None:
         terminal.wait("Keep")
         terminal.wait_for_silence()
         terminal.press("tab", "enter")
-        terminal.wait("1 run ")
+        terminal.wait("Runs +1 run ")
         assert list_runs(runs_dir) == [kept]
         assert not removed.path.exists()
         terminal.press("q")

@@ -84,7 +84,8 @@ class PlainNarrator:
             return
         texts = [*map(_in_words, entries)]
         if isinstance(event, RunStarted):
-            texts.insert(0, f"run {sanitize(join_words([state.name, state.run_id, *names(event.config)]))}")
+            what = sanitize(join_words(names(event.config)))
+            texts.insert(0, f"run {join_words([state.name, state.run_id])}{f': {what}' if what else ''}")
             # Earlier attempts have made them.
             whole = state.curves.epochs.last_whole
             self._epochs_told = whole.number if whole else 0
