@@ -25,7 +25,7 @@ async def offer_to_end_strays(app: App[Any], runs_dir: Path) -> None:
         return
     answer = await app.push_screen_wait(_question(orphans))
     if answer != "end":
-        app.notify("They keep running. To end them later: tuiapp doctor --end-orphans", markup=False)
+        app.notify("They keep running. To end them later: tuiapp doctor --end-strays", markup=False)
         return
     left = await asyncio.to_thread(end_orphans, orphans)
     if left:

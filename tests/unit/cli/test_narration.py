@@ -101,12 +101,6 @@ def test_above_a_bar_only_those_that_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize("bar", [False, True])
-def test_a_further_attempt(bar: bool) -> None:
-    said = "run resumed from step 72, attempt 2, on gpubox: 2 rank processes"
-    assert told(interrupted.resumed(), bar=bar) == [said]
-
-
-@pytest.mark.parametrize("bar", [False, True])
 def test_a_journal_that_stands_still_is_told_once_and_shown_as_long(bar: bool) -> None:
     stream, state = StringIO(), RunState()
     for event in h.running():
