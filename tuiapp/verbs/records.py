@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuiapp.actions import annotate, delete, export, report
+from tuiapp.actions import annotate, delete, export
 from tuiapp.actions.action import Outcome
 from tuiapp.library.export import ExportError
 from tuiapp.library.exporters import EXPORTERS, What, names_of
@@ -105,6 +105,9 @@ def _format_of(path: Path) -> str:
 
 def report_runs(options: Namespace) -> int:
     """Writes the page, and for Markdown its figures."""
+    # With NumPy.
+    from tuiapp.actions import report
+
     path = Path(os.path.expanduser(options.output))
     return print_outcome(report.do(runs_of(options), path, force=options.force))
 
