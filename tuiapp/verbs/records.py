@@ -37,11 +37,10 @@ def change_note(options: Namespace) -> int:
         tags=tuple(options.tags),
         untags=tuple(options.untags),
     )
-    if len(runs) > 1 and options.name:
-        raise UsageError(f"--name names one run, and these are {len(runs)}: give them a --group or --tag.")
-    if change == Change() and not options.accept:
-        if len(runs) > 1:
-            raise UsageError(f"A note is edited of one run, and these are {len(runs)}: give it with -m TEXT.")
+    edits = change == Change() and not options.accept
+    if len(runs) > 1 and (edits or options.name):
+        raise UsageError(f"A name and an editor are for one run, and these are {len(runs)}: give --tag, --group or -m.")
+    if edits:
         change = Change(note=_edited(runs[0]))
     for run in annotate.do(runs, change, accepts=options.accept).done:
         about, _ = read_about(run)

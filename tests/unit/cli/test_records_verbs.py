@@ -286,6 +286,20 @@ def test_where_one_goes_on_none_is_deleted(tuiapp: Command, recorded: Path) -> N
     assert (recorded / COMPLETED).exists()
 
 
+def test_verbs_take_groups_and_filters(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
+    assert len(tuiapp("note", "backend:torch-ddp", "--group", "rates").err.splitlines()) == 2
+    for one_alone in (["--name", "x"], []):
+        assert "are for one run, and these are 2" in tuiapp("note", "rates", *one_alone).err
+    assert "2 runs are not written to stdout: give -o DIR." in tuiapp("export", "rates").err
+    done = tuiapp("export", "rates", "-o", tmp_path)
+    assert done.err == f"{580 + 144} rows of steps: 2 runs in {tmp_path}\n"
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == [f"{run}-steps.csv" for run in (FAILED, COMPLETED)]
+    assert [run["run"] for run in json.loads(tuiapp("compare", "rates", "--json").out)["runs"]] == [COMPLETED, FAILED]
+    assert tuiapp("stop", "rates").err == "tuiapp: None of these 2 runs is running.\n"
+    assert tuiapp("rm", "-y", "group:rates", "state:failed").err == f"deleted {FAILED}\n"
+    assert sorted(os.listdir(recorded)) == [OTHER, COMPLETED]
+
+
 def test_a_run_like_another(tuiapp: Command, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launched = []
 
