@@ -8,10 +8,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from tuiapp.actions.action import Outcome
 from tuiapp.trainers.state.text import sanitize
+
+if TYPE_CHECKING:
+    from tuiapp.actions.action import Outcome
 
 collected: ContextVar[tuple[list[object], list[str]] | None] = ContextVar("collected", default=None)
 """Where a verb that is called in this thread puts data and narration; None: it prints them."""
