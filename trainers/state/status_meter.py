@@ -14,6 +14,7 @@ from tuiapp.trainers.contract.events import (
     PRUNED,
     Alert,
     AnyEvent,
+    Blemish,
     Event,
     Facts,
     Figures,
@@ -50,6 +51,9 @@ from tuiapp.trainers.state.timeline import Earlier, timed, warm_after
 from tuiapp.trainers.state.transient import looks_transient
 
 NOTHING = Status(schema=SCHEMA)
+
+MARRED_S = 5.0
+"""How old the blemishes of a live run's status may be: finding them takes a look at the whole curve of its loss."""
 
 NOT_RESULTS = (DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT)
 
@@ -107,6 +111,8 @@ class StatusMeter:
         self._timed_s = self._timed_steps = 0.0
         self._warm_after = warm_after(resumed_from or 0, begun.total_steps if begun else 0, self._steps_per_epoch)
         self._blemishes = BlemishMeter(before.blemishes, resumed_from)
+        self._marred: tuple[float, list[Blemish]] | None = None
+        """When the blemishes were found last, in seconds since the epoch, and which; None where there may be others."""
         self._failures: list[RankFailed] = []
         self._lost_nodes: set[int] = set()
 
@@ -139,6 +145,7 @@ class StatusMeter:
             self._stalled = ""
         elif isinstance(event, Alert):
             self._blemishes.add(event)
+            self._marred = None
             if event.kind in BLOCKING:
                 self._stalled = "" if event.ended else event.text
         if self._first_time is None and not isinstance(event, Queued):
@@ -221,15 +228,20 @@ class StatusMeter:
         per_epoch = self._steps_per_epoch
         return round(self.step / per_epoch, 3) if per_epoch else self._reported.done(completed=completed)
 
-    def summary(self, seconds: float | None = None, *, completed: bool = False) -> Summary:
-        """The run's figures now; `seconds` are the attempt's so far, by the clock of the events if they are None."""
+    def summary(self, seconds: float | None = None, *, completed: bool = False, blemishes_s: float = 0.0) -> Summary:
+        """The run's figures now; `seconds` are the attempt's so far, by the clock of the events if they are None.
+
+        Blemishes may be those of `blemishes_s` seconds ago.
+        """
         if self._since is None:
             return self._before
         earlier = self._find_earlier()
         seconds = max(0.0, self._time - self._since) if seconds is None else seconds
         seconds += self._before.seconds if earlier is None else earlier.seconds
         epochs = self._epochs(completed=completed)
-        blemishes = self._blemishes.blemishes(self.step + self._from_zero, self._time)
+        if self._marred is None or self._time - self._marred[0] >= blemishes_s:
+            self._marred = self._time, self._blemishes.blemishes(self.step + self._from_zero, self._time)
+        blemishes = self._marred[1]
         if self._untouched:
             # Where a script resumes is not known before its first step.
             steps = {} if self._is_script else {"steps": self.step, "epochs": epochs}
@@ -270,7 +282,7 @@ class StatusMeter:
             stop_asked=self._stop_asked,
             stalled=self._stalled,
             rate=sum(self._paces.values()) if self._paces else self._pace,
-            summary=self.summary(seconds),
+            summary=self.summary(seconds, blemishes_s=MARRED_S),
             name=self.facts.name if self.facts else "",
         )
 

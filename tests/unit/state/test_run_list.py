@@ -41,10 +41,11 @@ ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
 
 
 def test_other_commands_do_not_wait_for_them() -> None:
-    code = "import sys; from tuiapp.cli import build_parser; build_parser().parse_args(['runs']); print(*sys.modules)"
+    code = "import sys, tuiapp.verbs.output; from tuiapp.cli import build_parser; build_parser().parse_args(['runs'])"
+    code += "; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "tuiapp.cli" in loaded
-    assert "tuiapp.view.run_list" not in loaded
+    assert not {"tuiapp.view.run_list", "tuiapp.actions.action", "tuiapp.trainers.state.summary"} & set(loaded)
 
 
 WHOLE = sum(column.width for column in COLUMNS) + 2 * (len(COLUMNS) - 1)
