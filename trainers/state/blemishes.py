@@ -50,12 +50,18 @@ class _Curve:
         self._every, self._left = 1, 0
         self._ends_bad: dict[int, bool] = {}
         self._bad_from: int | None = None
+        self._bad_first = 0
+        """The first step of the entry that ends with `_bad_from`: a fast script's neighbours are joined."""
         self._bad_steps: set[int] = set()
 
     def add(self, event: Metrics, column: Sequence[float | None]) -> None:
         if None in column:
-            bad = [step for (step, _), value in zip(event.places(), column, strict=False) if value is None]
-            self._bad_from = min(bad if self._bad_from is None else [self._bad_from, *bad])
+            counts = event.counts or [1] * len(column)
+            entries = zip(event.places(), counts, column, strict=False)
+            bad = {step: count for (step, _), count, value in entries if value is None}
+            if self._bad_from is None or min(bad) < self._bad_from:
+                self._bad_from = min(bad)
+                self._bad_first = self._bad_from - bad[self._bad_from] + 1
             if len(self._bad_steps) < MOST_VALUES:
                 self._bad_steps.update(bad)
         self._ends_bad[event.rank] = column[-1] is None
@@ -74,13 +80,15 @@ class _Curve:
                 del self._steps[1::2], self._values[1::2]
                 self._every *= 2
 
-    def not_finite(self, word: str, steps: int) -> Iterable[Blemish]:
+    def not_finite(self, word: str, steps: int, told: Iterable[int]) -> Iterable[Blemish]:
+        """Says from which step on it is not finite; `told` are the steps that alerts have named."""
         if self._bad_from is None:
             return
-        where = f"from step {self._bad_from:,} of {steps:,} on"
+        since = min((step for step in told if self._bad_first <= step <= self._bad_from), default=self._bad_from)
+        where = f"from step {since:,} of {steps:,} on"
         if not any(self._ends_bad.values()):
-            where = f"at {plural(len(self._bad_steps), 'step')} of {steps:,}, the first {self._bad_from:,}"
-        yield Blemish(kind="nan", since_step=self._bad_from, text=f"{word} in the training loss {where}")
+            where = f"at {plural(len(self._bad_steps), 'step')} of {steps:,}, the first {since:,}"
+        yield Blemish(kind="nan", since_step=since, text=f"{word} in the training loss {where}")
 
     def diverged(self) -> Iterable[Blemish]:
         if len(self._values) < LEAST_VALUES:
@@ -108,6 +116,8 @@ class BlemishMeter:
         self._before, self._resumed_from, self._begun = before, resumed_from, begun
         self._losses: dict[str, _Curve] = {}
         self._word = "NaN"
+        self._told: set[int] = set()
+        """Steps at which an alert has named a value that is not finite."""
         self._reported_at: float | None = None
         self._hung_since: float | None = None
         self._hung_s = 0.0
@@ -138,6 +148,8 @@ class BlemishMeter:
             self._hung_since = self._hung_since or self._reported_at or alert.time
         if alert.kind == "nan" and (infinite := _INFINITE.search(alert.text)):
             self._word = infinite[1]
+        if alert.kind == "nan" and alert.step is not None and len(self._told) < MOST_VALUES:
+            self._told.add(alert.step)
         # How an attempt began is a warning that is no blemish.
         least = ("error",) if alert.kind == "checkpoint" else ("error", "warning")
         if (kind := KINDS.get(alert.kind)) and alert.severity in least:
@@ -147,7 +159,7 @@ class BlemishMeter:
         """Returns those known so far, of a run that has come to so many steps; `now` in seconds since the epoch."""
         known = [one for one in self._before if (one.since_step or 0) <= (self._resumed_from or 0)]
         if curve := self._losses.get(loss_of(self._losses)):
-            known += [*curve.not_finite(self._word, steps)] or ([] if self._begun else curve.diverged())
+            known += [*curve.not_finite(self._word, steps, self._told)] or ([] if self._begun else curve.diverged())
         for kind, alerts in self._alerts.items():
             text = alerts[0].text
             if kind == "hang":

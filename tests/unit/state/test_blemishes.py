@@ -45,6 +45,16 @@ def test_a_loss_that_stays_nan() -> None:
     assert told(losses(2.3, 2.2, 2.1, 2.0, 1.9, *[None] * 82)) == [NAN]
 
 
+def test_of_joined_steps_an_alert_says_which_is_the_first() -> None:
+    joined = Metrics(rank=0, first_step=5, values={"loss": [2.0, None]}, counts=[2, 2], **h.at(5))
+    alert = Alert(kind="nan", severity="error", step=7, text="rank 0: loss is nan at step 7")
+    assert [one.since_step for one in told(joined, alert)] == [7]
+    assert [one.since_step for one in told(joined)] == [8]
+    # That of another metric says nothing of it.
+    early = Alert(kind="nan", severity="error", step=3, text="rank 0: grad_norm is nan at step 3")
+    assert [one.since_step for one in told(joined, early)] == [8]
+
+
 def test_on_one_rank_alone() -> None:
     assert told(losses(1.0, 0.9), losses(1.0, None, rank=1), steps=2) == [
         Blemish(kind="nan", since_step=2, text="NaN in the training loss from step 2 of 2 on")
