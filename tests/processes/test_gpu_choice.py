@@ -61,6 +61,15 @@ def run(tmp_path: Path, nvml: FakeNvml, *settings: str, **environment: str) -> G
     return Given(done, tmp_path / "runs")
 
 
+def gated(tmp_path: Path) -> tuple[Path, Path]:
+    """A script that ends once there is a file, and that file."""
+    script, gate = tmp_path / "train.py", tmp_path / "gate"
+    script.write_text(
+        f"{SCRIPT}import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.05)\n"
+    )
+    return script, gate
+
+
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
@@ -155,10 +164,7 @@ def test_gpus_that_a_control_group_withholds_do_not_count(tmp_path: Path) -> Non
 def test_six_runs_over_four_gpus(tmp_path: Path) -> None:
     """In a loop of the shell, where none has got as far as its GPU when the next one is launched."""
     nvml = FakeNvml(tmp_path, several(4, **IDLE))
-    script, gate = tmp_path / "train.py", tmp_path / "gate"
-    script.write_text(
-        f"{SCRIPT}import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.05)\n"
-    )
+    script, gate = gated(tmp_path)
     launch = f"{sys.executable} -P -m tuiapp run {script} --set devices=1 --detach --runs-dir {tmp_path}/runs"
     devices = [sys.executable, "-P", "-m", "tuiapp", "devices", "--json", "--runs-dir", f"{tmp_path}/runs"]
     environment = {**nvml.run_environment(), "TUIAPP_TELEMETRY_HOST_PIDS": "1"}
@@ -182,10 +188,7 @@ def test_six_runs_over_four_gpus(tmp_path: Path) -> None:
 def test_nodes_take_leases_of_their_machine_s_gpus(tmp_path: Path) -> None:
     """Two nodes that are one machine, where neither has got as far as its GPU when the other one chooses."""
     nvml = FakeNvml(tmp_path, several(4, **IDLE))
-    script, gate, runs_dir = tmp_path / "train.py", tmp_path / "gate", tmp_path / "runs"
-    script.write_text(
-        f"{SCRIPT}import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.05)\n"
-    )
+    (script, gate), runs_dir = gated(tmp_path), tmp_path / "runs"
     given = ["launcher=join", "nodes=2", "devices=2", "network=lo"]
     launch = [sys.executable, "-P", "-m", "tuiapp", "run", str(script), *(f"--set={one}" for one in given)]
     environment = {**nvml.run_environment(), "TUIAPP_TELEMETRY_HOST_PIDS": "1"}

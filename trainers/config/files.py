@@ -50,6 +50,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def replace_unsynced(path: Path, *parts: bytes) -> None:
+    """Writes a file of mode 0600 as `write_atomically`, but a crash of the machine may leave any part of it.
+
+    For what has one writer: a file that a kill left incomplete beside it is overwritten the next time.
+    """
+    new = path.with_name(f"{path.name}.new")
+    fd = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        with open(fd, "wb") as file:
+            file.writelines(parts)
+        os.replace(new, path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
 def make_private(directory: Path) -> None:
     """Makes a directory and missing parents, all of mode 0700; an existing one is unchanged. Raises OSError."""
     # With parents=True the mode would apply to the last one only.

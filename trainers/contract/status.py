@@ -7,7 +7,6 @@ fold what they lack (`tuiapp.trainers.state.status`).
 
 from __future__ import annotations
 
-import contextlib
 import os
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tuiapp.trainers.config.files import open_regular, reread
+from tuiapp.trainers.config.files import open_regular, replace_unsynced, reread
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import (
     JOURNAL_SCHEMA,
@@ -131,8 +130,8 @@ def write_status(run: RunDir, status: Status, facts: Facts | None, written: Deta
         details = replace(details, metrics=status.summary.metrics)
         data = _shortened(_marked(status, details))
     if details != written:
-        _replace(run.facts, encoder.encode(details))
-    _replace(run.status, data)
+        replace_unsynced(run.facts, encoder.encode(details))
+    replace_unsynced(run.status, data)
     return details
 
 
@@ -156,20 +155,6 @@ def _shortened(status: Status) -> bytes:
             status = replace(status, end=replace(status.end, reason=status.end.reason[:MAX_TEXT_CHARACTERS]))
         data = encoder.encode(status)
     return data
-
-
-def _replace(path: Path, data: bytes) -> None:
-    # Only who has the lock writes: a file left incomplete by a kill is overwritten the next time.
-    new = path.with_name(f"{path.name}.new")
-    fd = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        with open(fd, "wb", closefd=True) as file:
-            file.write(data)
-        os.replace(new, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path, decoder: msgspec.json.Decoder[T], limit: int) -> T | None:

@@ -32,10 +32,9 @@ from tuiapp.trainers.contract.waiting import Entry, Waiting, find_kept, find_wai
 from tuiapp.trainers.experiments.gpu_watch import GpuWatch
 from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
 from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
-from tuiapp.trainers.experiments.queue import Outlook, files_of, has_started, has_work, put, write_outlook
+from tuiapp.trainers.experiments.queue import Outlook, files_of, has_started, has_work, is_transient, put, write_outlook
 from tuiapp.trainers.experiments.starter import note_started
 from tuiapp.trainers.experiments.sweep import keep_searches
-from tuiapp.trainers.experiments.transient import is_transient
 from tuiapp.trainers.launch.processes import module
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise

@@ -28,7 +28,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Waiting, find_kept, find_waiting, read_waiting, write_waiting
 from tuiapp.trainers.launch.directory import make_directory, working_directory
 from tuiapp.trainers.launch.prepare import prepare
-from tuiapp.trainers.launch.processes import apart, module, start_process
+from tuiapp.trainers.launch.processes import TOO_SLOW, apart, module, start_process
 from tuiapp.trainers.state.status import append, known
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
@@ -198,6 +198,18 @@ def has_started(run: RunDir) -> bool:
     """Whether a run has been started since it was queued, by a keeper that could not note it any more."""
     status = known(run).status
     return bool(status.queued.job if status.queued else status.begun or status.end)
+
+
+def is_transient(run: RunDir) -> bool:
+    """Whether an ended run failed for want of a device, of the host's memory, of a node, or of its supervisor.
+
+    Also if that did not start in time.
+    """
+    info = summarise(run)
+    if info.status != "failed":
+        return info.status == "lost"
+    end = known(run).status.end
+    return info.reason.startswith(TOO_SLOW) or (end is not None and end.transient)
 
 
 def ring(runs_dir: Path) -> None:

@@ -37,11 +37,10 @@ from tuiapp.trainers.contract.lines import encode_json
 from tuiapp.trainers.contract.lock import is_held, take
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
-from tuiapp.trainers.experiments.queue import add, files_of, start_keeper
+from tuiapp.trainers.experiments.queue import add, files_of, is_transient, start_keeper
 from tuiapp.trainers.experiments.space import Axis, run_name, with_values
 from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
 from tuiapp.trainers.experiments.sweep import end_run
-from tuiapp.trainers.experiments.transient import is_transient
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.results import result_values

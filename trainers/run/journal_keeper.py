@@ -13,13 +13,12 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, Checkpoint, Event, encode
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 from tuiapp.trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
 from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.status import Details, write_status
+from tuiapp.trainers.contract.status import Details, Status, write_status
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.agreement import Voter
 from tuiapp.trainers.state.digest import read_digest
@@ -282,7 +281,8 @@ class StatusWriter:
 
     def __init__(self, run: RunDir, journal: JournalWriter, meter: StatusMeter) -> None:
         self._run, self._journal, self._meter = run, journal, meter
-        self._config: tuple[RunConfig | None, tuple[int, int]] | None = None
+        self._base: Status | None = None
+        """Has the run's configuration."""
         self._details = Details()
         self._written_at, self._due = -1, 0.0
 
@@ -295,11 +295,9 @@ class StatusWriter:
         if self._journal.waiting_bytes or self._journal.offset == self._written_at:
             return
         began = monotonic()
-        if self._config is None:
-            with_its = with_config(self._run, NOTHING)
-            self._config = with_its.config, with_its.config_is
+        self._base = self._base or with_config(self._run, NOTHING)
         status = self._meter.status(self._journal.offset, seconds)
-        status = replace(status, config=self._config[0], config_is=self._config[1])
+        status = replace(status, config=self._base.config, config_is=self._base.config_is)
         # Where there is no room, readers fold the journal.
         with suppress(OSError):
             self._details = write_status(self._run, status, self._meter.facts, self._details)

@@ -22,7 +22,7 @@ from zlib import crc32
 
 import msgspec
 
-from tuiapp.trainers.config.files import open_regular, reread
+from tuiapp.trainers.config.files import open_regular, replace_unsynced, reread
 from tuiapp.trainers.contract import events as ev
 from tuiapp.trainers.contract.events import AnyEvent, Event, Metrics, decode
 from tuiapp.trainers.contract.journal import JournalReader
@@ -148,17 +148,7 @@ def write_digest(
             logged=logged,
         )
     )
-    # Only the run's supervisor writes it: a file left incomplete by a kill is overwritten the next time.
-    new = run.digest.with_name("digest.new")
-    fd = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        with open(fd, "wb", closefd=True) as file:
-            file.write(MAGIC + _CRC.pack(crc32(data)))
-            file.write(data)
-        os.replace(new, run.digest)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
+    replace_unsynced(run.digest, MAGIC + _CRC.pack(crc32(data)), data)
 
 
 def read_digest(run: RunDir) -> Digest | None:

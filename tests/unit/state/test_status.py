@@ -92,15 +92,21 @@ def test_of_a_run_with_an_end_no_metrics_are_read(tmp_path: Path, monkeypatch: p
     assert not any(isinstance(event, Metrics) for event in read)
 
 
-def test_a_live_run_is_as_its_supervisor_wrote_it_but_for_a_little(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def live(tmp_path: Path) -> tuple[RunDir, int]:
+    """A run that has come 8 steps further than its status, and its lock."""
     run = record(tmp_path, NAME, h.running(last_step=72))
     written(run)
     lock = run.take_lock()
     writer = JournalWriter(run.journal)
     writer.append([h.steps(rank, 73, 80, 9.0) for rank in range(2)])
     writer.close()
+    return run, lock
+
+
+def test_a_live_run_is_as_its_supervisor_wrote_it_but_for_a_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, lock = live(tmp_path)
     assert summarise(run).summary.steps == 80
     monkeypatch.setattr(statuses, "LITTLE_BYTES", 100)
     assert summarise(run).summary.steps == 72
@@ -112,12 +118,7 @@ def test_a_live_run_whose_supervisor_writes_no_status_is_folded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was started by an older version, and outlives the upgrade."""
-    run = record(tmp_path, NAME, h.running(last_step=72))
-    written(run)
-    lock = run.take_lock()
-    writer = JournalWriter(run.journal)
-    writer.append([h.steps(rank, 73, 80, 9.0) for rank in range(2)])
-    writer.close()
+    run, lock = live(tmp_path)
     os.utime(run.status, (0, 0))
     monkeypatch.setattr(statuses, "LITTLE_BYTES", 100)
     assert summarise(run).summary.steps == 80
