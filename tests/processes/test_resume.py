@@ -131,9 +131,9 @@ def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
         result = json.loads(done.stdout.splitlines()[-1])
         assert (result["run"], result["status"], result["steps"]) == (name, "completed", 54)
         said = f"{weights} is damaged: its checksum does not match; resuming from {before.path.name}"
-        first, second, *_ = done.stderr.splitlines()
+        first, _, third, *_ = done.stderr.splitlines()
         assert first == f"tuiapp: {said}"
-        assert f"resumed from step {before.manifest.step}, attempt 3" in second
+        assert f"resumed from step {before.manifest.step}, attempt 3" in third
         assert "STOPPED" not in done.stderr
         assert [alert.text for alert in run.alerts()] == [said]
         assert run.run.config.stat().st_mtime_ns == launched_at

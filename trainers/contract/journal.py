@@ -143,8 +143,12 @@ class JournalReader:
             os.close(fd)
 
     def rest(self) -> Iterator[AnyEvent]:
-        """Yields the events up to the present end."""
-        while events := self.read():
+        """Yields the events up to the present end: what is appended meanwhile may outpace a slow disk."""
+        try:
+            end = os.stat(self._path).st_size
+        except OSError:
+            return
+        while self._offset < end and (events := self.read()):
             yield from events
 
     def _read(self, fd: int) -> list[AnyEvent]:

@@ -242,3 +242,15 @@ def test_a_reader_may_begin_where_the_journal_ends_now(journal: Path) -> None:
     # The next writer cuts off what the last one left half-written.
     write(journal, line("three"))
     assert texts(JournalReader(journal, end).read()) == ["three"]
+
+
+def test_the_rest_of_a_journal_ends_where_it_ended_when_asked_for(journal: Path) -> None:
+    """Somebody who writes faster than a slow disk is read is not followed for ever."""
+    write(journal, line("first"))
+    rest = JournalReader(journal, chunk_bytes=64).rest()
+    found = []
+    for event in rest:
+        found.append(event)
+        write(journal, line("more"))
+        assert len(found) < 10
+    assert texts(found)[0] == "first"
