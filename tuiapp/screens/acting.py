@@ -19,7 +19,6 @@ from tuiapp.terminal.patience import patiently
 from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.contract.about import AboutError
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.experiments.queue import QueueError
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import plural, sanitize_lines
 
@@ -50,7 +49,7 @@ async def perform(
         app.notify(meanwhile)
     try:
         outcome = await (patiently(app, call) if meanwhile is None else call)
-    except (ActionError, AboutError, ExportError, QueueError) as error:
+    except (ActionError, AboutError, ExportError) as error:
         outcome = Outcome()
         outcome.say(str(error), "error")
     if lines := outcome.of("information"):

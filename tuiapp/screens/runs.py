@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from tuiapp.actions import annotate, delete, stop
+from tuiapp.actions import annotate, delete, queue, stop
 from tuiapp.actions import resume as resuming
 from tuiapp.actions.action import ActionError, Outcome, unreadable
 from tuiapp.actions.resume import Resumer
@@ -37,7 +37,6 @@ from tuiapp.terminal.patience import patiently
 from tuiapp.trainers.contract.about import Change
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.experiments.queue import change, move
 from tuiapp.trainers.launch import resume
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess, objective_names, objective_of
@@ -411,24 +410,18 @@ class RunsScreen(RefusingScreen[None]):
 
     def action_hold(self) -> None:
         """Holds what waits in the queue; releases it if all of it is held."""
-        waits = [info for info in self._chosen if info.waiting is not None]
+        waits = queue.waiting(self._chosen)
         held = not all(info.waiting.held for info in waits if info.waiting)
-        self._change_queue(waits, lambda run: change(self._runs_dir, run, held=held))
+        self._change_queue(waits, lambda: queue.hold([info.directory for info in waits], held=held))
 
     def action_move(self, by: int) -> None:
         """Moves what waits in the queue one place, the marked runs together."""
-        waits = sorted((info for info in self._chosen if info.waiting is not None), key=lambda info: info.place or 0)
-        order = waits if by < 0 else waits[::-1]
-        places = {info.directory: (info.place or 1) - 1 + by for info in order}
-        self._change_queue(order, lambda run: move(self._runs_dir, run, places[run]))
+        waits = queue.waiting(self._chosen)
+        places = [(info.directory, (info.place or 1) - 1 + by) for info in (waits if by < 0 else waits[::-1])]
+        self._change_queue(waits, lambda: queue.move(places))
 
     @work(group="queue")
-    async def _change_queue(self, waits: Sequence[RunInfo], how: Callable[[RunDir], None]) -> None:
-        def do() -> Outcome:
-            for info in waits:
-                how(info.directory)
-            return Outcome()
-
+    async def _change_queue(self, waits: Sequence[RunInfo], do: Callable[[], Outcome]) -> None:
         if not waits:
             self.notify("Only runs that wait in the queue can be held or moved.")
             return

@@ -43,9 +43,11 @@ def stop_run(options: Namespace) -> int:
         live = [_live(runs[0], options.runs)]
     elif not live:
         raise ActionError(f"None of these {len(runs)} runs is running.")
+    elif ended := len(runs) - len(live):
+        tell(f"{ended} of these {len(runs)} runs had ended")
     offsets = {run: journal_end(run.journal) for run in live}
     outcome = stop.do(live, now=options.now)
-    code = _tell_problems(outcome)
+    code = tell_problems(outcome)
     for run in outcome.done:
         print(f"stopping {titled(run)} …", file=sys.stderr)
         if alone := describe_alone(known(run).status.begun):
@@ -87,7 +89,7 @@ def save_checkpoint(options: Namespace) -> int:
     run = _live(run_of(options), [options.run])
     offset = journal_end(run.journal)
     outcome = checkpoint.do(run)
-    _tell_problems(outcome)
+    tell_problems(outcome)
     print(*outcome.of("information"), file=sys.stderr)
     with _on_interrupt("the run continues and may still save it"):
         return _wait_for_checkpoint(run, offset, time.monotonic() + SAVE_TIMEOUT_S)
@@ -132,7 +134,7 @@ def profile_run(options: Namespace) -> int:
     if why := profile.refusal(info.status, info.config.backend if info.config else ""):
         raise ActionError(f"{run.run_id}: {why}")
     offset = journal_end(run.journal)
-    _tell_problems(profile.do(run, options.steps))
+    tell_problems(profile.do(run, options.steps))
     tell(f"profiling {plural(options.steps, 'step')} of {titled(run)} …")
     with _on_interrupt("the steps are still profiled"):
         found, failure = _wait_for_profiles(run, offset)
@@ -214,10 +216,10 @@ def _live(run: RunDir, words: Sequence[str]) -> RunDir:
     return run
 
 
-def _tell_problems(outcome: Outcome) -> int:
-    """Prints what was done otherwise, or not; returns 1 for the latter. Raises ActionError if nothing was done."""
-    if not outcome.done:
-        raise ActionError("\n".join(outcome.of("error")))
+def tell_problems(outcome: Outcome) -> int:
+    """Prints what was done otherwise, or not; returns 1 for the latter. Raises ActionError if none of it was done."""
+    if not outcome.done and (errors := outcome.of("error")):
+        raise ActionError("\n".join(errors))
     for text in (*outcome.of("warning"), *outcome.of("error")):
         tell(text)
     return 1 if outcome.of("error") else 0

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from shutil import get_terminal_size
 from typing import NamedTuple
 
+from tuiapp.actions import queue
+from tuiapp.actions.action import Outcome
 from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.placement import placement_problems
 from tuiapp.trainers.config.run_config import Check
@@ -16,18 +18,15 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Entry, find_waiting
 from tuiapp.trainers.experiments.queue import (
     Outlook,
-    QueueError,
     add,
-    cancel,
-    change,
     clock,
-    move,
     outlook,
     start_keeper,
 )
 from tuiapp.trainers.state.initial import check_weights
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
+from tuiapp.verbs.control import tell_problems
 from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import add_launcher, read_source, runs_dir, runs_of
@@ -59,20 +58,20 @@ def add_runs(options: Namespace) -> int:
         )
         for config in configs
     ]
-    queue = [one.run.run_id for one in find_waiting(directory)]
+    ids = [one.run.run_id for one in find_waiting(directory)]
     if options.json:
-        facts = [{"run": run.run_id, "directory": str(run.path), "place": _place(queue, run)} for run in runs]
+        facts = [{"run": run.run_id, "directory": str(run.path), "place": _place(ids, run)} for run in runs]
         print_json(facts)
         return 0
     for run in runs:
-        place = _place(queue, run)
+        place = _place(ids, run)
         print(run.run_id)
         tell(f"{run.run_id} is {f'number {place} in the queue' if place else 'starting'}")
     return 0
 
 
-def _place(queue: Sequence[str], run: RunDir) -> int | None:
-    return queue.index(run.run_id) + 1 if run.run_id in queue else None
+def _place(ids: Sequence[str], run: RunDir) -> int | None:
+    return ids.index(run.run_id) + 1 if run.run_id in ids else None
 
 
 def queue_checks(machine: Machine) -> list[Check]:
@@ -84,9 +83,9 @@ def queue_checks(machine: Machine) -> list[Check]:
 def list_queue(options: Namespace) -> int:
     """Prints what waits, the next one first."""
     directory = runs_dir(options)
-    queue, known = find_waiting(directory), outlook(directory)
+    entries, known = find_waiting(directory), outlook(directory)
     start_keeper(directory)
-    rows = [_Row(n + 1, one, summarise(one.run), known.get(one.run.run_id, Outlook())) for n, one in enumerate(queue)]
+    rows = [_Row(n + 1, one, summarise(one.run), known.get(one.run.run_id, Outlook())) for n, one in enumerate(entries)]
     if options.json:
         print_json([_facts(row) for row in rows])
         return 0
@@ -141,33 +140,24 @@ def _facts(row: _Row) -> dict[str, object]:
 
 def move_runs(options: Namespace) -> int:
     """Moves runs to a place of the queue, in the order in which they are named."""
-    directory = runs_dir(options)
     runs = runs_of(options)
     place = PLACES.get(options.place)
     if place is None:
         if not options.place.isdecimal() or int(options.place) < 1:
             raise UsageError(f"{options.place!r} is no place in the queue: give first, last, or a number from 1.")
         place = int(options.place) - 1
-    for number, run in enumerate(runs):
-        move(directory, run, place if options.place == "last" else place + number)
-    return _print_places(options, runs)
+    places = [(run, place if options.place == "last" else place + number) for number, run in enumerate(runs)]
+    return _print_places(options, queue.move(places))
 
 
 def hold_runs(options: Namespace) -> int:
     """Keeps runs in the queue until they are released."""
-    return _change(options, held=True)
+    return _print_places(options, queue.hold(_named(options), held=True))
 
 
 def release_runs(options: Namespace) -> int:
     """Lets held runs start again."""
-    return _change(options, held=False)
-
-
-def _change(options: Namespace, **fields: object) -> int:
-    runs = _named(options)
-    for run in runs:
-        change(runs_dir(options), run, **fields)
-    return _print_places(options, runs)
+    return _print_places(options, queue.hold(_named(options), held=False))
 
 
 def cancel_runs(options: Namespace) -> int:
@@ -181,18 +171,12 @@ def clear_queue(options: Namespace) -> int:
 
 
 def _cancel(options: Namespace, runs: Sequence[RunDir]) -> int:
-    code, cancelled = 0, []
-    for run in runs:
-        try:
-            cancel(runs_dir(options), run)
-            cancelled.append(run.run_id)
-        except QueueError as error:
-            tell(str(error))
-            code = 1
+    outcome = queue.cancel(runs)
+    code = tell_problems(outcome)
     if options.json:
-        print_json({"cancelled": cancelled}, indent=None)
+        print_json({"cancelled": [run.run_id for run in outcome.done]}, indent=None)
     else:
-        tell(f"cancelled {plural(len(cancelled), 'run')}")
+        tell(f"cancelled {plural(len(outcome.done), 'run')}")
     return code
 
 
@@ -205,15 +189,16 @@ def _named(options: Namespace) -> list[RunDir]:
     return runs_of(options)
 
 
-def _print_places(options: Namespace, runs: Sequence[RunDir]) -> int:
-    queue = find_waiting(runs_dir(options))
-    ids = [one.run.run_id for one in queue]
+def _print_places(options: Namespace, outcome: Outcome) -> int:
+    code, runs = tell_problems(outcome), outcome.done
+    entries = find_waiting(runs_dir(options))
+    ids = [one.run.run_id for one in entries]
     if options.json:
-        held = {one.run.run_id: one.waiting.held for one in queue}
+        held = {one.run.run_id: one.waiting.held for one in entries}
         facts = [{"run": run.run_id, "place": _place(ids, run), "held": held.get(run.run_id, False)} for run in runs]
         print_json(facts)
-        return 0
+        return code
     for run in runs:
         place = _place(ids, run)
         tell(f"{run.run_id} is {f'number {place} of {len(ids)} in the queue' if place else 'starting'}")
-    return 0
+    return code
