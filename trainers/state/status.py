@@ -106,7 +106,13 @@ def known(run: RunDir, liveness: Liveness | None = None) -> Known:
     found = Known(status, details.facts)
     rest = journal.st_size - status.size
     is_new = not rest or (status.size and rest > LITTLE_BYTES and _is_kept_current(run, liveness, journal))
-    return found if is_new else _fold(run, found, journal)
+    if is_new:
+        return found
+    is_under_way = status.begun and not status.end and not status.queued
+    if is_under_way and not (liveness or run.liveness()).is_live:
+        # Lost. Its status does not say how far each rank was, and some may not have reported since.
+        found = Known(NOTHING)
+    return _fold(run, found, journal)
 
 
 def append(run: RunDir, event: Event) -> None:

@@ -220,3 +220,16 @@ def test_a_long_journal_of_a_lost_run_is_folded_once(tmp_path: Path, monkeypatch
     shutil.rmtree(kept.parent)
     kept.parent.touch()
     assert summarise(run).summary.steps == 58
+
+
+def test_of_a_lost_run_each_rank_is_as_far_as_it_reported(tmp_path: Path) -> None:
+    """Its last status knew the step that all had made; since then only the one behind has reported."""
+    run = record(tmp_path, NAME, [*h.beginning(), h.steps(0, 1, 10, 1.0), h.steps(1, 1, 30, 1.5)])
+    written(run)
+    writer = JournalWriter(run.journal)
+    writer.append([h.steps(0, 11, 40, 2.0)])
+    writer.close()
+    found = summarise(run).summary
+    run.status.unlink()
+    assert found == summarise(run).summary
+    assert found.steps == 30
