@@ -394,10 +394,21 @@ def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it
     assert [row["loss"] for row in rows] == wanted
 
 
-@pytest.mark.nightly
-def test_steps_that_go_back_are_said_once(start: Start, runs_dir: Path) -> None:
-    error = ends_well(start("import tuiapp\nfor step in range(50, 0, -1): tuiapp.log({'loss': 1}, step=step)"))
-    assert error.count("step 49 comes after step 50") == error.count("it is not recorded") == 1
+def test_late_values_are_recorded_and_steps_that_are_none_are_said_once(start: Start, runs_dir: Path) -> None:
+    error = ends_well(
+        start("""
+        import tuiapp
+        for step in (1, 4, 2, 4): tuiapp.log({"loss": step}, step=step)
+        tuiapp.log({"loss": 5})
+        for step in (-1, 2**60): tuiapp.log({"loss": 0}, step=step)
+    """)
+    )
+    assert error.count("step -1 is not in 0 to") == error.count("it is not recorded") == 1
+    watched = the_run(runs_dir)
+    watched.end()
+    assert [(row["step"], row["loss"]) for row in rows_of(watched.run, "metrics")] == [
+        (1, 1.0), (4, 4.0), (2, 2.0), (4, 4.0), (5, 5.0),
+    ]  # fmt: skip
 
 
 def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:

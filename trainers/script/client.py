@@ -56,7 +56,7 @@ class Client:
         self.run_id = run.run_id
         self.backlog: deque[tuple[int, Values] | msgspec.Struct] = deque()
         self.step = 0
-        """The last step reported."""
+        """The furthest step reported."""
         self.gate = StopGate()
         self.failed = ""
         """Why nothing is sent any more."""
@@ -92,7 +92,7 @@ class Client:
             return
         if len(self.backlog) < BACKLOG:
             self.backlog.append((step, values))
-            self.step = step
+            self.step = max(self.step, step)
             if self._thread is None:
                 self._guard(self._flush)
         else:

@@ -91,24 +91,23 @@ class Run:
         commit: bool | None = None,
         **_: Any,
     ) -> None:
-        """Reports named values of a step; without one, of the step after the last.
+        """Reports named values of a step; without one, of the step after the furthest.
 
         Args:
             values: Metric → number, or array of one number, of NumPy, PyTorch or JAX, on any device. A slash groups:
                 `train/loss`. Nested dictionaries are joined by slashes.
-            step: Counted over the whole run; does not go back.
+            step: Counted over the whole run. An earlier one than the last is that of a late value: the next report
+                without a step comes after the furthest.
             commit: False: the next report without a step is of the same step.
         """
         # Threads report in the order of the steps that they were given.
         with self._lock:
             try:
                 step = self._step + 1 if step is None else step if type(step) is int else int(step)
-                if not self._step <= step <= MAX_STEP:
-                    why = f"steps must not go back, or exceed {MAX_STEP:,}"
-                    text = f"step {step} comes after step {self._step}: {why}; it is not recorded"
-                    self._say_once(text, about="step")
+                if not 0 <= step <= MAX_STEP:
+                    self._say_once(f"step {step} is not in 0 to {MAX_STEP:,}: it is not recorded", about="step")
                     return
-                if commit is not False or step == self._step:
+                if step > self._step and commit is not False:
                     self._step = step
                 # A step empties the processor's caches: this costs by how much it touches, not by what it does.
                 kept, flat = {}, True
@@ -146,7 +145,7 @@ class Run:
         except Exception as error:
             self._say_once(f"evaluation: {type(error).__name__}: {error}")
         else:
-            self.log(named, step or self._step)
+            self.log(named, self._step if step is None else step)
 
     def should_stop(self) -> bool:
         """Whether to end training before the next step: somebody has asked the run to stop.
@@ -304,7 +303,7 @@ class Run:
 
     @property
     def step(self) -> int:
-        """The last step reported."""
+        """The furthest step reported."""
         return self._step
 
     @property
