@@ -16,7 +16,7 @@ from tests.bench.stream import STEPS_PER_SECOND, Stream
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.journal_keeper import DigestWriter
-from tuiapp.trainers.state.digest import read_digest
+from tuiapp.trainers.state.snapshot import load
 
 
 def measure(ranks: int, minutes: int) -> None:
@@ -40,7 +40,7 @@ def measure(ranks: int, minutes: int) -> None:
             shares.append((time.process_time() - began) / 60)
         digest.write()
         began = time.process_time()
-        assert read_digest(run)
+        assert load(run)
         took = time.process_time() - began
         print(
             f"{ranks} ranks, {minutes} minutes: {100 * sum(shares) / len(shares):.2f} % of a core, "

@@ -24,7 +24,8 @@ from tests.kit.terminal import Terminal
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
 from tuiapp.trainers.contract.events import Event, Metrics, RankStarted, RunEnded, RunStarted, Summary, encode
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.state import snapshot
+from tuiapp.trainers.state.fold import apply
 
 MANY, STEPS, BATCH = 5000, 1000, 10
 FEW, LONG, LONG_BATCH = 5, 1_000_000, 50
@@ -53,17 +54,17 @@ def _events(names: list[str], steps: int, batch: int) -> Iterator[Event]:
 
 
 def _record(run: RunDir, names: list[str], steps: int, batch: int) -> None:
-    keeper, size, seq, took = DigestKeeper(), 0, 0, 0.0
+    state, size, seq, took = snapshot.new_state(), 0, 0, 0.0
     with run.journal.open("wb") as file:
         for event in _events(names, steps, batch):
             seq += 1
             line = encode(event)
             began = time.process_time()
-            keeper.add(event, line)
+            apply(state, event)
             took += time.process_time() - began
             size += file.write(line)
     began = time.process_time()
-    keeper.write(run, size)
+    snapshot.save(run, state, size, line)
     print(
         f"{len(names):,} metrics x {steps:,} steps: journal {size / 1e6:.0f} MB, "
         f"digest {run.digest.stat().st_size / 1e6:.1f} MB; "

@@ -39,7 +39,8 @@ from tuiapp.trainers.contract.metrics import (
     TEST_LOSS,
 )
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.state import snapshot
+from tuiapp.trainers.state.fold import apply
 
 STEPS_PER_SECOND = 200
 BATCH_STEPS = 40
@@ -164,16 +165,16 @@ def check(event: Event, line: bytes) -> None:
 
 def record(run: RunDir, steps: int, ranks: int) -> int:
     """Write journal and digest of a completed run; returns the journal's size in bytes."""
-    keeper, waiting, size = DigestKeeper(), bytearray(), 0
+    state, waiting, size = snapshot.new_state(), bytearray(), 0
     with run.journal.open("wb", buffering=0) as file:
         for number, (event, line) in enumerate(Stream(steps, ranks)):
             if number < 1000:
                 check(event, line)
-            keeper.add(event, line)
+            apply(state, event)
             waiting += line
             if len(waiting) >= WRITE_BYTES:
                 size += file.write(waiting)
                 waiting.clear()
         size += file.write(waiting)
-    keeper.write(run, size)
+    snapshot.save(run, state, size, line)
     return size

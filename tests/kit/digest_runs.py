@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,7 +27,12 @@ from tuiapp.trainers.contract.events import (
     Stacks,
     StopRequested,
     TelemetrySource,
+    encode,
 )
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state import snapshot
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.series import LOW, Series
 
 
@@ -39,6 +44,23 @@ def assert_same_series(one: Series, other: Series) -> None:
     # Which of a bucket's values is its last depends, where some come late, on how many are taken in together.
     close = np.isclose(one._table[:LOW], other._table[:LOW], rtol=1e-6, equal_nan=True)
     assert close.size - np.count_nonzero(close) <= len(one) / 100
+
+
+def write_journal(run: RunDir, events: Sequence[Event]) -> list[bytes]:
+    lines = [encode(event) for event in events]
+    run.journal.write_bytes(b"".join(lines))
+    return lines
+
+
+def digest_of(run: RunDir, events: Sequence[Event]) -> RunState:
+    """Writes a journal and its digest, and reads that as a view does."""
+    state, lines = snapshot.new_state(), write_journal(run, events)
+    for event in events:
+        apply(state, event)
+    snapshot.save(run, state, sum(map(len, lines)), lines[-1])
+    found = snapshot.load_to_watch(run)
+    assert found is not None
+    return found.state
 
 
 def history(seed: int, batches: int = 60, *, resized: bool = True) -> list[Event]:

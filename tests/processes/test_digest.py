@@ -13,7 +13,7 @@ from tests.kit.harness import MLP, launched, resumed, wait_dead
 from tests.unit.run.test_digest_writer import assert_complete
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Checkpoint
-from tuiapp.trainers.state.digest import read_digest
+from tuiapp.trainers.state.snapshot import load
 
 pytestmark = pytest.mark.nightly
 
@@ -27,10 +27,10 @@ def test_it_spans_all_attempts(runs_dir: Path, fake: Callable[..., None]) -> Non
         mailbox.send(run.commands, "stop")
         first.end()
         first.wait_gone()
-    digest = read_digest(run)
+    digest = load(run)
     assert digest
     assert digest.offset == run.journal.stat().st_size
-    assert digest.curves[0, "loss"].last_step == first.end().summary.steps
+    assert digest.state.curves[0, "loss"].last_step == first.end().summary.steps
     assert_complete(run)
     with resumed(run) as second:
         second.wait(Checkpoint)
@@ -39,7 +39,7 @@ def test_it_spans_all_attempts(runs_dir: Path, fake: Callable[..., None]) -> Non
         wait_dead([supervisor])
         second.wait_gone()
     # It said nothing of its end: what it wrote is read after the first one's digest.
-    found = read_digest(run)
+    found = load(run)
     assert found
     assert found.offset == digest.offset
     assert_complete(run)
@@ -48,7 +48,7 @@ def test_it_spans_all_attempts(runs_dir: Path, fake: Callable[..., None]) -> Non
         mailbox.send(run.commands, "stop")
         third.end()
         third.wait_gone()
-    last = read_digest(run)
+    last = load(run)
     assert last
     assert last.offset == run.journal.stat().st_size > digest.offset
     assert_complete(run)

@@ -25,10 +25,11 @@ from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import Change, change_about, read_about
+from tuiapp.trainers.contract.events import LogLine
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.journal_keeper import DigestWriter
-from tuiapp.trainers.state.digest import read_digest
+from tuiapp.trainers.state.snapshot import load
 
 pytestmark = pytest.mark.nightly
 
@@ -163,7 +164,7 @@ def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[...,
 
 @pytest.mark.parametrize(
     ("name", "read"),
-    [("digest", lambda run: read_digest(run) is not None), ("about.json", lambda run: read_about(run)[0].name)],
+    [("digest", lambda run: load(run) is not None), ("about.json", lambda run: read_about(run)[0].name)],
 )
 def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
     disk: SlowDisk, name: str, read: Callable[[RunDir], object]
@@ -171,7 +172,9 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
     made = record(disk.backing, h.RUN_ID, h.completed())
     change_about(made, Change(name="baseline"))
     journal = JournalWriter(made.journal)
-    DigestWriter(made, journal).write()
+    digest = DigestWriter(made, journal)
+    journal.append([LogLine(rank=0, stream="stdout", text="the last")])
+    digest.write()
     journal.close()
     seen = RunDir(disk.path / made.run_id)
     disk.be(Trouble(delay_s=0.5))

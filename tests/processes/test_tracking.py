@@ -31,10 +31,10 @@ from tuiapp.trainers.contract.events import (
 )
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.state.curves import Curves
-from tuiapp.trainers.state.digest import read_digest
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.history import find_gaps
 from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.snapshot import load
 from tuiapp.trainers.state.summary import summarise
 
 
@@ -382,9 +382,9 @@ def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it
     for event in events:
         apply(whole, event)
     compared.fold(events)
-    digest = read_digest(run.run)
+    digest = load(run.run)
     assert digest is not None
-    apply(short, digest)
+    apply(short, digest.state)
     for state in (whole, short):
         assert state.curves[0, "loss"].means().tolist() == wanted
         assert (state.name, state.step, state.progress) == ("again", 80, 1.0)

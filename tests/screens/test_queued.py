@@ -11,9 +11,9 @@ import pytest
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit import node_histories as nodes
+from tests.kit.digest_runs import digest_of
 from tests.kit.recorded import record
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled
-from tests.unit.state.test_digest import digest_of
 from tuiapp.screens.quit import _ask
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract.events import Alert, Queued, encode

@@ -53,7 +53,7 @@ class RunDir:
     journal = _File("events.jsonl")
     """All events, one JSON object per line."""
     digest = _File("digest")
-    """A summary of the journal: see `tuiapp.trainers.state.digest`. May be deleted."""
+    """A summary of the journal: see `tuiapp.trainers.state.snapshot`. May be deleted."""
     status = _File("status.json")
     facts = _File("facts.json")
     """What the run has come to, for lists: see `tuiapp.trainers.contract.status`. May be deleted."""

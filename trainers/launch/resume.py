@@ -30,7 +30,8 @@ from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import start_job, start_supervisor
 from tuiapp.trainers.state.history import find_gaps
-from tuiapp.trainers.state.resume_point import ResumePoint, doubled, first_usable, has_more, resume_points
+from tuiapp.trainers.state.resume_point import ResumePoint, doubled, first_usable, resume_points
+from tuiapp.trainers.state.run_state import has_more
 from tuiapp.trainers.state.status import known, last_attempt, read_config
 from tuiapp.trainers.state.summary import read_only_reason, summarise
 
@@ -118,7 +119,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
             return _restart(run, lock, status, plan, before, changed=config not in (None, launched))
         config, data = plan.config, plan.data
         found, problems = list_checkpoints(run.checkpoints)
-        point, notes = first_usable(resume_points(run.journal, found), problems, config, data.classes)
+        point, notes = first_usable(resume_points(run, found), problems, config, data.classes)
         checkpoint, step = point.checkpoint, point.step
         if (was := checkpoint.manifest.input_shape) != data.input_shape:
             raise CheckpointError(

@@ -13,7 +13,7 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
-from tuiapp.trainers.contract.events import Alert, Checkpoint, Event, encode
+from tuiapp.trainers.contract.events import Alert, Checkpoint, Event
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 from tuiapp.trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
 from tuiapp.trainers.contract.process_identity import identity, machine
@@ -21,11 +21,13 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import Details, Status, write_status
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.agreement import Voter
-from tuiapp.trainers.state.digest import read_digest
-from tuiapp.trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.state import snapshot
+from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.snapshot import Snapshot
 from tuiapp.trainers.state.status import Known, with_config
 from tuiapp.trainers.state.status_meter import NOTHING, StatusMeter
-from tuiapp.trainers.state.timeline import Earlier
 
 
 class JournalKeeper:
@@ -39,7 +41,7 @@ class JournalKeeper:
         self._digest = DigestWriter(run, self._writer)
         self._watch = JournalWatch(self._writer, lock, attempt)
         self._checkpoint_ack = CheckpointAck(self._writer)
-        self.meter = StatusMeter(before.status, before.facts, lambda: self._digest.earlier)
+        self.meter = StatusMeter(before.status, before.facts, lambda: self._digest.curves)
         self._status = StatusWriter(run, self._writer, self.meter)
         self._started = monotonic()
         self._events: list[Event] = []
@@ -208,25 +210,26 @@ CHUNK_BYTES = 1 << 17
 
 
 class DigestWriter:
-    """Folds written events into the digest, and replaces the file from time to time.
+    """Folds written events as every view does, and replaces the digest from time to time.
 
     The digest is a cache: a fault costs the digest, never the run. What the journal already holds is read first.
     """
 
     def __init__(self, run: RunDir, journal: JournalWriter) -> None:
         self._run, self._journal = run, journal
-        self._keeper: DigestKeeper | None = None
+        self._state: RunState | None = None
+        self._last_line = b""
         try:
-            self._keeper = _read_keeper(run, journal.offset)
+            self._state = _read_state(run, journal.offset)
         except Exception:
             self._give_up()
         self._written_at, self._size = journal.offset, 0
         journal.on_line = self._add
 
     @property
-    def earlier(self) -> Earlier | None:
-        """What earlier attempts count for; None where no digest is made."""
-        return self._keeper.curves.earlier if self._keeper is not None else None
+    def curves(self) -> Curves | None:
+        """The run's; None where no digest is made."""
+        return self._state.curves if self._state is not None else None
 
     def write_due(self) -> None:
         if self._journal.offset - self._written_at >= max(WRITE_EVERY_BYTES, self._size):
@@ -234,12 +237,11 @@ class DigestWriter:
 
     def write(self) -> None:
         """Replaces the digest, unless lines wait for disk space: the digest would be ahead of the journal."""
-        if self._keeper is None or self._journal.waiting_bytes:
+        if self._state is None or self._journal.waiting_bytes or not self._last_line:
             return
         self._written_at = self._journal.offset
         try:
-            self._keeper.write(self._run, self._journal.offset)
-            self._size = self._run.digest.stat().st_size
+            self._size = snapshot.save(self._run, self._state, self._journal.offset, self._last_line)
         except OSError:
             # The next one may find room.
             return
@@ -247,29 +249,28 @@ class DigestWriter:
             self._give_up()
 
     def _add(self, event: Event, line: bytes) -> None:
-        if self._keeper is None:
+        if self._state is None:
             return
+        self._last_line = line
         try:
-            self._keeper.add(event, line)
+            apply(self._state, event)
         except Exception:
             self._give_up()
 
     def _give_up(self) -> None:
         """Continues without a digest after a fault, which goes to supervisor.log; views then read the whole journal."""
         traceback.print_exc()
-        self._keeper = None
+        self._state = None
 
 
-def _read_keeper(run: RunDir, end: int) -> DigestKeeper | None:
+def _read_state(run: RunDir, end: int) -> RunState | None:
     """Reads the journal up to its end; None if there is too much to read."""
-    digest = read_digest(run) if end else None
-    reader = JournalReader(run.journal, digest.offset if digest else 0, CHUNK_BYTES)
-    if end - reader.offset > MAX_UNREAD_BYTES:
+    state, offset = (snapshot.load(run) if end else None) or Snapshot(snapshot.new_state(), 0)
+    if end - offset > MAX_UNREAD_BYTES:
         return None
-    keeper = DigestKeeper(digest)
-    for event in reader.rest():
-        keeper.add(event, encode(event))
-    return keeper
+    for event in JournalReader(run.journal, offset, CHUNK_BYTES).rest():
+        apply(state, event)
+    return state
 
 
 WRITE_S, WRITE_SHARE = 1.0, 0.01

@@ -453,9 +453,9 @@ class Supervisor:
             self._emit(note)
         if early := left_early(self._failures, self._left):
             self._fail(early)
-        summary = self._summary(completed=not self._failures and not self._teardown.stopping)
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
+        summary = self._summary(completed=not self._failures and not self._teardown.stopping)
         self._journal.wait_for_room(self._is_given_up)
         self._emit(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)

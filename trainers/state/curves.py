@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -26,7 +27,6 @@ from tuiapp.trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
-from tuiapp.trainers.state.digest import Digest
 from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
 from tuiapp.trainers.state.history import Attempts, Gaps
 from tuiapp.trainers.state.timeline import Earlier, Timeline, timed, warm_after
@@ -34,7 +34,7 @@ from tuiapp.trainers.state.waiting import NAN, Queue
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.reported_epochs import ReportedEpochs
-    from tuiapp.trainers.state.series import Floats, Series
+    from tuiapp.trainers.state.series import Floats, Series, Stored
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]
 
@@ -62,7 +62,7 @@ class RankCurves:
     """
 
     def __init__(self, rank: int, capacity: int) -> None:
-        self.capacity = capacity
+        self.rank, self.capacity = rank, capacity
         self.names: set[str] = set()
         self._series: dict[str, Series] = {}
         self._queues: dict[tuple[tuple[str, ...], tuple[str, ...]], Queue] = {}  # by names, and those with bounds
@@ -72,6 +72,23 @@ class RankCurves:
         self._share = 1 - rank % 8 / 16
         self.scale = 1.0  # factor of derived rates
         self.share = 0.0  # examples of an equal share of a step, if the losses of unequal ones are joined
+
+    @property
+    def stored(self) -> tuple[int, int, float, float, dict[str, Stored], list[str]]:
+        """What `restored` takes."""
+        curves = {name: series.stored for name, series in self.items()}
+        return self.rank, self.capacity, self.scale, self.share, curves, [*self.names]
+
+    @classmethod
+    def restored(cls, stored: tuple[int, int, float, float, dict[str, Stored], list[str]]) -> RankCurves:
+        """Raises ValueError if its parts do not fit each other."""
+        from tuiapp.trainers.state.series import Series  # with NumPy
+
+        rank, capacity, scale, share, curves, names = stored
+        found = cls(rank, capacity)
+        found.scale, found.share, found.names = scale, share, set(names)
+        found._series = {name: Series.restored(series) for name, series in curves.items()}
+        return found
 
     def add(self, event: Metrics) -> None:
         bounded = tuple(name for name in event.lows or () if _has_bounds(event, name))
@@ -134,6 +151,7 @@ class RankCurves:
         return self._series[name]
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Curves:
     """A run's curves, in bounded memory however long the run; no event makes it raise.
 
@@ -144,25 +162,29 @@ class Curves:
         most: Buckets of all curves together, as far as each has the least.
     """
 
-    def __init__(self, *, by_rank: bool = True, closest: int = BUCKETS, most: int = ALL_BUCKETS) -> None:
-        self.names: dict[str, None] = {}  # metrics in the order of their first report
-        self.full = False  # metrics were left out for which there was no curve
-        self.attempts = Attempts()
-        self.timeline = Timeline()
-        self.gaps = Gaps()  # steps missing from the journal
-        self.epochs = Epochs()
-        self.earlier = Earlier()  # what earlier attempts count for
-        self.steps_per_epoch = 0  # 0 when not known
-        self.from_zero = False  # its first step was 0
-        self.evaluated = 0  # last step of an evaluation; 0 for none
-        self.utilization: dict[str, SampledCurve] = {}  # of each GPU, by the step that the run had reached
-        self._by_rank = by_rank
-        self._closest = closest if by_rank else MEAN_BUCKETS
-        self._most = most
-        self._count = self._promised = 0  # curves, and the buckets that they may come to have
-        self._ranks: dict[int, RankCurves] = {}
-        self._scale, self._share = 1.0, 0.0
-        self._warm_after = 0
+    by_rank: bool = True
+    closest: int = BUCKETS
+    most: int = ALL_BUCKETS
+    names: dict[str, None] = field(default_factory=dict)  # metrics in the order of their first report
+    full: bool = False  # metrics were left out for which there was no curve
+    attempts: Attempts = field(default_factory=Attempts)
+    timeline: Timeline = field(default_factory=Timeline)
+    gaps: Gaps = field(default_factory=Gaps)  # steps missing from the journal
+    epochs: Epochs = field(default_factory=Epochs)
+    earlier: Earlier = field(default_factory=Earlier)  # what earlier attempts count for
+    steps_per_epoch: int = 0  # 0 when not known
+    from_zero: bool = False  # its first step was 0
+    evaluated: int = 0  # last step of an evaluation; 0 for none
+    utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by the step that was reached
+    _count: int = 0  # curves, …
+    _promised: int = 0  # … and the buckets that they may come to have
+    _ranks: dict[int, RankCurves] = field(default_factory=dict)
+    _scale: float = 1.0
+    _share: float = 0.0
+    _warm_after: int = 0
+
+    def __post_init__(self) -> None:
+        self.closest = self.closest if self.by_rank else MEAN_BUCKETS
 
     @property
     def resuming(self) -> bool:
@@ -176,8 +198,8 @@ class Curves:
         step = self.attempts.add(event)
         if self.attempts.present is before:
             return None
-        self._scale = 1.0 if self._by_rank else float(min(max(1, event.world_size), MAX_RANKS))
-        self._share = 0.0 if self._by_rank else equal_share(event)
+        if not self.by_rank:
+            self._scale, self._share = _joins(event)
         self.timeline.begin(event.time, None)
         for rank in [rank for rank in self._ranks if rank >= event.world_size]:
             gone = self._ranks.pop(rank)
@@ -247,38 +269,36 @@ class Curves:
                 self.utilization[uuid] = SampledCurve(len(self.utilization))
             self.utilization[uuid].append(step, utilization)
 
-    def fold(self, events: Iterable[AnyEvent | Digest]) -> None:
-        """Adds events, or first the digest of many."""
+    def fold(self, events: Iterable[AnyEvent]) -> None:
         for event in events:
-            if isinstance(event, Digest):
-                self.load(event)
-            elif isinstance(event, Metrics):
+            if isinstance(event, Metrics):
                 self.add(event)
             elif isinstance(event, RunStarted):
                 self.begin(event)
             elif isinstance(event, RunEnded):
                 self.end(event)
 
-    def load(self, digest: Digest) -> None:
-        """Loads the digest of all events so far; nothing was added before."""
-        for event in digest.events:
-            if isinstance(event, RunStarted):
-                self.begin(event)
-            elif isinstance(event, Metrics) and (step := self.attempts.add(event)) is not None:
-                self._go_back(step)
-        self.timeline, self.gaps = digest.timeline, digest.gaps
-        self.epochs.load(digest.epochs)
-        sizes = {rank: each.mean for (rank, name), each in digest.curves.items() if name == EXAMPLES and len(each)}
+    def extend(self, closest: int, most: int) -> None:
+        """Lets its curves have more buckets from now on."""
+        self.closest, self.most = closest, most
+        self._share_out()
+
+    def joined(self, most: int = ALL_BUCKETS) -> Curves:
+        """Returns the curves of all ranks together, of those that each has by itself."""
+        found = Curves(by_rank=False, most=most, names=dict(self.names), full=self.full)
+        found.attempts, found.timeline, found.gaps, found.epochs = self.attempts, self.timeline, self.gaps, self.epochs
+        found.earlier, found.steps_per_epoch, found.from_zero = self.earlier, self.steps_per_epoch, self.from_zero
+        found.evaluated, found.utilization, found._warm_after = self.evaluated, self.utilization, self._warm_after
+        if (begun := self.attempts.present) is not None:
+            found._scale, found._share = _joins(begun)
+        own = found._of(ALL)
+        sizes = {rank: self[rank, EXAMPLES].mean for rank in self.ranks(EXAMPLES)}
         equal = sum(sizes.values()) / max(1, len(sizes))
-        weights = {rank: size / equal for rank, size in sizes.items()} if self._share and equal else {}
-        for (rank, name), series in digest.curves.items():
-            if len(series) and self._knows(self._of(rank), name):
-                self.from_zero |= series.first_step == 0
-                self._of(rank).merge(name, series, weights.get(rank, 1.0))
-                if name in (TEST_LOSS, TEST_ACCURACY):
-                    self.evaluated = max(self.evaluated, series.last_step)
-        for place, (uuid, series) in enumerate(digest.utilization.items()):
-            self.utilization[uuid] = SampledCurve(place, series)
+        weights = {rank: size / equal for rank, size in sizes.items()} if found._share and equal else {}
+        for rank, name, series in self:
+            if len(series) and found._knows(own, name):
+                own.merge(name, series, weights.get(rank, 1.0))
+        return found
 
     def __getitem__(self, key: tuple[int, str]) -> Series:
         rank, name = key
@@ -320,14 +340,14 @@ class Curves:
         return reported.rows(self, most) if reported else self.epochs.rows[-most:]
 
     def _of(self, rank: int) -> RankCurves:
-        rank = rank if self._by_rank else ALL
+        rank = rank if self.by_rank else ALL
         if rank not in self._ranks:
             self._ranks[rank] = RankCurves(rank, self._capacity(rank))
             self._ranks[rank].scale, self._ranks[rank].share = self._scale, self._share
         return self._ranks[rank]
 
     def _capacity(self, rank: int) -> int:
-        return _share(self._closest, CLOSE_RANKS, max(0, rank))
+        return _share(self.closest, CLOSE_RANKS, max(0, rank))
 
     def _admit(self, event: Metrics, own: RankCurves) -> Metrics | None:
         """Returns an event with those of its metrics that have a curve, or may have a new one."""
@@ -348,12 +368,20 @@ class Curves:
         own.names.add(name)
         self._count += 1
         self._promised += own.capacity
-        while self._promised > self._most and self._closest > LEAST_BUCKETS:
-            self._closest //= 2
-            for number, curves in self._ranks.items():
-                curves.resize(self._capacity(number))
-            self._promised = sum(each.capacity * len(each.names) for each in self._ranks.values())
+        while self._promised > self.most and self.closest > LEAST_BUCKETS:
+            self.closest //= 2
+            self._share_out()
         return True
+
+    def _share_out(self) -> None:
+        for number, curves in self._ranks.items():
+            curves.resize(self._capacity(number))
+        self._promised = sum(each.capacity * len(each.names) for each in self._ranks.values())
+
+
+def _joins(event: RunStarted) -> tuple[float, float]:
+    """What rates are multiplied with where all ranks are joined, and `equal_share`."""
+    return float(min(max(1, event.world_size), MAX_RANKS)), equal_share(event)
 
 
 def equal_share(event: RunStarted) -> float:
@@ -370,12 +398,24 @@ class SampledCurve:
         place: How many GPUs have a curve already.
     """
 
-    def __init__(self, place: int = 0, series: Series | None = None) -> None:
+    def __init__(self, place: int = 0) -> None:
         self._capacity = _share(SAMPLE_BUCKETS, CLOSE_GPUS, place)
-        self._series = series
-        if series is not None:
-            series.capacity = self._capacity
+        self._series: Series | None = None
         self._steps, self._values = array("q"), array("d")
+
+    @property
+    def stored(self) -> Stored:
+        return self.series.stored
+
+    @classmethod
+    def restored(cls, stored: Stored) -> SampledCurve:
+        """Raises ValueError if its parts do not fit each other."""
+        from tuiapp.trainers.state.series import Series  # with NumPy
+
+        series = Series.restored(stored)
+        curve = cls()
+        curve._capacity, curve._series = series.capacity, series
+        return curve
 
     def append(self, step: int, value: float) -> None:
         """Adds a value; steps never decrease except after `truncate`."""

@@ -21,9 +21,11 @@ from functools import lru_cache
 from math import isfinite
 
 from tuiapp.trainers.config.datasets import labels_of
-from tuiapp.trainers.contract.events import DeviceSample, Event, Metrics, RankStarted, RunStarted
-from tuiapp.trainers.state.digest import Digest
+from tuiapp.trainers.contract.events import DeviceSample, Event, Metrics, Queued, RankStarted, RunStarted
 from tuiapp.trainers.state.totals import Totals, TotalsMeter
+
+WINDOW_S = 30.0
+"""Over which the efficiency of late is averaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +42,11 @@ class Efficiency:
 
 @dataclass(slots=True)
 class EfficiencyMeter:
-    """Folds a run's events, in order, into its efficiency over the last `window_s`; None: over all attempts."""
+    """Folds a run's events, in order, into its efficiency of late and over all attempts."""
 
-    window_s: float | None = None
     _meter: TotalsMeter = field(default_factory=TotalsMeter)
     _marks: deque[tuple[float, Totals]] = field(default_factory=deque)
-    """Time and totals: at most one a second, the oldest just outside the window."""
+    """Time and totals: at most one a second, the oldest just outside of `WINDOW_S`."""
     _names: dict[int, str] = field(default_factory=dict)
     _flops_per_example: float | None = None
     _precision: str = ""
@@ -53,13 +54,7 @@ class EfficiencyMeter:
     """Of an example."""
     _world_size: int = 0
 
-    def add(self, event: Event | Digest) -> None:
-        """Adds an event, or first the digest of many."""
-        if isinstance(event, Digest):
-            for kept in event.events:
-                self.add(kept)
-            self._meter.totals = copy(event.totals)
-            return
+    def add(self, event: Event) -> None:
         self._meter.add(event)
         match event:
             # First, because most events are of this kind.
@@ -72,21 +67,22 @@ class EfficiencyMeter:
                 self._tokens = tokens if called else None
                 self._names.clear()
                 self._marks.clear()
+            case Queued():
+                self._marks.clear()
             case RankStarted():
                 self._names[event.rank] = event.device_name
 
     def _mark(self, mono: float) -> None:
-        if self.window_s is None:
-            return
         if not self._marks or mono - self._marks[-1][0] >= 1:
             self._marks.append((mono, copy(self._meter.totals)))
-        while len(self._marks) > 1 and self._marks[1][0] <= mono - self.window_s:
+        while len(self._marks) > 1 and self._marks[1][0] <= mono - WINDOW_S:
             self._marks.popleft()
 
-    def efficiency(self) -> Efficiency:
+    def efficiency(self, *, whole: bool = False) -> Efficiency:
+        """Returns the run's efficiency over the last `WINDOW_S`, or over all attempts."""
         totals = self._meter.totals
-        if self._marks:
-            totals = totals.since(self._marks[0][1])
+        if not whole:
+            totals = totals.since(self._marks[0][1]) if self._marks else Totals()
         flops, tokens = (self._per_second(totals, each) for each in (self._flops_per_example, self._tokens))
         peak = self._peak()
         sampled, measured = totals.sampled_gpu_seconds, totals.energy_gpu_seconds

@@ -7,6 +7,7 @@ steps may put two epochs into one entry: its figures are then shared out by thei
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import takewhile
 from math import isfinite, nan
 from operator import mul
@@ -71,16 +72,16 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
         return self.steps * self.of_examples / self.of / self.seconds if self.seconds > 0 else None
 
 
+@dataclass(slots=True)
 class Epochs:
     """The epochs of a run whose journal says how long one is; of others none."""
 
-    def __init__(self) -> None:
-        self._rows: dict[int, Epoch] = {}
-        self._steps = 0
-        """Per epoch; 0 if not known."""
-        self._batch = 0.0
-        self._first = 0
-        """The present attempt's first step."""
+    _rows: dict[int, Epoch] = field(default_factory=dict)
+    _steps: int = 0
+    """Per epoch; 0 if not known."""
+    _batch: float = 0.0
+    _first: int = 0
+    """The present attempt's first step."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -92,11 +93,6 @@ class Epochs:
         return [row for row in found if row.steps <= row.of and row.examples < row.of_examples + 0.5]
 
     @property
-    def stored(self) -> list[Epoch]:
-        """All, as `load` takes them."""
-        return list(self._rows.values())
-
-    @property
     def last_whole(self) -> Epoch | None:
         return next((row for row in reversed(self._rows.values()) if row.is_whole), None)
 
@@ -104,9 +100,6 @@ class Epochs:
         """Returns those after an epoch, ascending; costs as much as there are."""
         found = takewhile(lambda row: row.number > number, reversed(self._rows.values()))
         return [*found][::-1]
-
-    def load(self, rows: list[Epoch]) -> None:
-        self._rows = {row.number: row for row in rows}
 
     def begin(self, event: RunStarted, step: int) -> None:
         """Begins an attempt after `step`, and drops each epoch of which earlier ones did more.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from tuiapp.trainers.contract import events as ev
 from tuiapp.trainers.contract.events import about, place_name
-from tuiapp.trainers.contract.metrics import MAX_RANKS, evaluation_of
+from tuiapp.trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS, evaluation_of
 from tuiapp.trainers.state.array_state import ArrayState
-from tuiapp.trainers.state.curves import MAX_CURVES, Curves
-from tuiapp.trainers.state.digest import Digest, is_logged
-from tuiapp.trainers.state.efficiency import EfficiencyMeter
+from tuiapp.trainers.state.curves import MAX_CURVES
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.messages import (
     describe_checkpoint,
@@ -21,7 +19,7 @@ from tuiapp.trainers.state.messages import (
 )
 from tuiapp.trainers.state.rank_state import MAX_NODES, NodeState, RankState
 from tuiapp.trainers.state.readings import MOST_GPUS, new_gpu
-from tuiapp.trainers.state.run_state import EFFICIENCY_WINDOW_S, LogEntry, RunState, Stream
+from tuiapp.trainers.state.run_state import LogEntry, RunState, Stream
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 
 MAX_ARRAYS = 512
@@ -29,9 +27,12 @@ MAX_SOURCES = 16
 
 
 def apply(state: RunState, event: object) -> None:
-    """Folds one event, or first the digest of many; unknown ones are ignored. Never raises for an event's content."""
-    if isinstance(event, Digest):
-        return _load(state, event)
+    """Folds one event, or first the state that many have come to; unknown ones are ignored.
+
+    Never raises for an event's content.
+    """
+    if isinstance(event, RunState):
+        state.adopt(event)
     if not isinstance(event, ev.Event):
         return
     if state.first_time is None:
@@ -95,7 +96,6 @@ def apply(state: RunState, event: object) -> None:
                 state.first_time = event.time
                 # What was sampled is past, and the nodes may be others.
                 state.nodes, state.host = {}, None
-                state.meter = EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S)
             if state.queued is None or state.queued.reason != event.reason:
                 _log(state, event, describe_queued(event), stream="milestone")
             state.queued = event
@@ -178,7 +178,8 @@ def apply(state: RunState, event: object) -> None:
             if _rank(state, event.rank):
                 state.profiles[event.rank] = event
                 state.changed.add("profiles")
-            if is_logged(event):
+            # Those of the other ranks are much the same, and many.
+            if event.rank == 0:
                 _log(state, event, describe_profile(event))
         case ev.Checkpoint():
             while state.checkpoints and state.checkpoints[-1].step >= event.step:
@@ -199,16 +200,6 @@ def apply(state: RunState, event: object) -> None:
             words = join_words([event.status, event.reason])
             _log(state, event, words, stream="problem" if event.status == "failed" else "milestone")
             state.changed |= {"run", "ranks", "alerts", "devices", "curves"}
-
-
-def _load(state: RunState, digest: Digest) -> None:
-    for event in digest.events:
-        apply(state, event)
-    # A digest's events are a part of all: its own curves and missing steps replace what follows from them.
-    state.curves = Curves()
-    state.curves.load(digest)
-    state.log_count += digest.forgotten
-    state.changed |= {"run", "curves", "ranks"}
 
 
 def _log(
@@ -293,7 +284,9 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
         state.changed.add("alerts")
     if state.curves.full and not full:
         _log(state, event, f"more than {MAX_CURVES:,} curves: later metrics are not charted", stream="warning")
-    if is_logged(event):
+    # All ranks of a script may report the same evaluation.
+    tested = TEST_LOSS in event.values or TEST_ACCURACY in event.values
+    if event.rank == 0 and (tested or (not event.is_training and evaluation_of(event.values)[0])):
         words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
         for name in evaluation_of(event.values)[1:]:
             if name:

@@ -10,6 +10,7 @@ it, and as long as there are none, all that earlier attempts did counts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuiapp.trainers.contract.events import AnyEvent, Event, Metrics, RunStarted
@@ -17,13 +18,13 @@ from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.metrics import MAX_RANKS, MAX_STEP, STEP_TIME
 
 
+@dataclass(slots=True)
 class Attempts:
     """Follows the attempts of a run through its events."""
 
-    def __init__(self) -> None:
-        self.present: RunStarted | None = None
-        self.resuming = False
-        """Whether it is not known yet from which step the present attempt continues."""
+    present: RunStarted | None = None
+    resuming: bool = False
+    """Whether it is not known yet from which step the present attempt continues."""
 
     def add(self, event: AnyEvent | Event) -> int | None:
         """Returns the step from which the present attempt continues, of the event that shows it; otherwise None.
@@ -57,6 +58,7 @@ MAX_GAPS = 1000
 NAMED = 3
 
 
+@dataclass(slots=True)
 class Gaps:
     """Finds the steps that no rank's record covers, in the history in force.
 
@@ -65,11 +67,10 @@ class Gaps:
     before has on record. What an attempt did after the step from which a later one resumes does not count.
     """
 
-    def __init__(self) -> None:
-        self.last: dict[int, int] = {}
-        """Each rank's last step; empty before the first attempt."""
-        self.found: list[tuple[int, int]] = []
-        """First and last step of each gap of each rank."""
+    last: dict[int, int] = field(default_factory=dict)
+    """Each rank's last step; empty before the first attempt."""
+    found: list[tuple[int, int]] = field(default_factory=list)
+    """First and last step of each gap of each rank."""
 
     def add(self, event: Metrics) -> None:
         if STEP_TIME in event.values:

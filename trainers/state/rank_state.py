@@ -26,11 +26,12 @@ class Report(NamedTuple):
     examples: float
 
 
+@dataclass(slots=True)
 class Pace:
-    def __init__(self) -> None:
-        self._batches: deque[Report] = deque()
-        self._steps = 0
-        self._seconds = self._examples = 0.0
+    _batches: deque[Report] = field(default_factory=deque)
+    _steps: int = 0
+    _seconds: float = 0.0
+    _examples: float = 0.0
 
     def add(self, batch: Report) -> None:
         if len(self._batches) == MAX_BATCHES:

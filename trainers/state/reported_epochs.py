@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tuiapp.trainers.contract.metrics import evaluation_of, loss_of
-from tuiapp.trainers.state.epoch_meter import MOST
 from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch
 from tuiapp.trainers.state.series import Floats, Integers, Series
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.curves import Curves
 
+MOST = 1e6
+"""A larger value is no epoch."""
 NEARLY = 1e-3
 """Of an epoch: values are rounded."""
 
@@ -64,7 +65,7 @@ class ReportedEpochs:
         steps, low, high = steps[known], low[known], high[known]
         begin = -1.0 if series.first_step == 0 else 0.0
         self.first_step, self.last_step = (int(steps[0]), int(steps[-1])) if len(steps) else (0, 0)
-        named = not ((low % 1).any() or (high % 1).any())
+        self._named = named = not ((low % 1).any() or (high % 1).any())
         if named and len(low):
             low = low + (low[0] == 0)
         falls = np.flatnonzero(low[1:] < low[:-1]) + 1
@@ -76,12 +77,27 @@ class ReportedEpochs:
         ends = np.flatnonzero(done[1:] > done[:-1]) if named else np.arange(len(done))
         self.steps, self.done = np.append(begin, steps[ends]), np.append(0.0, done[ends])
         # Between two reports an epoch may end at any step.
+        self._since_last = self.last_step - self.steps[-1]
         self._latest = float(steps[ends[-1] + 1] - 1) if named and len(ends) else self.steps[-1]
 
     @property
     def steps_per_epoch(self) -> float:
         """The mean; 0 as long as it is not known."""
         return float((self.steps[-1] - self.steps[0]) / self.done[-1]) if self.done[-1] else 0.0
+
+    def over(self, *, completed: bool) -> float | None:
+        """Returns how many epochs are over; None before the first report.
+
+        An epoch that is only named is over if the training has completed; else as much of it as its steps are of the
+        mean of those before it, nothing in the first.
+        """
+        if not self.present:
+            return None
+        if not self._named:
+            return round(float(self.done[-1]), 3)
+        if completed or not self.done[-1]:
+            return float(self.present - (not completed))
+        return round(min(self.present, float(self.done[-1] + self._since_last / self.steps_per_epoch)), 3)
 
     def places(self, steps: Floats) -> Floats:
         """Returns how many epochs are done after each step; NaN as long as that is not known."""

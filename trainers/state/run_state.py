@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from math import isfinite
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -27,7 +27,6 @@ from tuiapp.trainers.state.history import Gaps
 from tuiapp.trainers.state.known_metrics import UTILIZATION, ordered
 from tuiapp.trainers.state.rank_state import NodeState, RankState
 from tuiapp.trainers.state.readings import GpuState, HostHistory
-from tuiapp.trainers.state.resume_point import has_more
 from tuiapp.trainers.state.text import format_duration, sanitize, without_directories
 from tuiapp.trainers.tasks.catalog import Task
 
@@ -40,10 +39,10 @@ Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log
 
 MAX_LOG_LINES = 5000
 MAX_CHECKPOINTS = 256
-EFFICIENCY_WINDOW_S = 30.0  # averaging window
+MAX_ALERTS = 200
 
 
-class LogEntry(msgspec.Struct, frozen=True, gc=False):
+class LogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of the log, sanitized.
 
     There may be tens of thousands a second; holding no other object, they need no garbage collection.
@@ -75,6 +74,11 @@ class Stall(NamedTuple):
     def verb(self) -> str:
         """What a culprit does."""
         return "stopped" if self.alert.kind == "stopped" else "hangs"
+
+
+def has_more(step: int, total_steps: int, status: str) -> bool:
+    """Whether a finished run has anything left to do after a checkpoint: steps, or else export and its end."""
+    return step < total_steps or (step == total_steps and status in ("lost", "failed"))
 
 
 @dataclass(eq=False, slots=True)
@@ -113,8 +117,8 @@ class RunState:
     host: ev.HostSample | None = None  # of the supervisor's machine, node 0
     host_history: HostHistory = field(default_factory=HostHistory)  # of node 0
     telemetry_problems: dict[str, str] = field(default_factory=dict)  # "NVML" or "sampler" → reason of the failure
-    meter: EfficiencyMeter = field(default_factory=lambda: EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S))
-    alerts: deque[ev.Alert] = field(default_factory=lambda: deque(maxlen=200))
+    meter: EfficiencyMeter = field(default_factory=EfficiencyMeter)
+    alerts: deque[ev.Alert] = field(default_factory=lambda: deque(maxlen=MAX_ALERTS))
     trouble: str = ""  # why the journal of a live run does not grow; "" while all is well
     newer: str = ""  # the message if a later version of tuiapp wrote the run; "" if none did
     failures: list[ev.RankFailed] = field(default_factory=list)
@@ -162,10 +166,17 @@ class RunState:
 
         None where it covers none; there may be one nevertheless, see `tuiapp.trainers.state.resume_point`.
         """
+        return max(self.covered_steps, default=0) or None
+
+    @property
+    def covered_steps(self) -> list[int]:
+        """Steps of the checkpoints that the journal covers, ascending.
+
+        That from which the attempt resumed is one: resuming from it again loses nothing more.
+        """
         reached = min((rank.step for rank in self.ranks.values()), default=0)
-        covered = [one.step for one in self.checkpoints if one.step <= reached]
         resumed_from = self.started.resumed_from if self.started else 0
-        return max([*covered, resumed_from or 0], default=0) or None
+        return sorted({*(one.step for one in self.checkpoints if one.step <= reached), resumed_from or 0})
 
     @property
     def no_resume(self) -> str:
@@ -396,6 +407,14 @@ class RunState:
         by_cause = sorted(self.failures, key=lambda failure: (failure.rank != named, failure.mono))
         return by_cause[0] if by_cause else None
 
+    def adopt(self, other: RunState) -> None:
+        """Takes all that another state has folded; what this view knows from elsewhere stays."""
+        for each in fields(self):
+            if each.name not in _OF_THE_VIEW:
+                setattr(self, each.name, getattr(other, each.name))
+        self.mark_found()
+        self.changed |= set(get_args(Topic))
+
     def note_reading(self, share: float | None) -> None:
         """Sets how much of the journal was read; None once its end was reached."""
         if share != self.reading:
@@ -466,6 +485,10 @@ class RunState:
         self.changed.clear()
         return changed
 
+
+_OF_THE_VIEW = (
+    "about", "changed", "lost", "newer", "planned", "reading", "removed", "replayed", "trouble"
+)  # fmt: skip
 
 TOLERATED_S = 5.0
 """Events take this long to arrive: a smaller difference counts as none."""

@@ -16,6 +16,9 @@ SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)  # weights of the past to cho
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 
+Stored: TypeAlias = tuple[int, int, int, int, bytes, bytes]
+"""Capacity, steps per bucket, first and last step, int64 [buckets] keys, float64 [6, buckets] table."""
+
 LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(6)  # rows of a table of buckets
 
 
@@ -46,19 +49,19 @@ class Series:
         self.first_step = 0  # 0 while the series is empty
         self.last_step = 0
 
+    @property
+    def stored(self) -> Stored:
+        return self.capacity, self._width, self.first_step, self.last_step, self._keys.tobytes(), self._table.tobytes()
+
     @classmethod
-    def of(cls, width: int, steps: tuple[int, int], keys: bytes, table: bytes) -> Series:
-        """Returns the series that has these `parts`; raises ValueError if they do not fit each other."""
-        series = cls()
-        series._width, (series.first_step, series.last_step) = width, steps
+    def restored(cls, stored: Stored) -> Series:
+        """Raises ValueError if its parts do not fit each other."""
+        capacity, width, first, last, keys, table = stored
+        series = cls(capacity)
+        series._width, series.first_step, series.last_step = width, first, last
         series._keys = np.frombuffer(keys, np.int64)
         series._table = np.frombuffer(table, np.float64).reshape(6, len(series._keys))
         return series
-
-    @property
-    def parts(self) -> tuple[int, tuple[int, int], bytes, bytes]:
-        """Steps per bucket, first and last step, and the buckets: int64 [buckets] keys, float64 [6, buckets] table."""
-        return self._width, (self.first_step, self.last_step), self._keys.tobytes(), self._table.tobytes()
 
     def __len__(self) -> int:
         return len(self._keys)

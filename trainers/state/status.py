@@ -207,8 +207,7 @@ def _fold(run: RunDir, before: Known, journal: os.stat_result) -> Known:
         return Known(replace(NOTHING, journal=schema))
     # What earlier attempts count for is known to who reads all of them.
     curves = Curves(by_rank=False) if not begin else None
-    earlier = (lambda: curves.earlier) if curves is not None else (lambda: None)
-    meter = StatusMeter(before.status, before.facts, earlier)
+    meter = StatusMeter(before.status, before.facts, lambda: curves)
     for event in reader.rest():
         meter.add(event)
         if curves is None:

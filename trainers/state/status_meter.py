@@ -30,7 +30,6 @@ from tuiapp.trainers.contract.events import (
 )
 from tuiapp.trainers.contract.metrics import (
     DATA_WAIT,
-    EPOCH,
     EXAMPLES,
     HELD_OUT,
     MAX_RANKS,
@@ -45,7 +44,7 @@ from tuiapp.trainers.contract.metrics import (
 )
 from tuiapp.trainers.contract.status import SCHEMA, End, Status
 from tuiapp.trainers.state.blemishes import BlemishMeter
-from tuiapp.trainers.state.epoch_meter import EpochMeter
+from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.trainers.state.timeline import Earlier, timed, warm_after
 from tuiapp.trainers.state.transient import looks_transient
@@ -61,19 +60,19 @@ NOT_RESULTS = (DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT)
 class StatusMeter:
     """Folds a run's events, from those on that `before` has not seen.
 
-    `earlier` returns what the run's earlier attempts count for, as far as its journal was read from the beginning; if
-    it returns None, all that `before` has come to counts.
+    `curves` returns the run's, as far as its journal was read from the beginning; if it returns None, all that `before`
+    has come to counts.
     """
 
     def __init__(
         self,
         before: Status = NOTHING,
         facts: Facts | None = None,
-        earlier: Callable[[], Earlier | None] = lambda: None,
+        curves: Callable[[], Curves | None] = lambda: None,
     ) -> None:
-        self.facts, self._earlier = facts, earlier
-        self._find_earlier: Callable[[], Earlier | None] = lambda: None
-        """`earlier`, once an attempt has begun that `before` has not seen."""
+        self.facts, self._curves = facts, curves
+        self._has_begun = False
+        """Whether an attempt has that `before` has not seen."""
         self._first_time, self._time, self._started = before.first_time, before.time, before.started
         self._begun, self._queued, self._end = before.begun, before.queued, before.end
         self._stop_asked, self._stalled, self._pace = before.stop_asked, before.stalled, before.rate
@@ -94,8 +93,6 @@ class StatusMeter:
         self._steps_per_epoch = begun.steps_per_epoch if begun else 0
         self._before, self._untouched, self._known = before, True, Summary(epochs=None)
         self._figures = dict(before.metrics)
-        epoch = self._figures.get(EPOCH)
-        self._reported = EpochMeter(from_zero=epoch is not None and epoch.least == 0)
         self._rank_of: dict[str, int] = {}
         """Metric → the first rank that reported it."""
         self._from_zero = False
@@ -158,7 +155,7 @@ class StatusMeter:
         self._begun, self._since = replace(event, config=config), event.time
         self._started = event.time if self._started is None else self._started
         self._queued, self._end, self._stop_asked, self._stalled = None, None, False, ""
-        self._find_earlier = self._earlier
+        self._has_begun = True
         self._start(before, event.resumed_from)
 
     def _wait(self, event: Queued) -> None:
@@ -192,9 +189,6 @@ class StatusMeter:
         self._evaluations.add(event)
         self._add_figures(event)
         values = event.values
-        if EPOCH in values and self._rank_of.get(EPOCH) == event.rank:
-            lows, highs = ((each or values).get(EPOCH, values[EPOCH]) for each in (event.lows, event.highs))
-            self._reported.add((step for step, _ in event.places()), lows, highs)
         for name, column in values.items():
             if is_loss(name):
                 self._sizes[event.rank] = last_examples(values, event.counts)
@@ -225,8 +219,11 @@ class StatusMeter:
                 figures[name] = figures.get(name, Figures()).followed_by(column)
 
     def _epochs(self, *, completed: bool) -> float | None:
-        per_epoch = self._steps_per_epoch
-        return round(self.step / per_epoch, 3) if per_epoch else self._reported.done(completed=completed)
+        if per_epoch := self._steps_per_epoch:
+            return round(self.step / per_epoch, 3)
+        curves = self._curves()
+        reported = curves.reported_epochs if curves is not None else None
+        return reported.over(completed=completed) if reported is not None else None
 
     def summary(self, seconds: float | None = None, *, completed: bool = False, blemishes_s: float = 0.0) -> Summary:
         """The run's figures now; `seconds` are the attempt's so far, by the clock of the events if they are None.
@@ -235,7 +232,8 @@ class StatusMeter:
         """
         if self._since is None:
             return self._before
-        earlier = self._find_earlier()
+        curves = self._curves() if self._has_begun else None
+        earlier = curves.earlier if curves is not None else None
         seconds = max(0.0, self._time - self._since) if seconds is None else seconds
         seconds += self._before.seconds if earlier is None else earlier.seconds
         epochs = self._epochs(completed=completed)

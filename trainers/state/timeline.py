@@ -76,6 +76,23 @@ class Timeline:
         self.base = self.end = 0.0
 
     @property
+    def stored(self) -> tuple[list[bytes], float | None, float, float]:
+        """What `restored` takes."""
+        return [column.tobytes() for column in self._columns], self.start, self.base, self.end
+
+    @classmethod
+    def restored(cls, stored: tuple[list[bytes], float | None, float, float]) -> Timeline:
+        """Raises ValueError if its parts do not fit each other."""
+        timeline = cls()
+        columns, timeline.start, timeline.base, timeline.end = stored
+        for column, content in zip(timeline._columns, columns, strict=True):
+            del column[:]
+            column.frombytes(content)
+        if len({*map(len, timeline._columns)}) != 1:
+            raise ValueError("the columns of a timeline differ in length")
+        return timeline
+
+    @property
     def _columns(self) -> tuple[array[int] | array[float], ...]:
         return self.steps, self.times, self.timed, self.busy
 

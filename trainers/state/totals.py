@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -46,12 +47,12 @@ class Totals(msgspec.Struct):
         return Totals(*(getattr(self, name) - getattr(earlier, name) for name in self.__struct_fields__))
 
 
+@dataclass(slots=True)
 class TotalsMeter:
-    def __init__(self) -> None:
-        self.totals = Totals()
-        self._sampled: dict[str, float] = {}
-        self._energy: dict[str, tuple[float, float]] = {}
-        """GPU → time and value of its last energy figure."""
+    totals: Totals = field(default_factory=Totals)
+    _sampled: dict[str, float] = field(default_factory=dict)
+    _energy: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """GPU → time and value of its last energy figure."""
 
     @property
     def gpus(self) -> int:

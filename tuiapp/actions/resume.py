@@ -15,7 +15,8 @@ from tuiapp.trainers.config.plan import make_plan, read_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
 from tuiapp.trainers.launch import Resumed
-from tuiapp.trainers.state.resume_point import has_more, resume_point
+from tuiapp.trainers.state.resume_point import resume_point
+from tuiapp.trainers.state.run_state import has_more
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import sanitize

@@ -10,8 +10,8 @@ from tuiapp.feeds.polling import PollingThread
 from tuiapp.trainers.contract.events import AnyEvent, Facts
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL_BUCKETS, Curves
-from tuiapp.trainers.state.digest import read_digest
 from tuiapp.trainers.state.follow import Batch, follow
+from tuiapp.trainers.state.snapshot import load
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
 POLL_S = 1.0  # for live runs, once all is read
@@ -73,11 +73,11 @@ class CompareFeed(PollingThread):
 
     def _begin(self, run: Compared) -> Iterator[Batch]:
         directory = run.info.directory
-        digest = read_digest(directory) if run.info.is_readable else None
+        digest = load(directory) if run.info.is_readable else None
         if digest is not None:
+            curves = digest.state.curves.joined(MOST_BUCKETS)
             with self.lock:
-                run.curves.load(digest)
-                run.note(digest.events)
+                run.curves, run.facts = curves, digest.state.facts
                 self.version += 1
         run.batches = follow(directory, digest.offset if digest else 0)
         return run.batches

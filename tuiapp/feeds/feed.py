@@ -15,8 +15,9 @@ from tuiapp.trainers.config.run_config import to_toml_values
 from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.digest import Digest, read_digest
 from tuiapp.trainers.state.follow import CHECK_EVERY_S, follow
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.snapshot import load_to_watch
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import read_only_reason
 
@@ -58,7 +59,10 @@ class Feed(Protocol):
     def start(self) -> None: ...
 
     def take(self, limit: int) -> Sequence[object]:
-        """Returns at most `limit` of the next events in order, possibly none; a digest may precede the first."""
+        """Returns at most `limit` of the next events in order, possibly none.
+
+        A `RunState`, what all before them have come to, may precede the first.
+        """
         ...
 
     def close(self) -> None: ...
@@ -78,7 +82,7 @@ class JournalFeed(PollingThread):
         super().__init__("journal-feed")
         self._run, self._whole = run, whole
         self._poll_s, self._live_check_s = poll_s, live_check_s
-        self._waiting: deque[AnyEvent | Digest] = deque()
+        self._waiting: deque[AnyEvent | RunState] = deque()
         self._dead = False
         self.removed = False
         self._ended = False
@@ -97,7 +101,7 @@ class JournalFeed(PollingThread):
         self._taken |= share is None and not self._waiting
         return None if self._taken else 1.0 if share is None else share
 
-    def take(self, limit: int) -> list[AnyEvent | Digest]:
+    def take(self, limit: int) -> list[AnyEvent | RunState]:
         waiting = self._waiting
         return [waiting.popleft() for _ in range(min(limit, len(waiting)))]
 
@@ -107,10 +111,9 @@ class JournalFeed(PollingThread):
 
     def _tail(self, pulse: LivenessProbe) -> Generator[float, None, None]:
         offset = 0
-        if not self._whole and (digest := read_digest(self._run)):
-            offset = digest.offset
-            self._note_ends(digest.events)
-            self._waiting.append(digest)
+        if not self._whole and (digest := load_to_watch(self._run)):
+            offset, self._ended = digest.offset, digest.state.ended is not None
+            self._waiting.append(digest.state)
         for batch in follow(self._run, offset, pulse, check_every_s=self._live_check_s, chunk_bytes=CHUNK_BYTES):
             kept_up = self._share is None
             self._waiting.extend(batch.events)

@@ -16,11 +16,10 @@ from tuiapp.trainers.contract.events import Alert
 from tuiapp.trainers.contract.metrics import TEST_EXAMPLES, held_out_of
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import Curves
-from tuiapp.trainers.state.digest import read_run
-from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.known_metrics import is_bookkeeping, ordered
 from tuiapp.trainers.state.messages import describe_failure, failure_lines
 from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.snapshot import read_run
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, format_bytes, format_fact, sanitize
 from tuiapp.view.comparison import NOT_SET, results
@@ -105,9 +104,8 @@ def _read(place: int, run: RunDir) -> Reported:
     found = Reported(place, chr(ord("a") + place), summarise(run))
     if not found.info.is_readable:
         return found
-    for event in read_run(run):
-        found.curves.fold([event])
-        apply(found.state, event)
+    found.state = read_run(run)
+    found.curves = found.state.curves.joined()
     found.info = replace(found.info, facts=found.state.facts)
     return found
 

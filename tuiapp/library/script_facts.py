@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuiapp.trainers.config.catalog import BACKENDS
-from tuiapp.trainers.contract.events import Facts
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.digest import Digest, read_run
+from tuiapp.trainers.state.snapshot import read_run
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.view.run_values import known_values
 
@@ -16,12 +15,7 @@ def with_facts(info: RunInfo) -> RunInfo:
     """Completes what a script says of its run, of which a summary reads only the ends of the journal."""
     if not info.is_readable or (info.config is not None and BACKENDS[info.config.backend].builtin):
         return info
-    facts = Facts(time=0.0, mono=0.0)
-    for found in read_run(info.directory):
-        for event in found.events if isinstance(found, Digest) else [found]:
-            if isinstance(event, Facts):
-                facts = facts.followed_by(event)
-    return replace(info, facts=facts)
+    return replace(info, facts=read_run(info.directory).facts)
 
 
 def config_of(run: RunDir) -> dict[str, object]:

@@ -16,7 +16,8 @@ from tuiapp.actions.resume import Resumable, Wanted
 from tuiapp.screens.dialog import Form
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import KEPT, OPTIONS, changed_keys
-from tuiapp.trainers.state.resume_point import doubled, has_more
+from tuiapp.trainers.state.resume_point import doubled
+from tuiapp.trainers.state.run_state import has_more
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.view.draft import Draft, examine, to_texts
 from tuiapp.widgets.option_field import OptionField

@@ -127,7 +127,7 @@ def profile_run(options: Namespace) -> int:
     run = run_of(options)
     info = summarise(run)
     if not run.is_live():
-        found = view.latest(read_through(info)[1].profiles)
+        found = view.latest(read_through(info).profiles)
         if not found:
             raise UsageError(f"{titled(run)} is not running ({info.status}), and none of its steps were profiled.")
         return _print_profiles(found, options)

@@ -9,8 +9,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tuiapp.trainers.contract.manifest import CheckpointDir
-from tuiapp.trainers.state.digest import read_run
-from tuiapp.trainers.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.trainers.state.objective import Objective, objective_names
 from tuiapp.trainers.state.results import result_value
 from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts
@@ -93,18 +91,15 @@ def _number(name: str, info: RunInfo) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
-def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:
-    """Reads the whole journal; returns the run's efficiency over all attempts, and its state."""
+def read_through(info: RunInfo) -> RunState:
+    """Returns the state of a run whose journal can be read, else an empty one."""
     # They need numpy, which takes longer to import than a list of runs to read.
-    from tuiapp.trainers.state.fold import apply
     from tuiapp.trainers.state.run_state import RunState
+    from tuiapp.trainers.state.snapshot import read_run
 
-    meter, state = EfficiencyMeter(), RunState(about=info.about)
-    if info.is_readable:
-        for event in read_run(info.directory):
-            meter.add(event)
-            apply(state, event)
-    return meter.efficiency(), state
+    state = read_run(info.directory) if info.is_readable else RunState()
+    state.about = info.about
+    return state
 
 
 def checkpoint_facts(checkpoints: list[CheckpointDir], best: CheckpointDir | None) -> list[dict[str, object]]:

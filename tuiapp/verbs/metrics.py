@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 
-from tuiapp.trainers.state.curves import Curves
-from tuiapp.trainers.state.digest import read_run
 from tuiapp.trainers.state.known_metrics import metric, ordered
 from tuiapp.trainers.state.series import Series
+from tuiapp.trainers.state.snapshot import read_run
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import MISSING
 from tuiapp.verbs.facts import UsageError
@@ -23,8 +22,7 @@ def show_metrics(options: Namespace) -> int:
     info = summarise(run)
     if not info.is_readable:
         raise UsageError(f"{run.run_id} cannot be read: {info.problem}")
-    curves = Curves(by_rank=False)
-    curves.fold(read_run(run))
+    curves = read_run(run).curves.joined()
     known = ordered(curves.names)
     for name in options.metrics:
         if name not in known:

@@ -191,7 +191,8 @@ def show_run(options: Namespace) -> int:
     keep_watched(run)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
     best = best_checkpoint(checkpoints, info.best_by)
-    efficiency, state = read_through(info)
+    state = read_through(info)
+    efficiency = state.meter.efficiency(whole=True)
     info = replace(info, facts=state.facts)
     failure = state.first_failure
     alerts = [alert for alert in state.alerts if alert.severity == "error"][-MAX_ALERTS:]

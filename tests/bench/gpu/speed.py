@@ -163,7 +163,7 @@ def mfu(events: Sequence[AnyEvent]) -> tuple[float, float] | None:
     meter = EfficiencyMeter()
     for event in (started, device, *after_first_epoch(events)):
         meter.add(event)
-    shown = meter.efficiency().mfu
+    shown = meter.efficiency(whole=True).mfu
     if shown is None or at_peak is None or started.flops_per_example is None:
         return None
     steps = started.total_steps - started.steps_per_epoch

@@ -241,7 +241,7 @@ def test_show_what_a_run_made_of_its_devices(tuiapp: Command, runs_dir: Path) ->
     meter = EfficiencyMeter()
     for event in histories.completed(gpus=True):
         meter.add(event)
-    found = meter.efficiency()
+    found = meter.efficiency(whole=True)
     assert found.gpu_idle_share is not None
     told = json.loads(tuiapp("show", "latest", "--json").out)["efficiency"]
     assert told == pytest.approx(asdict(found), nan_ok=False)

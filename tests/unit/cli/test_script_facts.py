@@ -10,8 +10,8 @@ import pytest
 from tests.kit import histories as h
 from tests.kit import own_metrics as own
 from tests.kit.command_line import Command
+from tests.kit.digest_runs import digest_of
 from tests.kit.recorded import record
-from tests.unit.state.test_digest import digest_of
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
 from tuiapp.trainers.contract.events import AnyEvent, Facts, LogLine
 from tuiapp.trainers.state.summary import summarise

@@ -1,16 +1,16 @@
-"""Which checkpoints a journal covers: journals made by hand, read backwards."""
+"""Which checkpoints a journal covers: journals made by hand."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.kit import histories as h
-from tuiapp.trainers.contract.events import AnyEvent, LogLine, Metrics, encode
+from tuiapp.trainers.contract.events import AnyEvent, Metrics, encode
 from tuiapp.trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES
-from tuiapp.trainers.state import resume_point
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.snapshot import read_run
 
 Journal = list[AnyEvent]
 
@@ -31,14 +31,13 @@ def named(rank: int) -> AnyEvent:
     return Metrics(rank=rank, first_step=29, values={"train/ppl": [3.0]})
 
 
-def covered(journal: Path, events: Journal, *checkpoints: int, tail: bytes = b"") -> list[int]:
-    journal.write_bytes(b"".join(map(encode, events)) + tail)
-    return list(resume_point.covered_steps(journal, dict.fromkeys(checkpoints, 2)))
+def covered(run: RunDir, *checkpoints: int) -> list[int]:
+    return [step for step in reversed(read_run(run).covered_steps) if step in checkpoints]
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "events.jsonl"
+def run(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path)
 
 
 FIRST = attempt(1, 0, *both(1, 29), saved(29), *both(30, 58), saved(58), *both(59, 70))
@@ -74,50 +73,26 @@ CASES: dict[str, tuple[Journal, tuple[int, ...], list[int]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("part", [7, 100, 1 << 18])
-def test_what_is_covered(journal: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: int) -> None:
-    monkeypatch.setattr("tuiapp.trainers.contract.journal.READ_BYTES", part)
+def test_what_is_covered(run: RunDir, name: str) -> None:
     events, checkpoints, wanted = CASES[name]
-    assert covered(journal, events, *checkpoints) == wanted
+    run.journal.write_bytes(b"".join(map(encode, events)))
+    assert covered(run, *checkpoints) == wanted
 
 
 @pytest.mark.nightly
-def test_a_journal_torn_anywhere_covers_no_more_than_it_holds(journal: Path) -> None:
+def test_a_journal_torn_anywhere_covers_no_more_than_it_holds(run: RunDir) -> None:
     whole = b"".join(map(encode, FIRST))
     commits = {step: whole.index(encode(saved(step))) + len(encode(saved(step))) for step in (29, 58)}
     for end in range(len(whole)):
-        journal.write_bytes(whole[:end])
-        found = list(resume_point.covered_steps(journal, {29: 2, 58: 2, 87: 2}))
+        run.journal.write_bytes(whole[:end])
+        found = covered(run, 29, 58, 87)
         assert found == [step for step, committed in sorted(commits.items(), reverse=True) if committed <= end]
 
 
-def test_damage_between_the_lines(journal: Path) -> None:
+def test_damage_between_the_lines(run: RunDir) -> None:
     odd = [b"\xff\xfe\n", b"[" * 5000 + b"\n", b'{"type":"steps","rank":"?"}\n', b'{"type":"later","step":3}\n', b"\n"]
     lines = [encode(event) for event in FIRST]
-    journal.write_bytes(b"".join(line + odd[number % len(odd)] for number, line in enumerate(lines)) + b'{"type":"st')
-    assert list(resume_point.covered_steps(journal, {29: 2, 58: 2, 87: 2})) == [58, 29]
-
-
-def test_a_line_longer_than_any_event(journal: Path) -> None:
-    long = b"x" * (MAX_LINE_BYTES + READ_BYTES + 1)
-    for text in (long + b"\n", b'{"type":"checkpoint",' + long + b"\n", long):
-        assert covered(journal, FIRST, 29, 58, tail=text) == [58, 29]
-    lines = [encode(event) for event in FIRST]
-    journal.write_bytes(long + b"\n" + b"".join(lines[:6]) + long + b"\n" + b"".join(lines[6:]))
-    assert list(resume_point.covered_steps(journal, {29: 2, 58: 2})) == [58, 29]
-
-
-def test_no_more_is_read_than_it_takes(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuiapp.trainers.contract.journal.READ_BYTES", 1 << 12)
-    before = [LogLine(rank=0, stream="stdout", text="x" * 1000)] * 1000
-    journal.write_bytes(b"".join(map(encode, [*attempt(1, 0, *both(1, 29), saved(29)), *before, *FIRST[1:]])))
-    read: list[int] = []
-    pread = os.pread
-
-    def counted(fd: int, size: int, at: int) -> bytes:
-        read.append(size)
-        return pread(fd, size, at)
-
-    monkeypatch.setattr(os, "pread", counted)
-    assert next(resume_point.covered_steps(journal, {29: 2, 58: 2, 87: 2})) == 58
-    assert sum(read) < journal.stat().st_size / 10 + (1 << 20)  # the search for the last newline takes up to 1 MiB
+    damaged = b"".join(line + odd[number % len(odd)] for number, line in enumerate(lines))
+    for tail in (b'{"type":"st', b"x" * (MAX_LINE_BYTES + READ_BYTES + 1) + b"\n"):
+        run.journal.write_bytes(damaged + tail)
+        assert covered(run, 29, 58, 87) == [58, 29]

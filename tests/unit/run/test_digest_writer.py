@@ -15,14 +15,15 @@ import pytest
 
 from tests.kit.digest_runs import history
 from tests.kit.disks import tmpfs
-from tests.unit.state.test_digest import assert_same_curves
-from tuiapp.trainers.contract.events import AnyEvent, LogLine, encode
+from tests.kit.same_states import assert_same
+from tuiapp.trainers.contract.events import LogLine
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import journal_keeper
 from tuiapp.trainers.run.journal_keeper import DigestWriter
-from tuiapp.trainers.state.digest import Digest, read_digest
-from tuiapp.trainers.state.digest_keeper import DigestKeeper
+from tuiapp.trainers.state import snapshot
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.snapshot import load
 
 
 @pytest.fixture
@@ -30,49 +31,14 @@ def run(tmp_path: Path) -> RunDir:
     return RunDir(tmp_path)
 
 
-def read_all(run: RunDir, offset: int = 0) -> list[AnyEvent]:
-    reader, events = JournalReader(run.journal, offset), []
-    while more := reader.read():
-        events += more
-    return events
-
-
-def digest_of_all(run: RunDir) -> Digest:
-    """What the digest of the whole journal would be."""
-    keeper = DigestKeeper()
-    for event in read_all(run):
-        keeper.add(event, encode(event))
-    return _as_read(run, keeper)
-
-
-def digest_and_rest(run: RunDir) -> Digest:
-    """What the digest that is there comes to with the rest of the journal."""
-    digest = read_digest(run)
-    keeper = DigestKeeper(digest)
-    for event in read_all(run, digest.offset if digest else 0):
-        keeper.add(event, encode(event))
-    return _as_read(run, keeper)
-
-
-def _as_read(run: RunDir, keeper: DigestKeeper) -> Digest:
-    other = RunDir(run.path / "other")
-    other.path.mkdir(exist_ok=True)
-    other.journal.write_bytes(b"x\n")
-    keeper._last_line = b"x\n"
-    keeper.write(other, 2)
-    digest = read_digest(other)
-    assert digest is not None
-    return digest
-
-
 def assert_complete(run: RunDir) -> None:
-    one, other = digest_and_rest(run), digest_of_all(run)
-    assert_same_curves(one, other)
-    assert (one.timeline.steps, one.timeline.times, one.forgotten) == (
-        other.timeline.steps,
-        other.timeline.times,
-        other.forgotten,
-    )
+    """What the digest and the rest of the journal come to is what all of the journal does."""
+    found, whole = load(run) or snapshot.Snapshot(snapshot.new_state(), 0), snapshot.new_state()
+    for event in JournalReader(run.journal, found.offset).rest():
+        apply(found.state, event)
+    for event in JournalReader(run.journal).rest():
+        apply(whole, event)
+    assert_same(found.state, whole)
 
 
 WRITER = """
@@ -111,7 +77,7 @@ def test_killed_at_any_moment_it_loses_nothing(run: RunDir) -> None:
             process.stdout.readline()
             time.sleep(dice.random() * 0.3)
             process.kill()
-        digests += read_digest(run) is not None
+        digests += load(run) is not None
         assert_complete(run)
     assert digests > 6
 
@@ -119,23 +85,22 @@ def test_killed_at_any_moment_it_loses_nothing(run: RunDir) -> None:
 def test_it_is_replaced_as_the_journal_grows(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_keeper, "WRITE_EVERY_BYTES", 1000)
     journal = JournalWriter(run.journal)
-    digest, offsets = DigestWriter(run, journal), []
+    digest, written = DigestWriter(run, journal), dict[int, int]()
     for number in range(100):
         journal.append([LogLine(rank=0, stream="stdout", text=f"line {number}")])
         digest.write_due()
-        found = read_digest(run)
-        offsets.append(found.offset if found else 0)
+        if found := load(run):
+            written[found.offset] = run.digest.stat().st_size
     # Never more often than the journal has grown by the digest's size: it must not cost more than the journal.
-    grown = [after - before for before, after in itertools.pairwise(sorted(set(offsets)))]
-    assert grown[0] < 1200
-    assert 4 < len(grown) + 1 < 20
-    assert all(later > 1.5 * one for one, later in itertools.pairwise(grown[1:]))
+    assert 1000 <= min(written) < 1200
+    assert len(written) > 3
+    assert all(after - before >= written[before] for before, after in itertools.pairwise(written))
     digest.write()
     journal.close()
-    whole = read_digest(run)
+    whole = load(run)
     assert whole
     assert whole.offset == run.journal.stat().st_size
-    assert len(whole.events) == 100
+    assert len(whole.state.log) == 100
 
 
 def test_it_waits_for_what_the_journal_has_no_room_for(run: RunDir) -> None:
@@ -156,9 +121,9 @@ def test_it_waits_for_what_the_journal_has_no_room_for(run: RunDir) -> None:
     journal.flush()
     digest.write()
     journal.close()
-    whole = read_digest(run)
+    whole = load(run)
     assert whole
-    assert len(whole.events) == 20
+    assert len(whole.state.log) == 20
 
 
 def test_a_full_disk_costs_the_digest_alone(tmp_path: Path) -> None:
@@ -183,7 +148,7 @@ def test_a_full_disk_costs_the_digest_alone(tmp_path: Path) -> None:
         (place / "in-the-way").unlink()
         digest.write()
         journal.close()
-        now = read_digest(run)
+        now = load(run)
         assert now
         assert now.offset == run.journal.stat().st_size
 
@@ -202,20 +167,21 @@ def test_a_journal_that_is_long_without_a_digest_gets_none(run: RunDir, monkeypa
     digest = DigestWriter(run, journal)
     digest.write_due()
     assert not run.digest.exists()
+    journal.append([LogLine(rank=0, stream="stdout", text="a line")])
     digest.write()
-    assert read_digest(run)
+    assert load(run)
     assert_complete(run)
 
 
-@pytest.mark.parametrize("method", ["add", "write"])
+@pytest.mark.parametrize("part", ["tuiapp.trainers.run.journal_keeper.apply", "tuiapp.trainers.state.snapshot.save"])
 def test_a_fault_in_it_costs_the_digest_alone(
-    method: str, run: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    part: str, run: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     journal = JournalWriter(run.journal)
     digest = DigestWriter(run, journal)
     journal.append(history(1))
     digest.write()
-    monkeypatch.setattr(DigestKeeper, method, lambda *_: 1 / 0)
+    monkeypatch.setattr(part, lambda *_: 1 / 0)
     journal.append(history(2))
     digest.write()
     journal.close()

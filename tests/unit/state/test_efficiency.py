@@ -27,8 +27,8 @@ def second(number: int, *, busy: float | None = 75.0, watts: float | None = 500.
     return events
 
 
-def meter(events: list[AnyEvent], window_s: float | None = None) -> EfficiencyMeter:
-    made = EfficiencyMeter(window_s)
+def meter(events: list[AnyEvent]) -> EfficiencyMeter:
+    made = EfficiencyMeter()
     for event in events:
         made.add(event)
     return made
@@ -36,7 +36,7 @@ def meter(events: list[AnyEvent], window_s: float | None = None) -> EfficiencyMe
 
 def test_a_run_on_two_gpus() -> None:
     events = [*h.beginning(2, gpus=True), *(event for number in range(11) for event in second(number))]
-    figures = meter(events).efficiency()
+    figures = meter(events).efficiency(whole=True)
     assert figures.gpu_idle_share == pytest.approx(0.25)
     assert figures.power_w == pytest.approx(1000)
     assert figures.examples_per_joule == pytest.approx(11 * 2 * 10 * 24 / (2 * 500 * 10))
@@ -49,7 +49,7 @@ def test_a_text_has_tokens() -> None:
     first = events[0]
     assert isinstance(first, RunStarted)
     on_text = msgspec.structs.replace(first, config={**first.config, "dataset": "text:mine.txt", "context": 64})
-    figures, plain = (meter([began, *events[1:]]).efficiency() for began in (on_text, first))
+    figures, plain = (meter([began, *events[1:]]).efficiency(whole=True) for began in (on_text, first))
     assert figures.examples_per_joule == plain.examples_per_joule
     assert figures.tokens_per_joule == pytest.approx(64 * 11 * 2 * 10 * 24 / (2 * 500 * 10))
     assert figures.tokens_per_second == pytest.approx(64 * 2 * 24 / 0.05)
@@ -60,17 +60,17 @@ def test_a_text_has_tokens() -> None:
 def test_the_last_seconds_alone() -> None:
     events = [*h.beginning(2, gpus=True)]
     for number in range(60):
-        events += second(number, busy=100.0 if number < 40 else 50.0)
-    figures = meter(events, window_s=10).efficiency()
+        events += second(number, busy=100.0 if number < 20 else 50.0)
+    figures = meter(events).efficiency()
     assert figures.gpu_idle_share == pytest.approx(0.5)
     assert figures.examples_per_joule == pytest.approx(2 * 240 / 1000, rel=0.1)
-    whole = meter(events).efficiency()
-    assert whole.gpu_idle_share == pytest.approx(0.5 * 20 / 59, rel=0.03)
+    whole = meter(events).efficiency(whole=True)
+    assert whole.gpu_idle_share == pytest.approx(0.5 * 40 / 59, rel=0.03)
 
 
 def test_energy_goes_on_over_a_gap_and_utilization_does_not() -> None:
     events = [*h.beginning(1, gpus=True), *second(0, gpus=1), *second(1, gpus=1), *second(101, busy=0.0, gpus=1)]
-    figures = meter(events).efficiency()
+    figures = meter(events).efficiency(whole=True)
     assert figures.power_w == pytest.approx(500)
     assert figures.gpu_idle_share == pytest.approx(0.25)
 
@@ -81,38 +81,38 @@ def test_energy_that_no_sampler_counted_is_not_spread_over_its_time() -> None:
     for number in range(600, 611):
         sample = msgspec.structs.replace(h.device_sample(0, float(number)), energy_j=500.0 * (number - 590))
         events.append(sample)
-    assert meter(events).efficiency().power_w == pytest.approx(500)
+    assert meter(events).efficiency(whole=True).power_w == pytest.approx(500)
 
 
 def test_a_second_attempt_adds_to_the_first() -> None:
     first = [*h.beginning(1, gpus=True), *second(0, gpus=1), *second(10, gpus=1)]
     again = [h.started(1, gpus=True, attempt=2), h.rank_started(0, gpus=True), *second(0, gpus=1), *second(5, gpus=1)]
-    made = meter(first + again).efficiency()
+    made = meter(first + again).efficiency(whole=True)
     assert made.examples_per_joule == pytest.approx(4 * 240 / (500 * 15))
 
 
 def test_what_is_not_known_is_none() -> None:
-    nothing = meter([]).efficiency()
+    nothing = meter([]).efficiency(whole=True)
     assert set(dataclasses.asdict(nothing).values()) == {None}
-    cpu = meter(h.completed()).efficiency()
+    cpu = meter(h.completed()).efficiency(whole=True)
     assert cpu.flops_per_second is not None
     assert (cpu.mfu, cpu.examples_per_joule, cpu.gpu_idle_share, cpu.power_w) == (None, None, None, None)
     silent = [event for number in range(5) for event in second(number, busy=None, watts=None)]
-    told = meter([*h.beginning(2, gpus=True), *silent]).efficiency()
+    told = meter([*h.beginning(2, gpus=True), *silent]).efficiency(whole=True)
     assert (told.gpu_idle_share, told.examples_per_joule, told.power_w) == (None, None, None)
     assert told.mfu is not None
 
 
 def test_steps_that_were_joined_count_as_what_they_stand_for() -> None:
     joined = step_event(0, 1, [1.0], seconds=0.1, examples=240, counts=[10])
-    figures = meter([h.started(1), joined]).efficiency()
+    figures = meter([h.started(1), joined]).efficiency(whole=True)
     assert figures.flops_per_second == pytest.approx(FLOPS * 240)
 
 
 def test_a_gpu_that_is_not_known_has_no_peak() -> None:
     other = RankStarted(rank=1, pid=1, device="cuda:1", device_name="Fake A")
     events = [h.started(2, gpus=True), h.rank_started(0, gpus=True), other, *second(0), *second(1)]
-    assert meter(events).efficiency().mfu is None
+    assert meter(events).efficiency(whole=True).mfu is None
 
 
 @pytest.mark.parametrize(
@@ -190,10 +190,10 @@ def test_no_peak_is_made_up(name: str) -> None:
 def test_a_lost_gpu_is_no_busy_one() -> None:
     lost = DeviceSample(index=0, uuid="GPU-0000", name="NVIDIA H200", problem="GPU is lost", **h.at(2.0))
     events = [*h.beginning(1, gpus=True), *second(0, gpus=1), *second(1, gpus=1), lost]
-    assert meter(events).efficiency().gpu_idle_share == pytest.approx(0.25)
+    assert meter(events).efficiency(whole=True).gpu_idle_share == pytest.approx(0.25)
 
 
 def test_data_wait_is_a_share_of_the_steps_that_tell_it() -> None:
     told = [with_values(h.steps(0, 1, 10, 3.0), data_wait=[0.01] * 10), h.steps(1, 1, 10, 3.0)]
-    assert meter([*h.beginning(2), *told]).efficiency().data_wait_share == pytest.approx(0.1 / 0.5)
-    assert meter([*h.beginning(2), *told[1:]]).efficiency().data_wait_share is None
+    assert meter([*h.beginning(2), *told]).efficiency(whole=True).data_wait_share == pytest.approx(0.1 / 0.5)
+    assert meter([*h.beginning(2), *told[1:]]).efficiency(whole=True).data_wait_share is None

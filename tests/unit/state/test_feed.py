@@ -18,7 +18,6 @@ from tuiapp.screens.run_reader import RunReader
 from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.digest import Digest
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 
@@ -39,7 +38,7 @@ def write(run: RunDir, events: list[AnyEvent]) -> None:
 
 
 def events_of(feed: JournalFeed, limit: int) -> list[AnyEvent]:
-    return [each for each in feed.take(limit) if not isinstance(each, Digest)]
+    return [each for each in feed.take(limit) if not isinstance(each, RunState)]
 
 
 def test_a_whole_journal_arrives_in_order(run: RunDir) -> None:

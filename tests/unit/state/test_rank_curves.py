@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from tests.kit import histories as h
+from tests.kit.digest_runs import digest_of
 from tests.kit.reported import step_event
-from tuiapp.trainers.contract.events import DeviceSample, Metrics, encode
+from tuiapp.trainers.contract.events import DeviceSample, Metrics
 from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL, MAX_CURVES, Curves
-from tuiapp.trainers.state.digest import read_digest
-from tuiapp.trainers.state.digest_keeper import DigestKeeper
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.series import Series
@@ -148,24 +147,16 @@ def test_thousands_of_metrics_are_added_in_bulk(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("by_rank", [True, False])
 def test_curves_go_on_from_a_digest(tmp_path: Path, by_rank: bool) -> None:
     """Whether all came in events, or the first half as buckets: the same, to the resolution."""
-    straight, loaded, kept = Curves(by_rank=by_rank), Curves(by_rank=by_rank), DigestKeeper()
-    run, line = RunDir(tmp_path), encode(h.started(2))
-    run.journal.write_bytes(line)
-    straight.begin(h.started(2))
-    kept.add(h.started(2), line)
-    for number in range(600):
-        for rank in range(2):
-            event = msgspec.structs.replace(batch(number, kind="losses change"), rank=rank)
-            straight.add(event)
-            if number < 300:
-                kept.add(event, line)
-            else:
-                loaded.add(event)
-        if number == 299:
-            kept.write(run, len(line))
-            digest = read_digest(run)
-            assert digest
-            loaded.load(digest)
+    batches = [
+        msgspec.structs.replace(batch(number, kind="losses change"), rank=rank)
+        for number in range(600)
+        for rank in range(2)
+    ]
+    straight = Curves(by_rank=by_rank)
+    straight.fold([h.started(2), *batches])
+    loaded = digest_of(RunDir(tmp_path), [h.started(2), *batches[:600]]).curves
+    loaded = loaded if by_rank else loaded.joined()
+    loaded.fold(batches[600:])
     for rank in range(2) if by_rank else (ALL,):
         for name in NAMES:
             one, other = (curves[rank, name].reduce(20, 1, 24_000) for curves in (straight, loaded))

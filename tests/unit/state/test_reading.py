@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import histories as h
-from tests.unit.state.test_digest import digest_of, write_journal
+from tests.kit.digest_runs import digest_of, write_journal
 from tuiapp.feeds import feed as feeds
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed

@@ -6,13 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.kit import histories as h
 from tests.kit import own_metrics as own
 from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics, RunStarted
-from tuiapp.trainers.state.epoch_meter import EpochMeter
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 
@@ -147,32 +144,29 @@ def test_many_epochs_are_found_in_a_curve_of_any_length() -> None:
     assert sum(row.steps for row in state.curves.last_epochs(500)) == pytest.approx(2000, abs=16)
 
 
-REPORTS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=8)
-"""Of each epoch: how often it is reported, and how many steps are between two reports."""
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), REPORTS), min_size=1, max_size=3), st.booleans(), st.booleans())
-def test_the_end_of_a_run_counts_as_its_curve_does(
-    trainings: list[tuple[int, list[tuple[int, int]]]], fractions: bool, repeats: bool
-) -> None:
-    """The supervisor's count, without arrays, of trainings whose first epoch is 0, 1 or 2."""
-    meter, events, values, step = EpochMeter(), list[AnyEvent](), list[float](), 0
-    for first, epochs in trainings:
-        for number, (count, apart) in enumerate(epochs, first):
-            for place in range(1, count + 1):
-                step += apart
-                value = number + place / count if fractions else float(number)
-                # The second one as that of Lightning's test after training.
-                for each in [value, value + (not fractions)][: 1 + repeats]:
-                    meter.add([step], [each], [each])
-                    events.append(said(step, {"loss": 1.0, "epoch": each}))
-                    values.append(each)
+@pytest.mark.parametrize(
+    ("values", "done", "interrupted"),
+    [
+        ([0.5, 1.0, 1.5, 2.25], 2.25, 2.25),
+        ([0, 0, 1, 1, 2], 3.0, 2.5),
+        ([1, 1, 2, 2, 3], 3.0, 2.5),
+        # An epoch may be longer than those before it; and one report of each is at its end.
+        ([1, 1, 2, 2, 3, 3, 3], 3.0, 3.0),
+        ([1, 2, 3], 3.0, 3.0),
+        # How long the first one is nobody knows.
+        ([0, 0], 1.0, 0.0),
+        # A second training counts on.
+        ([0, 0, 1, 1, 0, 0, 1], 4.0, 3.5),
+        ([0.5, 2.0, 0.5, 1.0], 3.0, 3.0),
+        ([-1.0, 1e9, None], None, None),
+    ],
+)
+def test_how_many_epochs_a_run_has_done(values: list[float | None], done: float | None, interrupted: float) -> None:
+    """One that is only named is over if the training has completed."""
+    events = [
+        Metrics(rank=0, first_step=step, values={"loss": [1.0], "epoch": [value]}, **h.at(START_S + step))
+        for step, value in enumerate(values, 1)
+    ]
     reported = folded(events).curves.reported_epochs
     assert reported is not None
-    whole, last = meter.done(completed=True), float(reported.places(np.array([step], np.float64))[0])
-    if any(value % 1 for value in values):
-        assert whole == meter.done(completed=False) == pytest.approx(last, abs=1e-3)
-    else:
-        assert whole == reported.present
-        so_far = min(last, reported.present) if reported.done[-1] else reported.present - 1
-        assert meter.done(completed=False) == pytest.approx(so_far, abs=1e-3)
+    assert (reported.over(completed=True), reported.over(completed=False)) == (done, interrupted)

@@ -96,7 +96,7 @@ def test_two_that_are_merged_are_as_one(
     assert series._table[COUNT].sum() == len(finite)
     assert series._table[TOTAL].sum() == pytest.approx(sum(finite), abs=1e-6)
     assert series.bounds == ((min(finite), max(finite)) if finite else None)
-    assert Series.of(*series.parts).parts == series.parts
+    assert Series.restored(series.stored).stored == series.stored
 
 
 def test_drawing_costs_the_same_after_ten_million_steps() -> None:

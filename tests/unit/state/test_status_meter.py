@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from tests.kit import histories as h
 from tests.kit import interrupted
@@ -24,6 +24,7 @@ from tuiapp.trainers.contract.events import (
     Summary,
 )
 from tuiapp.trainers.contract.status import Status
+from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.status_meter import NOTHING, StatusMeter
 from tuiapp.trainers.state.timeline import Earlier
 
@@ -40,8 +41,8 @@ def metered(
     evaluated: Evaluated | None = None,
 ) -> StatusMeter:
     """A meter of an attempt that has begun."""
-    known = Earlier(evaluated=evaluated) if evaluated else None
-    meter = StatusMeter(before, earlier=lambda: known)
+    curves = Curves(earlier=Earlier(evaluated=evaluated)) if evaluated else None
+    meter = StatusMeter(before, curves=lambda: curves)
     meter.add(
         RunStarted(
             run_id="a",
@@ -110,41 +111,19 @@ def test_of_a_script_all_metrics_are_summed_up() -> None:
     assert again.summary(2.0).metrics["wer"] == Figures(0.3, 0.3, 0.3)
 
 
-@pytest.mark.parametrize(
-    ("values", "done", "interrupted"),
-    [
-        ([0.5, 1.0, 1.5, 2.25], 2.25, 2.25),
-        ([0, 0, 1, 1, 2], 3.0, 2.5),
-        ([1, 1, 2, 2, 3], 3.0, 2.5),
-        # An epoch may be longer than those before it; and one report of each is at its end.
-        ([1, 1, 2, 2, 3, 3, 3], 3.0, 3.0),
-        ([1, 2, 3], 3.0, 3.0),
-        # How long the first one is nobody knows.
-        ([0, 0], 1.0, 0.0),
-        # A second training counts on.
-        ([0, 0, 1, 1, 0, 0, 1], 4.0, 3.5),
-        ([0.5, 2.0, 0.5, 1.0], 3.0, 3.0),
-        ([-1.0, 1e9, None], None, None),
-    ],
-)
-def test_epochs_of_a_script(values: list[float | None], done: float | None, interrupted: float | None) -> None:
-    meter = metered(SCRIPT)
-    for step, value in enumerate(values, 1):
-        for rank, of_rank in enumerate((value, 99.0)):
-            meter.add(Metrics(rank=rank, first_step=step, values={"loss": [1.0], "epoch": [of_rank]}))
-    assert meter.summary(1.0, completed=True).epochs == done
-    assert meter.summary(1.0).epochs == interrupted
-
-
-def test_epochs_of_a_script_that_was_started_again() -> None:
-    meter = metered(SCRIPT, 1)
-    meter.add(Metrics(rank=0, first_step=1, values={"epoch": [0.0, 0.0, 1.0, 1.0]}))
-    again = metered(SCRIPT, 1, before=meter.status(0), resumed_from=None)
-    assert again.summary(2.0, completed=True).epochs == 2.0
-    # Joined steps: their mean is no number of an epoch.
-    means, lows, highs = ({"epoch": list[float | None]([value])} for value in (2.5, 2.0, 3.0))
-    again.add(Metrics(rank=0, first_step=5, counts=[4], values=means, lows=lows, highs=highs))
-    assert again.summary(2.0, completed=True).epochs == 4.0
+def test_epochs_of_a_script_are_those_of_its_curves() -> None:
+    curves = Curves()
+    meter = StatusMeter(curves=lambda: curves)
+    for number in (1, 2):
+        begun = h.started(1, attempt=number, resumed_from=None if number > 1 else 0)
+        begun = replace(begun, config=to_toml_values(SCRIPT.config), steps_per_epoch=0)
+        epochs: list[float | None] = [(step - 1) // 2 for step in range(4 * number - 3, 4 * number + 1)]
+        reported = Metrics(rank=0, first_step=4 * number - 3, values={"epoch": epochs})
+        for event in (begun, reported):
+            meter.add(event)
+            curves.fold([event])
+        assert meter.summary(1.0, completed=True).epochs == 2.0 * number
+        assert meter.summary(1.0).epochs == 2.0 * number
 
 
 def test_the_figures_of_a_script_are_bounded_and_a_built_in_run_has_none() -> None:

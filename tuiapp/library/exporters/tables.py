@@ -26,9 +26,8 @@ from tuiapp.trainers.contract.events import (
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.metrics import HELD_OUT, group_of
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.curves import Curves
-from tuiapp.trainers.state.digest import read_run
 from tuiapp.trainers.state.epochs import Epoch
+from tuiapp.trainers.state.snapshot import read_run
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.epochs import epoch_facts
 from tuiapp.view.predictions import class_name, is_matrix
@@ -62,9 +61,7 @@ def columns_of(run: RunDir, what: What) -> list[str]:
 def rows_of(run: RunDir, what: What) -> Iterator[Row]:
     """Yields the rows of a table, in the journal's order; reads it piece by piece."""
     if what == "epochs":
-        curves = Curves(by_rank=False)
-        curves.fold(read_run(run))
-        yield from map(epoch_facts, curves.last_epochs())
+        yield from map(epoch_facts, read_run(run).curves.joined().last_epochs())
         return
     columns = _Columns()
     for event, attempt in _events(run):
