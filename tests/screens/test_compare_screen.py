@@ -122,6 +122,33 @@ async def test_groups_are_means_with_bands_or_each_run(tmp_path: Path) -> None:
         assert "step 290" in app.said("#rows").splitlines()[0]
 
 
+async def test_runs_of_a_group_that_differ_in_more_than_their_seed_are_lines_of_one_colour(tmp_path: Path) -> None:
+    runs = [
+        record(
+            tmp_path,
+            f"20261120T10150{n}-torch-ddp-net-{n:04x}",
+            h.completed(),
+            msgspec.structs.replace(CONFIG, seed=n % 2, learning_rate=10.0 ** -min(n, 3)),
+        )
+        for n in range(5)
+    ]
+    for run in runs[:3]:
+        change_about(run, Change(group="rates"))
+    app = CompareApp(runs)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot, app)
+        drawn = app.compare_screen.chart.drawn
+        assert [(curve.label, curve.color) for curve in drawn.curves] == [("a", 0)] * 3 + [("b", 1)]
+        assert [band.label for band in drawn.bands] == ["b"]
+        assert "groups: mean, least to greatest · a: a line per run" in app.said("#heading")
+        # At the cursor such a group has the least and the greatest of its lines.
+        drawn.curves[0].middle += 1.0
+        values = app.compare_screen._source.values(drawn, 40, "loss")
+        least, greatest = map(float, values[0].split("–"))
+        assert greatest == pytest.approx(least + 1.0, abs=0.002)
+        assert float(values[1]) == least
+
+
 async def test_columns_that_do_not_fit_are_reached_with_the_arrow_keys(tmp_path: Path) -> None:
     app = CompareApp(make_runs(tmp_path, 3))
     async with app.run_test(size=(80, 24)) as pilot:

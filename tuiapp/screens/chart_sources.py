@@ -9,8 +9,9 @@ from textual.content import Content
 
 from tuiapp.trainers.state.curves import ALL, AXES, Axis
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
-from tuiapp.trainers.state.text import MISSING, plural
+from tuiapp.trainers.state.text import plural
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
+from tuiapp.view.groups import range_words
 from tuiapp.view.palette import letter_of, series_color
 from tuiapp.view.run_list import brief
 from tuiapp.widgets.chart_legend import legend, why_empty
@@ -107,6 +108,8 @@ class ComparisonSource:
         """Places of the runs whose curves are not shown."""
         self.groups: Mapping[int, str] = {}
         """Names of those whose place several runs have."""
+        self.unlike: Sequence[int] = ()
+        """Places of groups whose runs differ in more than their seed: they have a line each."""
         self.is_patient = True
         """Whether an empty chart is not explained yet while runs are read."""
         self.best: Best | None = None
@@ -140,7 +143,7 @@ class ComparisonSource:
         with self.feed.lock:
             runs = [(letter_of(run.place), run.place, run.curves) for run in self._shown]
             live = any(run.info.is_live for run in self._shown)
-            return build_comparison(runs, options, columns=columns, rows=rows, live=live)
+            return build_comparison(runs, options, columns=columns, rows=rows, live=live, unlike=self.unlike)
 
     def constant(self, name: str) -> float | None:
         """Returns the value that the metric had in all these runs; None if it varies."""
@@ -154,10 +157,12 @@ class ComparisonSource:
         return f"{'↑' if self.best.objective.rises else '↓'} ★ {letter_of(self.best.place)} {self.best.value}"
 
     def values(self, chart: Chart, column: int, name: str) -> list[str]:
-        """Formats the value of each run or group at a dot column."""
-        words = metric(name).format
-        found = {color: words(value) if value is not None else MISSING for _, color, value in chart.read(column)}
-        return [found.get(place, MISSING) for place in self._names()]
+        """Formats the value of each run or group at a dot column, or the least and the greatest of its lines."""
+        found: dict[int, list[float]] = {}
+        for _, color, value in chart.read(column):
+            if value is not None:
+                found.setdefault(color, []).append(value)
+        return [range_words(found.get(place, ()), metric(name).format) for place in self._names()]
 
     def _names(self) -> dict[int, str]:
         """Returns the name of each run, or of its group, by place."""

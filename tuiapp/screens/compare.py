@@ -40,9 +40,10 @@ PATIENCE_S = 0.5
 
 
 class CompareScreen(CoveredScreenFix[None]):
-    """One chart with a curve per run, or per group its mean and a band, and a table that is its legend.
+    """One chart with a curve per run, and a table that is its legend.
 
-    It takes two to 26 runs and groups.
+    It takes two to 26 runs and groups. Of a group whose runs differ in their seed alone it draws the mean and a band,
+    of another each run in the group's colour.
     """
 
     CSS_PATH = "compare.tcss"
@@ -173,7 +174,9 @@ class CompareScreen(CoveredScreenFix[None]):
         self._rows = rows
         places = {info.directory: place for place, row in enumerate(rows) for info in runs_of(row)}
         self._source.hidden.clear()
-        self._source.groups = {place: row_name(row) for place, row in enumerate(rows) if isinstance(row, RunGroup)}
+        groups = {place: row for place, row in enumerate(rows) if isinstance(row, RunGroup)}
+        self._source.groups = {place: row_name(row) for place, row in groups.items()}
+        self._source.unlike = [place for place, row in groups.items() if not row.is_alike]
         infos = [run.info for run in self._feed.runs]
         self._feed.show(sorted(infos, key=lambda info: places[info.directory]), places)
 
@@ -183,7 +186,7 @@ class CompareScreen(CoveredScreenFix[None]):
         return [refreshed(row, known) for row in self._rows]
 
     def action_fold(self) -> None:
-        """Draws groups as their means, or each run."""
+        """Gives groups a curve, or each run."""
         infos = [run.info for run in self._feed.runs]
         if len(self._rows) < len(infos) and len(infos) > MOST:
             self.notify(f"These are {len(infos)} runs: more than {MOST} have curves in groups only.")
@@ -196,7 +199,7 @@ class CompareScreen(CoveredScreenFix[None]):
         self.charts.redraw()
 
     def _settings(self) -> list[str]:
-        chart, options = self.chart.drawn, self.chart.options
+        chart, options, groups, unlike = self.chart.drawn, self.chart.options, self._source.groups, self._source.unlike
         shares = [run.progress for run in self._feed.runs if run.progress is not None]
         read = f"reading {plural(len(shares), 'run')}, {format_percent(sum(shares) / len(shares))}" if shares else ""
         return [
@@ -206,7 +209,8 @@ class CompareScreen(CoveredScreenFix[None]):
             "logarithmic" if options.log else "linear",
             *clipped_words(chart, options),
             read,
-            "groups: mean, least to greatest" if self._source.groups else "",
+            "groups: mean, least to greatest" if len(groups) > len(unlike) else "",
+            f"{', '.join(LETTERS[place] for place in unlike)}: a line per run" if unlike else "",
             *(
                 f"{LETTERS[run.place]}: {run.curves.gaps.short}"
                 for run in self._feed.runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -180,20 +180,26 @@ def build_chart(state: RunState, options: ChartOptions, *, columns: int, rows: i
 
 
 def build_comparison(
-    runs: Sequence[tuple[str, int, Curves]], options: ChartOptions, *, columns: int, rows: int, live: bool = False
+    runs: Sequence[tuple[str, int, Curves]],
+    options: ChartOptions,
+    *,
+    columns: int,
+    rows: int,
+    live: bool = False,
+    unlike: Container[int] = (),
 ) -> Chart:
     """Draws the mean over the ranks of each run, which is given by its letter, palette index and curves.
 
-    Runs of the same index are a group, drawn as their mean and a band in its colour; so are, without a colour, more
-    runs than there are letters. `columns` and `rows` are as in `build_chart`. Runs without the metric are left out.
-    `live`: some go on.
+    Runs of the same index are a group, drawn as their mean and a band in its colour, or as a line each if it is among
+    `unlike`; more runs than there are letters are a band without a colour. `columns` and `rows` are as in
+    `build_chart`. Runs without the metric are left out. `live`: some go on.
     """
     lines = [Line(letter, color, curves[ALL, options.metric], curves, options.axis) for letter, color, curves in runs]
     groups = len({line.color for line in lines})
-    if groups == 1 and len(lines) > len(LETTERS):
+    if groups == 1 and len(lines) > len(LETTERS) and lines[0].color not in unlike:
         return _build_band(lines, options, columns=columns, rows=rows, live=live)
     if groups < len(lines):
-        return _build_groups(lines, options, columns=columns, rows=rows, live=live)
+        return _build_groups(lines, options, columns=columns, rows=rows, live=live, unlike=unlike)
     chart = build_lines(lines, options, columns=columns, rows=rows, live=live)
     chart.marks = _letters(chart.curves) if len(lines) > 1 else []
     return chart
@@ -212,19 +218,24 @@ def _build_band(lines: Sequence[Line], options: ChartOptions, *, columns: int, r
     return chart
 
 
-def _build_groups(lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int, live: bool) -> Chart:
+def _build_groups(
+    lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int, live: bool, unlike: Container[int]
+) -> Chart:
     chart, known = Chart(log=options.log, axis=options.axis), [line for line in lines if line.is_known]
-    groups: dict[tuple[str, int], list[Reduced]] = {}
-    for line, each in zip(known, _reduce(chart, known, options, columns, live=live), strict=True):
+    groups: dict[tuple[str, int, int], list[Reduced]] = {}
+    for place, (line, each) in enumerate(zip(known, _reduce(chart, known, options, columns, live=live), strict=True)):
         if not np.isnan(each.mean).all():
-            groups.setdefault((line.label, line.color), []).append(each)
-    for (label, color), found in groups.items():
+            own = place if line.color in unlike else -1
+            groups.setdefault((line.label, line.color, own), []).append(each)
+    for (label, color, _), found in groups.items():
         # Alone, a run has its gaps.
         band, mean = _band([_joined(each) for each in found] if len(found) > 1 else found, options.weight, options.log)
         chart.curves.append(replace(mean, label=label, color=color))
         if len(found) > 1:
             chart.bands.append(replace(band, label=label, color=color))
-    chart.marks = _letters(chart.curves) if len(chart.curves) > 1 else []
+    # Of many lines in one colour one has the letter.
+    lettered = list({curve.color: curve for curve in chart.curves}.values())
+    chart.marks = _letters(lettered) if len(lettered) > 1 else []
     _set_axes(chart, options, columns, rows)
     return chart
 

@@ -313,8 +313,12 @@ def came_to(group: RunGroup, figure: Figure[RunInfo], most: int = sys.maxsize) -
         found, who = came_to_row(best, figure), whose(best)
         room = most - len(found) - 1
         return f"{found} {who if len(who) <= room else '…' + who[1 - room :]}"
-    known = [value for info in group.counted if (value := figure.value(info)) is not None]
-    least, greatest = figure.words(min(known)), figure.words(max(known))
+    return range_words([value for info in group.counted if (value := figure.value(info)) is not None], figure.words)
+
+
+def range_words(values: Sequence[float], words: Callable[[float], str]) -> str:
+    """Formats the least and the greatest of values as "0.1–0.4", equal ones as one."""
+    least, greatest = (words(min(values)), words(max(values))) if values else (MISSING, MISSING)
     return least if least == greatest else f"{least}–{greatest}"
 
 
