@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import RunInfo
 
 Severity: TypeAlias = Literal["information", "warning", "error"]
@@ -42,15 +45,28 @@ class Outcome:
         return [text for one, text in self.notes if one == severity]
 
 
-def some(lines: Sequence[str]) -> str:
+def some(lines: Sequence[str], between: str = "\n") -> str:
     """Returns the first lines, and how many more there are."""
     more = [f"and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
-    return "\n".join([*lines[:NAMED], *more])
+    return between.join([*lines[:NAMED], *more])
 
 
 def unreadable(info: RunInfo) -> str:
     """Says why nothing can be done with what a run has recorded; "" if it can."""
     return "" if info.is_readable else f"It cannot be read: {info.problem}"
+
+
+def no_configuration(info: RunInfo) -> str:
+    """Says why a listed run's configuration is not known; "" if it is."""
+    return "" if info.config else f"Its configuration cannot be read: {info.problem}"
+
+
+def configuration(run: RunDir) -> RunConfig:
+    """Returns a run's configuration; raises ActionError if it cannot be read."""
+    try:
+        return read_config(run)
+    except (ConfigError, OSError) as error:
+        raise ActionError(f"Its configuration cannot be read: {error}") from error
 
 
 def is_script(info: RunInfo) -> bool:

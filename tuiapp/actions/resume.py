@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tuiapp.actions.action import ActionError, Outcome, is_script, unreadable
+from tuiapp.actions.action import ActionError, Outcome, configuration, is_script, no_configuration, unreadable
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import is_examined
 from tuiapp.trainers.config.options import ConfigError
@@ -51,7 +51,7 @@ def refusal(info: RunInfo) -> str:
     """Says why a listed run cannot go on, whatever checkpoints it has; "" if it may."""
     if info.is_live:
         return "It has not ended: there is nothing to resume."
-    return unreadable(info) if info.config else f"Its configuration cannot be read: {info.problem}"
+    return no_configuration(info) or unreadable(info)
 
 
 def find(infos: Sequence[RunInfo]) -> tuple[list[Resumable], Refused]:
@@ -77,11 +77,7 @@ def resumable(run: RunDir, name: str, status: str, step: int | None, done: int, 
         if (point := resume_point(run)) is None:
             raise ActionError("There is no checkpoint to resume from.")
         step = point.step
-    try:
-        config = read_config(run)
-    except (ConfigError, OSError) as error:
-        raise ActionError(f"Its configuration cannot be read: {error}") from error
-    return Resumable(run, name, config, status, None if script else step, done)
+    return Resumable(run, name, configuration(run), status, None if script else step, done)
 
 
 def do(wanted: Wanted, resumer: Resumer) -> Outcome:

@@ -82,7 +82,7 @@ async def ask_stop(
     # Some may have ended meanwhile.
     outcome = await perform(app, lambda: stop.do([one.run for one in live()], now=again))
     if not outcome.notes:
-        app.notify("This run has ended." if len(runs) == 1 else "These runs have ended.")
+        app.notify(f"{stop.ended(runs).title}.")
     return outcome.done
 
 

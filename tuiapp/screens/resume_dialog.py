@@ -12,6 +12,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from tuiapp.actions.action import some
 from tuiapp.actions.resume import Resumable, Wanted
 from tuiapp.screens.dialog import Form
 from tuiapp.trainers.config.machine import Machine
@@ -27,9 +28,6 @@ LENGTHS = ("epochs", "max_steps")
 
 FIRST = (*LENGTHS, "arguments", "learning_rate", "devices")
 """Keys that are changed most often."""
-
-NAMES = 6
-"""Most runs that are named together."""
 
 
 class Fields(VerticalScroll, can_focus=False):
@@ -141,7 +139,7 @@ class ResumeDialog(Form[Wanted | None]):
             refused.setdefault(why, []).append(name)
         for sign, found in (("✗", refused), ("✓", comes)):
             for words, names in found.items():
-                yield sanitize(f"{sign} {_listed(names)}: {words}", 400)
+                yield sanitize(f"{sign} {some(names, ', ')}: {words}", 400)
         kept = [key for key in self._differ if key not in LENGTHS or not self._texts[key]]
         if kept:
             yield f"Each keeps its own: {', '.join(kept)}."
@@ -191,11 +189,6 @@ def _what_comes(one: Resumable, draft: Draft) -> list[str]:
     if config.schedule != "constant" and changed_keys(config, one.config).keys() & {*LENGTHS}:
         words.append(f"the {config.schedule} schedule is of all {total:,} steps" if total else "")
     return words
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = [f"and {len(names) - NAMES} more"] if len(names) > NAMES else []
-    return ", ".join([*names[:NAMES], *more])
 
 
 def _label(key: str) -> str:

@@ -17,6 +17,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from tuiapp.actions import checkpoint, profile, stop
+from tuiapp.actions.action import ActionError, configuration
 from tuiapp.actions.resume import Resumer, resumable
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
@@ -36,11 +37,9 @@ from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.patience import patiently
-from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import resume
 from tuiapp.trainers.state.run_state import RunState, Topic
-from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.view.grid import Pages
@@ -510,9 +509,9 @@ class RunScreen(RefusingScreen[None]):
     @work(exclusive=True, group="control")
     async def action_again(self) -> None:
         try:
-            self.post_message(CloneRun(self.run, await patiently(self.app, in_thread(read_config, self.run))))
-        except (ConfigError, OSError) as error:
-            tell(self.app, f"Its configuration cannot be read: {error}", "error")
+            self.post_message(CloneRun(self.run, await patiently(self.app, in_thread(configuration, self.run))))
+        except ActionError as error:
+            tell(self.app, str(error), "error")
 
     def action_copy_path(self) -> None:
         copy_path(self.app, self.run)

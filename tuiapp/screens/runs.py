@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from tuiapp.actions import annotate, delete, queue, stop
 from tuiapp.actions import resume as resuming
-from tuiapp.actions.action import ActionError, Outcome, unreadable
+from tuiapp.actions.action import ActionError, Outcome, no_configuration, unreadable
 from tuiapp.actions.resume import Resumer
 from tuiapp.actions.stop import Stoppable
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
@@ -88,6 +88,7 @@ REFUSALS: dict[str, Callable[[RunInfo], str]] = {
     "stop": stop.refusal,
     "delete": delete.refusal,
     "resume": resuming.refusal,
+    "clone": no_configuration,
 }
 
 
@@ -661,6 +662,4 @@ def _refusal(info: RunInfo, action: str) -> str:
     """Says why an action cannot be done with a run; "" if it can."""
     if action in REFUSALS:
         return REFUSALS[action](info)
-    if action == "clone":
-        return "" if info.config else f"Its configuration cannot be read: {info.problem}"
     return "" if action in ("mark", "about", "copy_path", "baseline") else unreadable(info)

@@ -20,7 +20,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
 from tuiapp.trainers.state.status import known
-from tuiapp.trainers.state.summary import read_only_reason, run_facts, summarise
+from tuiapp.trainers.state.summary import run_facts, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError, read_through
 from tuiapp.verbs.output import print_json, tell
@@ -205,9 +205,7 @@ def _on_interrupt(message: str) -> Iterator[None]:
 
 
 def _live(run: RunDir, words: Sequence[str]) -> RunDir:
-    """Returns the run that words mean; raises ActionError if it takes no commands or has ended."""
-    if reason := read_only_reason(run):
-        raise ActionError(f"{run.run_id} takes no commands: {reason}.")
+    """Returns the run that words mean; raises ActionError if it has ended."""
     if not run.is_live():
         others = list_runs(run.path.parent) if [*words] == ["latest"] else []
         live = next((one.run_id for one in others if one.is_live()), None)

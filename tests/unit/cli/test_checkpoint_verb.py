@@ -1,7 +1,8 @@
-"""`tuiapp checkpoint`, on recorded run directories whose supervisor is stood in for."""
+"""`tuiapp checkpoint` and `stop`, on recorded run directories whose supervisor is stood in for."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -111,3 +112,17 @@ def test_where_the_latest_run_has_ended_the_live_one_is_named(
     assert "live" not in tuiapp(verb, ended.run_id).err
     live.close()
     assert tuiapp(verb, "latest").err == f"tuiapp: {ended.run_id} is not running: completed.\n"
+
+
+def test_a_stop_of_several_says_how_many_had_ended(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, live = (f"20261120T10150{n}-torch-ddp-net-3fa{n}" for n in range(2))
+    record(runs_dir, ended, h.completed())
+    run = record(runs_dir, live, h.running())
+    Run(run, monkeypatch, h.ended("stopped", 11, reason="stopped by command"))
+    done = tuiapp("stop", ended, live, "--json")
+    assert (done.code, [one["run"] for one in json.loads(done.out)]) == (0, [live])
+    assert "tuiapp: 1 of these 2 runs had ended\n" in done.err
+    assert f"{live}: stopped: stopped by command" in done.err
+    assert tuiapp("stop", ended, live).err == "tuiapp: None of these 2 runs is running.\n"
