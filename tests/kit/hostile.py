@@ -58,7 +58,8 @@ def _poison(value: Any, hint: Any) -> Any:
     if origin in (list, tuple):
         return type(value)(_poison(item, arguments[0]) for item in value)
     if origin is dict:
-        return {WIRE if arguments[1] is not object else key: _poison(item, arguments[1]) for key, item in value.items()}
+        kept = arguments[1] is object or arguments[0] is int
+        return {key if kept else WIRE: _poison(item, arguments[1]) for key, item in value.items()}
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         hints = get_type_hints(type(value))
         fields = {field.name for field in msgspec.structs.fields(value)}

@@ -41,7 +41,8 @@ def _value(hint: Any, numbers: Iterator[int]) -> Any:
     if origin is tuple:
         return tuple(_value(argument, numbers) for argument in arguments)
     if origin is dict:
-        return {f"key {next(numbers)}": _value(arguments[1], numbers)}
+        key = next(numbers)
+        return {key if arguments[0] is int else f"key {key}": _value(arguments[1], numbers)}
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _build(hint, numbers)
     plain: dict[Any, Any] = {

@@ -8,6 +8,7 @@ import signal
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -409,6 +410,35 @@ def test_late_values_are_recorded_and_steps_that_are_none_are_said_once(start: S
     assert [(row["step"], row["loss"]) for row in rows_of(watched.run, "metrics")] == [
         (1, 1.0), (4, 4.0), (2, 2.0), (4, 4.0), (5, 5.0),
     ]  # fmt: skip
+
+
+def test_what_is_logged_in_a_loop_is_kept_as_it_was_logged(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import math, numpy as np, tuiapp
+        for step in range(1, 5001):
+            tuiapp.log({"loss": 1 / step, "single": np.float32(step / 7), "odd": math.inf if step % 2 else math.nan})
+    """)
+    )
+    watched = the_run(runs_dir)
+    watched.end()
+    rows = list(rows_of(watched.run, "metrics"))
+    assert [row["loss"] for row in rows] == [1 / step for step in range(1, 5001)]
+    assert [str(row["single"]) for row in rows] == [str(np.float32(step / 7)) for step in range(1, 5001)]
+    assert not summarise(watched.run).summary.blemishes
+
+
+@pytest.mark.nightly
+def test_what_comes_too_fast_is_joined_and_said(start: Start, runs_dir: Path) -> None:
+    ends_well(start("import tuiapp\nfor step in range(1, 100_001): tuiapp.log({'loss': 1 / step, 'n': step})"))
+    watched = the_run(runs_dir)
+    watched.end()
+    events = watched.of(Metrics)
+    rows = [count for event in events for count in event.rows or [1] * len(event)]
+    assert sum(rows) == 100_000
+    assert len(rows) < 60_000
+    (blemish,) = summarise(watched.run).summary.blemishes
+    assert (blemish.kind, blemish.text.split()[1]) == ("joined", "rows")
 
 
 def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:

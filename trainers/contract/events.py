@@ -2,7 +2,8 @@
 
 Each event is one JSON object with a `type`. The process where it happened sets `time` and `mono`; the journal's single
 writer numbers it with `seq`. Readers skip unknown types, so new ones may be added; a field may be added with a default;
-a change of meaning needs a new `JOURNAL_SCHEMA`. JSON has no NaN: a non-finite value is written as null.
+a change of meaning needs a new `JOURNAL_SCHEMA`. JSON has neither NaN nor infinities: each is written as null, and a
+metric's infinities are named beside its values.
 
 `rank` is a rank's number; if one process owns all devices, it is the device's number, and the process reports each of
 its devices as if it were a rank. Events about the process itself (`RankSample`, `LogLine`, `RankFailed`) then have rank
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, islice
+from math import inf, isfinite
 from time import monotonic
 from time import time as wall_time
 from typing import Literal, TypeAlias
@@ -128,9 +130,9 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     """Values of named metrics reported by one rank, in step order.
 
     Entry i covers `counts[i]` consecutive steps, starting at `first_step`, and is placed at the last of them; without
-    `counts` each covers one step. A rank faster than the journal keeps (50 entries/s) joins neighbouring steps into one
-    entry: `values` then holds means, and `lows` and `highs` the extremes. Names are grouped by slashes: `loss`,
-    `test/accuracy`.
+    `counts` each covers one step. A rank that reports more than the journal keeps joins neighbours into one entry:
+    `values` then holds means, or what `join` of `tuiapp.trainers.run.step_batch` says, and `lows`, `highs` and `lasts`
+    what it joined. Names are grouped by slashes: `loss`, `test/accuracy`. A name that is not there was not reported.
 
     Raises ValueError if the lists of `values` and `counts` are empty or differ in length, or a number is out of range:
     a damaged line is no event.
@@ -140,20 +142,31 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     first_step: int
     """Counted from 1 over the whole run."""
     values: dict[str, list[float | None]]
-    """Metric → float [entries]; null if a value is not finite, or missing."""
+    """Metric → float [entries], which may be infinite; null is NaN."""
     counts: list[int] | None = None
     """int [entries]: steps per entry."""
     lows: dict[str, list[float | None]] | None = None
-    """Metric → float [entries]: the minimum over each entry's steps, for metrics whose extremes are kept."""
+    """Metric → float [entries]: the least finite value of each entry, of metrics that differ within one."""
     highs: dict[str, list[float | None]] | None = None
+    lasts: dict[str, list[float | None]] | None = None
+    """Of the same metrics the last value of each entry. Null is NaN or, where the entry's value is infinite, that."""
+    rows: list[int] | None = None
+    """int [entries]: a script's reports in each entry. Null: one each; of a built-in trainer as many as steps."""
+    infinite: dict[str, dict[int, int]] | None = None
+    """Metric → entry → 1 or -1: those of `values` that JSON cannot hold."""
 
     def __post_init__(self) -> None:
-        sizes = {*map(len, self.values.values()), *([len(self.counts)] if self.counts is not None else [])}
+        sizes = {*map(len, self.values.values()), *(len(each) for each in (self.counts, self.rows) if each is not None)}
         if len(sizes) != 1 or 0 in sizes:
             raise ValueError("the lists of `values` and `counts` are empty or differ in length")
         counted = not self.counts or 0 < min(self.counts) <= max(self.counts) < MAX_COUNT
         if not counted or not 0 <= self.rank < MAX_RANKS or not 0 <= self.first_step <= self.last_step <= MAX_STEP:
             raise ValueError("a rank, step or count is out of range")
+        for name, signs in (self.infinite or {}).items():
+            column = self.values.get(name, [])
+            for entry, sign in signs.items():
+                if 0 <= entry < len(column):
+                    column[entry] = inf if sign > 0 else -inf
 
     @property
     def is_training(self) -> bool:
@@ -168,11 +181,17 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     def last_step(self) -> int:
         return self.first_step + (sum(self.counts) if self.counts else len(self)) - 1
 
+    def joined(self) -> list[int]:
+        """How many reports each entry joins."""
+        if self.rows is None and (self.lows or STEP_TIME in self.values):
+            return self.counts or [1] * len(self)
+        return self.rows or [1] * len(self)
+
     def places(self) -> list[tuple[int, float]]:
         """The last step of each entry, and when it was made, in seconds since the epoch."""
         counts = self.counts or [1] * len(self)
         spent = [
-            (seconds or 0.0) * count
+            (seconds if seconds and isfinite(seconds) else 0.0) * count
             for seconds, count in zip(self.values.get(STEP_TIME) or [0.0] * len(self), counts, strict=True)
         ]
         # The event's time is that of its last step.
@@ -427,7 +446,7 @@ class Blemish(msgspec.Struct, frozen=True, kw_only=True):
     """What mars a run, whatever its status is."""
 
     kind: str
-    """nan, diverged, hang, checkpoint, export, replicas, values."""
+    """nan, diverged, hang, checkpoint, export, replicas, values, joined."""
     since_step: int | None = None
     text: str
 

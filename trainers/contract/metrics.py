@@ -7,8 +7,11 @@ spellings in use: `val/f1`, `val_f1` and `F1/val` are in `val`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from math import isfinite
 from operator import mul
+from struct import Struct
 
 LOSS = "loss"
 """A rank's mean loss over its part of the global batch, before the update."""
@@ -58,6 +61,20 @@ MAX_RANKS = 4096
 
 MAX_COUNT = 2**31
 """Of the steps that share an entry."""
+
+
+_SINGLE = Struct("f")
+
+
+def shortest(value: float) -> float:
+    """Of a number in single precision the shortest that rounds to it, 0.1 of 0.10000000149011612; of another itself."""
+    try:
+        if _SINGLE.unpack(_SINGLE.pack(value))[0] == value:
+            tries = (float(f"{value:.{digits}g}") for digits in (6, 7, 8, 9))
+            return next(one for one in tries if _SINGLE.unpack(_SINGLE.pack(one))[0] == value)
+    except OverflowError:
+        pass
+    return value
 
 
 _MEASURED_ON = ("train", *HELD_OUT)
@@ -132,16 +149,16 @@ def accuracy_percent(accuracy: float) -> float:
 
 
 def total(values: Sequence[float | None], counts: Collection[float] | None = None) -> float:
-    """Sum of an event's values, each times its steps; nulls are skipped."""
-    try:
-        return sum(map(mul, counts, values) if counts else values)
-    except TypeError:
-        pairs = zip(values, counts or [1] * len(values), strict=False)
-        return sum(value * count for value, count in pairs if value is not None)
+    """Sum of an event's values, each times its steps; those that are not finite are skipped."""
+    with suppress(TypeError):
+        if isfinite(found := sum(map(mul, counts, values) if counts else values)):
+            return found
+    pairs = zip(values, counts or [1] * len(values), strict=False)
+    return sum(value * count for value, count in pairs if value is not None and isfinite(value))
 
 
 def mean(values: Collection[float | None], weights: Collection[float] = ()) -> float | None:
-    """Mean of what the ranks report, by their examples; None without any, or if one of them is not finite."""
+    """Mean of what the ranks report, by their examples; None without any, or if one of them is NaN."""
     finite = [value for value in values if value is not None]
     if not finite or len(finite) < len(values):
         return None

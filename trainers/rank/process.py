@@ -58,7 +58,8 @@ def main() -> int:
     gate, recorded = StopGate(done), {done}
     # One process that owns all devices, or those of its node, reports for each of them.
     speaks_for = plan.reported_by(rank)
-    report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
+    pipe = int(os.environ[wire.EVENTS_FD])
+    report = Reporter(rank, pipe, gate, plan.config.nan_policy, speaks_for, plan.steps_per_epoch)
     report.profiles = run.profiles
     control = int(os.environ[wire.CONTROL_FD])
     asked, listening = threading.Event(), threading.Event()

@@ -52,7 +52,7 @@ from tuiapp.trainers.contract.metrics import (
 )
 from tuiapp.trainers.rank.stop_gate import StopGate
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.step_batch import Budget, pack
+from tuiapp.trainers.run.step_batch import Budget, pack_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,6 +96,7 @@ class Reporter:
         gate: StopGate,
         nan_policy: str = "warn",
         speaks_for: Sequence[int] | None = None,
+        steps_per_epoch: int = 0,
     ) -> None:
         self.convert: Callable[[list[Any]], Sequence[float | Sequence[float]]] = lambda losses: [
             float(loss) for loss in losses
@@ -121,6 +122,7 @@ class Reporter:
         self._fd = events_fd
         self._gate = gate
         self._nan_policy = nan_policy
+        self._steps_per_epoch = steps_per_epoch
         self._nan_seen = False
         self.evaluated: tuple[int, Evaluated] | None = None
         """After which step the model was evaluated last, and what that came to."""
@@ -302,13 +304,14 @@ class Reporter:
                 columns[GRADIENT_NORM] = norms
             if rank == self._speaks_for[0]:
                 columns[DATA_WAIT] = waited
-            events.append(pack(rank, numbers, columns, window))
+            events.append(pack_steps(rank, numbers, columns, window, self._steps_per_epoch))
             bad += [(step, rank, loss) for step, loss in zip(numbers, losses, strict=True) if not isfinite(loss)]
         return events + self._report_non_finite(bad)
 
     def _pack_named(self, run: list[Named]) -> list[Event]:
         columns = {name: [float(item.values[name]) for item in run] for name in run[0].values}
-        packed = pack(self.rank, [item.step for item in run], columns, self._budget.window(len(run), monotonic()))
+        window = self._budget.window(len(run), monotonic())
+        packed = pack_steps(self.rank, [item.step for item in run], columns, window, self._steps_per_epoch)
         # Converted later than a checkpoint of the same step, which the log shows after it.
         return [msgspec.structs.replace(packed, time=run[-1].time, mono=run[-1].mono)]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from tuiapp.trainers.config.files import printable
+from tuiapp.trainers.contract.metrics import shortest
 
 CHUNK_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
@@ -142,7 +143,7 @@ def _scalar(message: bytes) -> tuple[str, float] | None:
         if number == 1:
             tag = value.decode(errors="replace")
         elif number == 2:
-            (result,) = struct.unpack("<f", value)
+            result = shortest(struct.unpack("<f", value)[0])
         elif number == 8:
             result = _tensor(value)
         elif number == 9 and (plugin := _text(_text(value))) and plugin != b"scalars":
@@ -168,9 +169,11 @@ def _tensor(message: bytes) -> float | None:
     sizes = [_size(value) for number, value in _fields(shape) if number == 2 and isinstance(value, bytes)]
     if kind not in (_FLOAT, _DOUBLE) or prod(sizes) != 1:
         return None
-    wanted = "<f" if kind == _FLOAT else "<d"
-    # A number that is 0 may be left out.
-    return float(struct.unpack(wanted, content)[0]) if content else 0.0
+    if not content:  # A number that is 0 may be left out.
+        return 0.0
+    if kind == _FLOAT:
+        return shortest(struct.unpack("<f", content)[0])
+    return float(struct.unpack("<d", content)[0])
 
 
 def _size(dimension: bytes) -> int:

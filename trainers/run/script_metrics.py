@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -22,7 +22,7 @@ from tuiapp.trainers.contract.events import Alert, LogLine, Metrics
 from tuiapp.trainers.contract.metrics import MAX_COUNT, MAX_STEP
 from tuiapp.trainers.run.event_files import FoundEventFiles, Scalar
 from tuiapp.trainers.run.processes import RankProcess
-from tuiapp.trainers.run.step_batch import Budget, pack
+from tuiapp.trainers.run.step_batch import Budget, pack_rows
 
 LOOK_S = 1.0
 """Between two looks into the directory of event files; longer if a look takes long."""
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 class ScriptMetrics:
     """Collects the metrics of all ranks of a script; `take` returns them for the journal."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, world_size: int = 1) -> None:
         self._pattern = compile_pattern(config.output_pattern) if config.output_pattern else None
         # Several nodes may share the directory: each reads its own files.
         host = socket.gethostname() if config.nodes > 1 else ""
@@ -53,6 +53,7 @@ class ScriptMetrics:
             )
         if config.tensorboard_dir:
             self._idle["tensorboard_dir"] = f"no scalar was written below tensorboard_dir {config.tensorboard_dir!r}"
+        self._world_size = world_size
         self._batches: dict[int, RowBatch] = {}
         self._ranks: dict[int, int] = {}
         self._dropped: set[str] = set()
@@ -149,7 +150,7 @@ class ScriptMetrics:
         self._unread += len(values)
 
     def _batch(self, rank: int) -> RowBatch:
-        return self._batches.setdefault(rank, RowBatch(rank))
+        return self._batches.setdefault(rank, RowBatch(rank, self._world_size))
 
 
 class MatchedLines:
@@ -207,10 +208,10 @@ class MatchedLines:
 class RowBatch:
     """The rows of one rank on their way to the journal: joined into events, and thinned if there are too many."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, world_size: int = 1) -> None:
         self._rank = rank
         self._rows: list[Row] = []
-        self._budget = Budget(monotonic())
+        self._budget = Budget.of_script(monotonic(), world_size)
 
     def add(self, row: Row) -> None:
         last = self._rows[-1] if self._rows else None
@@ -222,18 +223,9 @@ class RowBatch:
     def flush(self, now: float) -> Iterator[Metrics]:
         rows, self._rows = self._rows, []
         window = self._budget.window(len(rows), now) if rows else 1
-        cuts = [0]
-        for place, (one, other) in enumerate(pairwise(rows), 1):
-            far = other.step - rows[cuts[-1]].step >= MAX_COUNT
-            if other.step <= one.step or far or other.values.keys() != one.values.keys():
-                cuts.append(place)
-        for start, end in pairwise([*cuts, len(rows)]):
-            yield from self._pack(rows[start:end], window)
-
-    def _pack(self, rows: list[Row], window: int) -> Iterator[Metrics]:
-        """Packs rows of the same metrics in ascending steps, `window` rows an entry."""
-        if rows:
-            yield pack(self._rank, [row.step for row in rows], _columns(rows), window)
+        for _, group in groupby(rows, lambda row: row.values.keys()):
+            some = list(group)
+            yield from pack_rows(self._rank, [row.step for row in some], _columns(some), window)
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[float]]:

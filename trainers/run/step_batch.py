@@ -2,48 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import ceil, isfinite
+from math import ceil, inf, isfinite, isinf, isnan
 
 from tuiapp.trainers.contract.events import Metrics
-from tuiapp.trainers.contract.metrics import DATA_WAIT, EXAMPLES, GRADIENT_NORM, LEARNING_RATE, STEP_TIME
+from tuiapp.trainers.contract.metrics import DATA_WAIT, EPOCH, EXAMPLES, LEARNING_RATE, MAX_COUNT, STEP_TIME
 
 ENTRIES_PER_SECOND = 50
-"""Journal entries per rank; beyond that neighbouring steps share an entry."""
+"""Journal entries per rank of a built-in trainer, and at least of a script; beyond that neighbours share an entry."""
+ROWS_PER_SECOND = 1000
+"""Of a script, over all its ranks: a row is what a rank logs of a step."""
+BURST_ROWS, LEAST_BURST_ROWS = 50_000, 2_500
+"""Of a script's rows that come at once, over all its ranks, and of each of many."""
+MOST_VALUES = 20_000
+"""In one event."""
 
 
 class Budget:
-    """Limits entries to `ENTRIES_PER_SECOND` on average, with up to two seconds' worth saved up."""
+    """Limits entries to `per_second` on average; saves up `saved`, which are there at the beginning."""
 
-    def __init__(self, now: float) -> None:
-        self._left = float(ENTRIES_PER_SECOND)
+    def __init__(
+        self, now: float, per_second: float = ENTRIES_PER_SECOND, saved: float = 2 * ENTRIES_PER_SECOND
+    ) -> None:
+        self._per_second, self._saved, self._left = per_second, saved, saved
         self._at = now
 
-    def window(self, steps: int, now: float) -> int:
-        """Returns how many steps must share an entry, and consumes the entries."""
-        self._left = min(2.0 * ENTRIES_PER_SECOND, self._left + ENTRIES_PER_SECOND * (now - self._at))
+    @classmethod
+    def of_script(cls, now: float, world_size: int) -> Budget:
+        """That of each rank of a script."""
+        ranks = max(1, world_size)
+        return cls(now, max(ENTRIES_PER_SECOND, ROWS_PER_SECOND / ranks), max(LEAST_BURST_ROWS, BURST_ROWS / ranks))
+
+    def window(self, rows: int, now: float) -> int:
+        """Returns how many rows must share an entry, and consumes the entries."""
+        self._left = min(self._saved, self._left + self._per_second * (now - self._at))
         self._at = now
-        size = max(1, ceil(steps / max(1.0, self._left)))
-        self._left = max(0.0, self._left - ceil(steps / size))
+        size = max(1, ceil(rows / max(1.0, self._left)))
+        self._left = max(0.0, self._left - ceil(rows / size))
         return size
 
 
-def pack(rank: int, steps: Sequence[int], columns: Mapping[str, Sequence[float]], window: int = 1) -> Metrics:
-    """Packs `columns`, metric → float [steps], into one event with `window` values per entry; `steps` ascend.
+def pack_steps(
+    rank: int, steps: Sequence[int], columns: Mapping[str, Sequence[float]], window: int = 1, steps_per_epoch: int = 0
+) -> Metrics:
+    """Packs what a built-in trainer reports, metric → float [steps], into one event with `window` steps per entry.
 
-    Steps that are skipped count to the next one that has values.
+    `steps` ascend; those that are skipped count to the next one that has values. No entry goes beyond an epoch's end.
     """
-    starts = range(0, len(steps), window)
-    values, lows, highs = {}, {}, {}
+    ends = (
+        [n for n, step in enumerate(steps, 1) if not step % steps_per_epoch] if window > 1 and steps_per_epoch else []
+    )
+    return _pack(rank, steps, columns, _starts(len(steps), window, ends), _BUILT_IN)
+
+
+def pack_rows(
+    rank: int, steps: Sequence[int], columns: Mapping[str, Sequence[float]], window: int = 1
+) -> Iterator[Metrics]:
+    """Packs what a script has logged of some metrics, metric → float [rows], in the order in which it did.
+
+    With a `window` so many rows share an entry, in the order of their steps: those of one step always, others of two
+    epochs never.
+    """
+    if window > 1:
+        order = sorted(range(len(steps)), key=steps.__getitem__)
+        steps = [steps[place] for place in order]
+        columns = {name: [column[place] for place in order] for name, column in columns.items()}
+    most, begin = max(1, MOST_VALUES // len(columns)), 0
+    for place in range(1, len(steps) + 1):
+        if place < len(steps):
+            goes_on = steps[place] > steps[place - 1] or (window > 1 and steps[place] == steps[place - 1])
+            if goes_on and steps[place] - steps[begin] < MAX_COUNT and place - begin < most:
+                continue
+        part = slice(begin, place)
+        yield _pack_ascending(rank, steps[part], {name: column[part] for name, column in columns.items()}, window)
+        begin = place
+
+
+def _pack_ascending(rank: int, steps: Sequence[int], columns: Mapping[str, Sequence[float]], window: int) -> Metrics:
+    if window == 1:
+        return _pack(rank, steps, columns, range(len(steps)), {}, of_script=True)
+    epochs = [ceil(epoch) if isfinite(epoch) else 0 for epoch in columns.get(EPOCH, ())]
+    starts = _starts(len(steps), window, [n for n, (one, other) in enumerate(pairwise(epochs), 1) if one != other])
+    starts = [start for start in starts if not start or steps[start] > steps[start - 1]]
+    # A rate is worked out from these two, whoever reports them.
+    summed = {EXAMPLES: sum} if STEP_TIME in columns else {}
+    return _pack(rank, steps, columns, starts, summed, of_script=True)
+
+
+def _starts(size: int, window: int, ends: Sequence[int]) -> list[int]:
+    """The first row of each entry; `ends` are rows with which one begins in any case."""
+    return [start for begin, end in pairwise([0, *ends, size]) for start in range(begin, end, window)]
+
+
+_Join = Callable[[Sequence[float]], float]
+
+
+def _pack(
+    rank: int,
+    steps: Sequence[int],
+    columns: Mapping[str, Sequence[float]],
+    starts: Sequence[int],
+    joined_by: Mapping[str, _Join],
+    *,
+    of_script: bool = False,
+) -> Metrics:
+    is_joined = len(starts) < len(steps)
+    groups = [slice(*ends) for ends in pairwise([*starts, len(steps)])] if is_joined or joined_by else []
+    values, lows, highs, lasts, infinite = {}, {}, {}, {}, {}
     for name, column in columns.items():
-        groups = [column[start : start + window] for start in starts]
-        values[name] = [_finite(_JOINED.get(name, _mean)(group)) for group in groups]
-        if window > 1 and name not in _JOINED:
-            lows[name] = [_extreme(group, min) for group in groups]
-            highs[name] = [_extreme(group, max) for group in groups]
-    lasts = [steps[min(start + window, len(steps)) - 1] for start in starts]
-    counts = [last - before for before, last in pairwise([steps[0] - 1, *lasts])]
+        found: Sequence[float]
+        if by := joined_by.get(name):
+            found = [by(column[group]) for group in groups]
+        elif not is_joined:
+            found = column
+        else:
+            entries = [column[group] for group in groups]
+            found = list(map(join, entries))
+            bounds = [list(map(pick, entries)) for pick in (_least, _greatest)]
+            if bounds[0] != found or bounds[1] != found:
+                lows[name], highs[name] = bounds
+                lasts[name] = [_not_nan(entry[-1]) for entry in entries]
+        if all(map(isfinite, found)):
+            values[name] = list(found)
+        else:
+            values[name] = list(map(_not_nan, found))
+            if signs := {entry: 1 if value > 0 else -1 for entry, value in enumerate(found) if isinf(value)}:
+                infinite[name] = signs
+    ends = [steps[group.stop - 1] for group in groups] if is_joined else steps
+    counts = [last - before for before, last in pairwise([steps[0] - 1, *ends])]
+    rows = None
+    if of_script and is_joined:
+        rows = [group.stop - group.start for group in groups]
+    elif of_script and STEP_TIME in columns and max(counts) > 1:
+        # Skipped steps, which those of a built-in trainer would not be.
+        rows = [1] * len(steps)
     return Metrics(
         rank=rank,
         first_step=steps[0],
@@ -51,36 +144,45 @@ def pack(rank: int, steps: Sequence[int], columns: Mapping[str, Sequence[float]]
         counts=counts if max(counts) > 1 else None,
         lows=lows or None,
         highs=highs or None,
+        lasts=lasts or None,
+        rows=rows,
+        infinite=infinite or None,
     )
 
 
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
+def join(values: Sequence[float]) -> float:
+    """What stands for neighbouring values: their mean; of equal ones, and of a counter that never falls, the last."""
+    if all(one <= other for one, other in pairwise(values)) and (
+        values[0] == values[-1] or all(isfinite(value) and value == int(value) for value in values)
+    ):
+        return values[-1]
+    # One value that is not finite makes a mean that is not: it must not hide what happened.
+    mean = sum(values) / len(values)
+    return mean if isfinite(mean) or not all(map(isfinite, values)) else sum(value / len(values) for value in values)
 
 
-def _mean(group: Sequence[float]) -> float:
-    # A window with one non-finite value has no mean: it must not hide what happened.
-    return sum(group) / len(group)
+def _not_nan(value: float) -> float | None:
+    return None if isnan(value) else value
 
 
-def _mean_seconds(group: Sequence[float]) -> float:
-    return round(sum(group) / len(group), 6)
+def _mean_seconds(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 6)
 
 
-def _last(group: Sequence[float]) -> float:
-    return group[-1]
-
-
-_JOINED: dict[str, Callable[[Sequence[float]], float]] = {
-    LEARNING_RATE: _last,
-    GRADIENT_NORM: _mean,
+_BUILT_IN: dict[str, _Join] = {
+    LEARNING_RATE: lambda values: values[-1],
     EXAMPLES: sum,
     STEP_TIME: _mean_seconds,
     DATA_WAIT: _mean_seconds,
 }
-"""How the values of an entry's steps are joined; for every other metric by the mean, with the extremes beside it."""
+"""How these are joined of a built-in trainer's steps."""
 
 
-def _extreme(group: Sequence[float], pick: Callable[[list[float]], float]) -> float | None:
-    finite = [value for value in group if isfinite(value)]
-    return pick(finite) if finite else None
+def _least(values: Sequence[float]) -> float | None:
+    least = min(filter(isfinite, values), default=inf)
+    return least if isfinite(least) else None
+
+
+def _greatest(values: Sequence[float]) -> float | None:
+    greatest = max(filter(isfinite, values), default=inf)
+    return greatest if isfinite(greatest) else None

@@ -2,6 +2,8 @@
 
 The training thread appends to a backlog; a thread of this module turns values into numbers, joins steps into batches
 and sends them. If the supervisor is gone, what is reported is dropped.
+
+What is logged is sent as it was logged, up to `Budget.of_script`; beyond it neighbouring rows share an entry.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from math import inf, isfinite
 from time import monotonic
 from typing import Any
@@ -22,11 +25,12 @@ import msgspec
 
 from tuiapp.trainers.config.files import printable
 from tuiapp.trainers.config.visible_gpus import VISIBLE
-from tuiapp.trainers.contract.events import Alert, Event, Facts, RankStarted
+from tuiapp.trainers.contract.events import Alert, Event, Facts, Metrics, RankStarted
+from tuiapp.trainers.contract.metrics import shortest
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank.stop_gate import StopGate
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.step_batch import Budget, pack
+from tuiapp.trainers.run.step_batch import Budget, pack_rows
 from tuiapp.trainers.script.aggregates import Aggregates
 
 FLUSH_INTERVAL_S = 0.2
@@ -36,9 +40,14 @@ MAX_NAME = 200
 AGGREGATES_S = 1.0
 """Between two reports of what metrics are summed up to."""
 CLOSE_TIMEOUT_S = 5.0
+"""For a value at the end that a device does not deliver."""
+UNREAD_TIMEOUT_S = 60.0
+"""For a supervisor at the end that lives and does not read."""
+SEND_BYTES = 1 << 16
 CONNECT_TIMEOUT_S = 5.0
 
 Values = dict[str, Any]
+Rows = list[tuple[int, Values]]
 
 
 class Client:
@@ -50,7 +59,14 @@ class Client:
     """
 
     def __init__(
-        self, run: RunDir, rank: int, listener: str = "", *, announce: bool = True, beside: bool = False
+        self,
+        run: RunDir,
+        rank: int,
+        listener: str = "",
+        *,
+        world_size: int = 1,
+        announce: bool = True,
+        beside: bool = False,
     ) -> None:
         self.rank, self.listener = rank, listener
         self.run_id = run.run_id
@@ -60,8 +76,15 @@ class Client:
         self.gate = StopGate()
         self.failed = ""
         """Why nothing is sent any more."""
+        self.singles: set[str] = set()
+        """Metrics that come in single precision: 0.1 is sent as such, not as 0.10000000149011612."""
         self._dropped = 0
-        self._budget = Budget(monotonic())
+        self._unsent = 0
+        """Rows that are being converted and sent."""
+        self._sending = False
+        self._moved_at = 0.0
+        """When something was converted or sent last."""
+        self._budget = Budget.of_script(monotonic(), world_size)
         self._closing = False
         self._beat_due = inf if beside else 0.0
         self._told: set[str] = set()
@@ -99,13 +122,20 @@ class Client:
             self._dropped += 1
 
     def close(self) -> None:
-        """Sends what is reported so far; gives up after `CLOSE_TIMEOUT_S`, in case a device or the supervisor hangs."""
-        self._closing = True
+        """Sends what is reported so far; gives up if a device or the supervisor hangs, and says what is not sent."""
+        self._closing, self._moved_at = True, monotonic()
         with suppress(OSError):
             # Wakes the thread: nothing more is to be received.
             self._socket.shutdown(socket.SHUT_RD)
         if self._thread is not None:
-            self._thread.join(CLOSE_TIMEOUT_S)
+            while self._thread.is_alive():
+                limit = UNREAD_TIMEOUT_S if self._sending else CLOSE_TIMEOUT_S
+                if monotonic() - self._moved_at > limit:
+                    why = "the run's supervisor did not read" if self._sending else "a device did not deliver"
+                    rows = self._unsent + sum(isinstance(item, tuple) for item in self.backlog)
+                    print(f"tuiapp: {rows:,} rows are not recorded: {why} for {limit:.0f} s", file=sys.stderr)
+                    break
+                self._thread.join(0.1)
         elif not self.failed:
             self._guard(self._flush)
         self._socket.close()
@@ -156,26 +186,19 @@ class Client:
 
     def _flush(self) -> None:
         waiting = [self.backlog.popleft() for _ in range(len(self.backlog))]
-        messages: list[msgspec.Struct] = []
-        last: list[msgspec.Struct] = []
-        # Values of the same names make one event, whatever was reported between them.
-        groups: dict[tuple[str, ...], list[tuple[int, Values]]] = {}
-        for item in waiting:
-            if isinstance(item, msgspec.Struct):
-                # A stop, a checkpoint and the end come after the steps before them.
-                (messages if isinstance(item, Facts) else last).append(item)
-                continue
-            names = tuple(item[1])
-            group = groups.setdefault(names, [])
-            if group and item[0] <= group[-1][0]:
-                messages += self._packed(names, group)
-                group.clear()
-            group.append(item)
-        if groups and not self._announced:
+        rows = [item for item in waiting if isinstance(item, tuple)]
+        others = [item for item in waiting if not isinstance(item, tuple)]
+        messages: list[msgspec.Struct] = [item for item in others if isinstance(item, Facts)]
+        # A stop, a checkpoint and the end come after the steps before them.
+        last = [item for item in others if not isinstance(item, Facts)]
+        if rows and not self._announced:
             self._announced = True
             messages.insert(0, _device(self.rank))
-        for names, group in groups.items():
-            messages += self._packed(names, group)
+        self._unsent = len(rows)
+        # What is reported of one step in parts is one row.
+        window = self._budget.window(1 + sum(one != other for (one, _), (other, _) in pairwise(rows)), monotonic())
+        for names, group in _groups(rows, in_order=window == 1):
+            messages += self._packed(names, group, window)
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text = f"rank {self.rank}: {dropped:,} steps were not recorded: the supervisor did not read them in time"
@@ -192,13 +215,16 @@ class Client:
             messages.append(wire.Heartbeat(self.rank, self.step, "training"))
         self._send(messages)
 
-    def _packed(self, names: tuple[str, ...], group: list[tuple[int, Values]]) -> list[Event]:
+    def _packed(self, names: tuple[str, ...], group: Rows, window: int) -> list[Event]:
         columns: dict[str, list[float]] = {}
         alerts: list[Event] = []
         steps = [step for step, _ in group]
         for name in names:
             try:
                 column = [float(values[name]) for _, values in group]
+                if name in self.singles:
+                    column = list(map(shortest, column))
+                self._moved_at = monotonic()
             except Exception as error:
                 # A failed device raises here too; the training thread meets the same error.
                 if name not in self._told:
@@ -214,16 +240,47 @@ class Client:
                 step, value = next(one for one in zip(steps, column, strict=True) if not isfinite(one[1]))
                 text = f"rank {self.rank}: {name} is {value} at step {step:,}"
                 alerts.append(Alert(kind="nan", severity="error", rank=self.rank, step=step, text=text))
-        if not columns:
-            return alerts
-        try:
-            return [pack(self.rank, steps, columns, self._budget.window(len(steps), monotonic())), *alerts]
-        except ValueError as error:  # steps too far apart
-            return [Alert(kind="metric", rank=self.rank, text=f"rank {self.rank}: {error}"), *alerts]
+        return [*pack_rows(self.rank, steps, columns, window), *alerts] if columns else alerts
 
     def _send(self, messages: list[msgspec.Struct]) -> None:
-        if messages:
-            self._socket.sendall(b"".join(map(wire.encode, messages)))
+        out, rows = bytearray(), 0
+        for message in messages:
+            out += wire.encode(message)
+            if isinstance(message, Metrics):
+                rows += sum(message.rows or [1] * len(message))
+            if len(out) >= SEND_BYTES:
+                self._write(out, rows)
+                out, rows = bytearray(), 0
+        self._write(out, rows)
+
+    def _write(self, data: bytes | bytearray, rows: int) -> None:
+        self._sending, view = True, memoryview(data)
+        while view:
+            view = view[self._socket.send(view) :]
+            self._moved_at = monotonic()
+        self._sending = False
+        self._unsent -= rows
+
+
+def _groups(rows: Rows, *, in_order: bool) -> Iterator[tuple[tuple[str, ...], Rows]]:
+    """Rows of the same metrics, whatever was reported between them.
+
+    `in_order`: those of each metric stay in the order in which they were logged.
+    """
+    groups: dict[tuple[str, ...], Rows] = {}
+    in_group: dict[str, tuple[str, ...]] = {}
+    before: tuple[str, ...] = ()
+    for row in rows:
+        names = tuple(row[1])
+        if in_order and names != before:
+            before = names
+            for name in names:
+                other = in_group.get(name, names)
+                if other != names and (group := groups.pop(other, None)):
+                    yield other, group
+                in_group[name] = names
+        groups.setdefault(names, []).append(row)
+    yield from groups.items()
 
 
 def encodable(text: Any, limit: int) -> str:

@@ -78,6 +78,8 @@ class Run:
         self._asked = self._asked_to_save = 0
         self._error: RankError | None = None
         self._said: set[str] = set()
+        self._known: set[str] = set()
+        """Metrics whose type was looked at, which costs as much as to keep a value."""
         self.finished = client is None
         if client is None:
             self.log = self._log_beside if child else _ignore  # type: ignore[method-assign]
@@ -132,6 +134,10 @@ class Run:
                 return {key: self._kept(f"{name}/{key}", item) for key, item in value.items()}
             keep = _KEEP[kind] = _keep_of(value)
         try:
+            if name not in self._known:
+                self._known.add(name)
+                if str(getattr(value, "dtype", "")) in ("float32", "torch.float32"):
+                    self._client.singles.add(name)
             return keep(value)
         except Exception as error:
             why = "too large" if isinstance(error, OverflowError) else f"not a number ({kind.__name__})"
@@ -618,7 +624,7 @@ def _begin(
     if launched is not None and _begun == 1:
         directory, _launch = launched, launched.run_id
         goes_on = check_launched(launched, wanted, resumes="TUIAPP_RESUME" in os.environ)
-        client = Client(directory, place.rank, listener, announce=False)
+        client = Client(directory, place.rank, listener, world_size=place.world_size, announce=False)
         run = Run(client, directory.path, name and f"{name}{suffix(None)}")
     else:
         from tuiapp.trainers.config.plan import read_plan
@@ -657,7 +663,7 @@ def _begin(
             raise
         directory, part = recorder.run, read_plan(recorder.run.plan).part
         goes_on = wanted.goes_on and last_attempt(directory) > 1
-        client, of_launched = Client(directory, place.rank, recorder.listener), None
+        client, of_launched = Client(directory, place.rank, recorder.listener, world_size=place.world_size), None
         if recorder.apart:
             alone = f"the ranks of {f'node {part[0]}' if part else 'this node'} are a run of their own"
             text = f"{alone}, which a stop of the others does not reach: {recorder.apart}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Sequence
+from math import isfinite
 
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Alert, Blemish, Event, Metrics, Summary
@@ -54,7 +55,8 @@ class _Curve:
         """The first step of the entry that ends with `_bad_from`: a fast script's neighbours are joined."""
         self._bad_steps: set[int] = set()
 
-    def add(self, event: Metrics, column: Sequence[float | None]) -> None:
+    def add(self, event: Metrics, given: Sequence[float | None]) -> None:
+        column = [None if value is None or not isfinite(value) else value for value in given]
         if None in column:
             counts = event.counts or [1] * len(column)
             entries = zip(event.places(), counts, column, strict=False)
@@ -121,6 +123,9 @@ class BlemishMeter:
         self._reported_at: float | None = None
         self._hung_since: float | None = None
         self._hung_s = 0.0
+        self._joined = 0
+        """Rows of a script that share entries."""
+        self._joined_from = 0
         self._alerts: dict[str, list[Alert]] = {}
         """By kind of blemish, in order."""
 
@@ -138,6 +143,9 @@ class BlemishMeter:
         for name, column in event.values.items():
             if is_loss(name) and (name in self._losses or len(self._losses) < MOST_LOSSES):
                 self._losses.setdefault(name, _Curve(event.rank)).add(event, column)
+        if event.rows:
+            self._joined_from = self._joined_from if self._joined else event.first_step
+            self._joined += sum(rows for rows in event.rows if rows > 1)
 
     def _add_alert(self, alert: Alert) -> None:
         if alert.kind == "hang":
@@ -168,6 +176,9 @@ class BlemishMeter:
             elif len(alerts) > 1 and kind in SEVERAL:
                 text = f"{len(alerts):,} {SEVERAL[kind]}, the first: {text}"
             known.append(Blemish(kind=kind, since_step=alerts[0].step, text=text))
+        if self._joined:
+            text = f"{plural(self._joined, 'row')} of metrics came faster than is kept, and were joined with neighbours"
+            known.append(Blemish(kind="joined", since_step=self._joined_from, text=text))
         # Of a kind that an earlier attempt had, too, the present one's.
         return list({one.kind: one for one in known}.values())
 

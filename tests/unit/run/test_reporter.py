@@ -120,7 +120,7 @@ def test_the_first_loss_that_is_not_finite_is_told_once(policy: str, stops: int,
     assert (alert.kind, alert.severity, alert.rank, alert.step) == ("nan", "error", 2, 3)
     assert f"the loss is {bad} at step 3" in alert.text
     assert [request.by for request in pipe.of(StopRequested)] == ["nan_policy"] * stops
-    assert pipe.losses() == [1.0, 1.0, None, None, None, None]
+    assert pipe.losses() == [1.0, 1.0, *[None if math.isnan(bad) else bad] * 4]
 
 
 def test_only_rank_0_tells_the_evaluation() -> None:
@@ -206,7 +206,7 @@ def test_values_of_any_name_at_a_step(pipe: Pipe) -> None:
         for event in named
         for place, value in enumerate(event.values["val/ppl"])
     ]
-    assert entries == [(0, 2, 12.5), (0, 3, 12.5), (0, 4, 12.5), (0, 5, None), (0, 9, 1.0)]
+    assert entries == [(0, 2, 12.5), (0, 3, 12.5), (0, 4, 12.5), (0, 5, math.inf), (0, 9, 1.0)]
     assert values(named, "lr") == [2.0, 3.0, 4.0]
     assert len(named) >= 3
 

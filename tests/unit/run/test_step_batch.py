@@ -1,4 +1,4 @@
-"""Joining steps into events: nothing thinned up to 50 steps a second, every step covered beyond."""
+"""Joining steps and rows into events: nothing thinned within the budget, everything covered beyond."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import random
 
 import pytest
 
+from tuiapp.trainers.contract.events import decode, encode
 from tuiapp.trainers.contract.metrics import EXAMPLES, GRADIENT_NORM, LEARNING_RATE, LOSS, STEP_TIME, total
-from tuiapp.trainers.run.step_batch import ENTRIES_PER_SECOND, Budget, pack
+from tuiapp.trainers.run.step_batch import ENTRIES_PER_SECOND, Budget, join, pack_rows, pack_steps
 
 
 def steps(first: int, losses: list[float]) -> dict[str, list[float]]:
@@ -61,12 +62,18 @@ def test_a_burst_after_a_pause_is_kept() -> None:
 
 def test_a_budget_that_is_used_up_still_lets_one_entry_through() -> None:
     budget = Budget(0.0)
-    budget.window(50, 0.0)
+    budget.window(100, 0.0)
     assert budget.window(1000, 0.0) == 1000
 
 
+@pytest.mark.parametrize(("world_size", "burst", "per_second"), [(1, 50_000, 1000), (4, 12_500, 250), (64, 2_500, 50)])
+def test_a_script_has_a_store_for_bursts(world_size: int, burst: int, per_second: int) -> None:
+    budget = Budget.of_script(0.0, world_size)
+    assert [budget.window(burst, 0.0), budget.window(per_second, 1.0), budget.window(per_second, 1.5)] == [1, 1, 2]
+
+
 def test_one_entry_a_step() -> None:
-    event = pack(3, range(7, 10), steps(7, [1.0, 2.0, 3.0]))
+    event = pack_steps(3, range(7, 10), steps(7, [1.0, 2.0, 3.0]))
     assert (event.rank, event.first_step, event.last_step) == (3, 7, 9)
     assert event.values == {
         LOSS: [1.0, 2.0, 3.0],
@@ -78,7 +85,7 @@ def test_one_entry_a_step() -> None:
 
 
 def test_a_window_holds_mean_extremes_and_count() -> None:
-    event = pack(0, range(1, 6), steps(1, [1.0, 5.0, 3.0, 8.0, 2.0]), 3)
+    event = pack_steps(0, range(1, 6), steps(1, [1.0, 5.0, 3.0, 8.0, 2.0]), 3)
     assert (event.first_step, event.last_step) == (1, 5)
     assert event.counts == [3, 2]
     assert event.values == {
@@ -87,26 +94,72 @@ def test_a_window_holds_mean_extremes_and_count() -> None:
         EXAMPLES: [30, 20],
         LEARNING_RATE: [0.1 / 3, 0.1 / 5],
     }
-    assert (event.lows, event.highs) == ({LOSS: [1.0, 2.0]}, {LOSS: [5.0, 8.0]})
+    assert (event.lows, event.highs, event.lasts) == ({LOSS: [1.0, 2.0]}, {LOSS: [5.0, 8.0]}, {LOSS: [3.0, 2.0]})
+    assert event.joined() == [3, 2]
+
+
+def test_no_entry_goes_beyond_an_epoch() -> None:
+    event = pack_steps(0, range(8, 16), steps(8, [1.0] * 8), 3, steps_per_epoch=5)
+    assert event.counts == [3, 3, 2]
+    assert pack_steps(0, range(9, 13), steps(9, [1.0] * 4), 3, steps_per_epoch=10).counts == [2, 2]
 
 
 def test_of_a_metric_that_is_not_known_mean_and_extremes_are_kept() -> None:
-    event = pack(0, range(1, 4), {"reward": [1.0, 3.0, -4.0]}, 2)
-    assert event.values == {"reward": [2.0, -4.0]}
-    assert (event.lows, event.highs) == ({"reward": [1.0, -4.0]}, {"reward": [3.0, -4.0]})
+    event = pack_steps(0, range(1, 4), {"reward": [1.0, 3.5, -4.0]}, 2)
+    assert event.values == {"reward": [2.25, -4.0]}
+    assert (event.lows, event.highs) == ({"reward": [1.0, -4.0]}, {"reward": [3.5, -4.0]})
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_is_not_hidden_by_its_neighbours(bad: float) -> None:
-    assert pack(0, range(1, 4), steps(1, [1.0, bad, 3.0])).values[LOSS] == [1.0, None, 3.0]
-    event = pack(0, range(1, 7), steps(1, [1.0, bad, 3.0, bad, 2.0, 2.0]), 3)
-    assert event.values[LOSS] == [None, None]
+    value = None if math.isnan(bad) else bad
+    assert pack_steps(0, range(1, 4), steps(1, [1.0, bad, 3.0])).values[LOSS] == [1.0, value, 3.0]
+    event = pack_steps(0, range(1, 7), steps(1, [1.0, bad, 3.0, bad, 2.0, 2.0]), 3)
+    assert event.values[LOSS] == [value, value]
     assert (event.lows, event.highs) == ({LOSS: [1.0, 2.0]}, {LOSS: [3.0, 2.0]})
-    assert pack(0, range(1, 3), steps(1, [bad, bad]), 2).lows == {LOSS: [None]}
+    assert decode(encode(event)) == event
 
 
-def test_a_mean_that_overflows_is_not_finite_either() -> None:
-    assert pack(0, range(1, 3), steps(1, [1.5e308, 1.5e308]), 2).values[LOSS] == [None]
+def test_a_mean_of_large_numbers_is_finite() -> None:
+    assert pack_steps(0, range(1, 3), steps(1, [1.5e308, 1e308]), 2).values[LOSS] == [1.25e308]
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([0.1, 0.1, 0.1], 0.1),
+        ([3.0, 3.0, 4.0], 4.0),
+        ([3.0, 5.0, 4.0], 4.0),
+        ([1.0, 1.5, 2.0], 1.5),
+        ([math.inf, math.inf], math.inf),
+        ([1.0, -math.inf], -math.inf),
+    ],
+)
+def test_neighbours_are_joined(values: list[float], found: float) -> None:
+    assert join(values) == found
+
+
+def test_rows_of_a_script_are_as_logged() -> None:
+    columns = {"loss": [3.0, 1.0, 2.0, math.nan], STEP_TIME: [0.12345678] * 4}
+    events = list(pack_rows(1, [5, 9, 2, 2], columns))
+    assert [(event.rank, event.first_step, event.counts, event.values["loss"]) for event in events] == [
+        (1, 5, [1, 4], [3.0, 1.0]), (1, 2, None, [2.0]), (1, 2, None, [None]),
+    ]  # fmt: skip
+    assert {event.values[STEP_TIME][0] for event in events} == {0.12345678}
+    assert all(event.joined() == [1] * len(event) for event in events)
+
+
+def test_rows_of_a_script_are_joined_within_an_epoch() -> None:
+    columns = {"loss": [6.0, 1.5, 2.0, 3.0, 4.0], "epoch": [2.0, 1.0, 1.0, 1.0, 1.0], "n": [9.0, 1.0, 2.0, 3.0, 4.0]}
+    (event,) = pack_rows(0, [50, 10, 20, 30, 30], columns, 3)
+    assert (event.first_step, event.counts, event.rows) == (10, [21, 20], [4, 1])
+    assert event.values == {"loss": [2.625, 6.0], "epoch": [1.0, 2.0], "n": [4.0, 9.0]}
+    assert event.lasts == {"loss": [4.0, 6.0], "n": [4.0, 9.0]}
+
+
+def test_many_rows_are_several_events() -> None:
+    events = list(pack_rows(0, range(1, 30_001), {"a": [1.0] * 30_000, "b": [2.0] * 30_000}))
+    assert [len(event) for event in events] == [10_000] * 3
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -114,7 +167,7 @@ def test_every_step_is_covered_once(seed: int) -> None:
     dice = random.Random(seed)
     first, count, window = dice.randint(1, 1000), dice.randint(1, 500), dice.randint(1, 600)
     losses = [dice.random() for _ in range(count)]
-    event = pack(0, range(first, first + len(losses)), steps(first, losses), window)
+    event = pack_steps(0, range(first, first + len(losses)), steps(first, losses), window)
     counts = event.counts or [1] * len(event.values[LOSS])
     assert sum(counts) == count
     assert event.last_step == first + count - 1
@@ -125,14 +178,14 @@ def test_every_step_is_covered_once(seed: int) -> None:
 
 
 def test_norms_of_gradients_are_told_where_they_are_known() -> None:
-    known = {GRADIENT_NORM: [1.0, 3.0, math.inf, 2.0]}
-    assert pack(0, range(1, 5), known).values == {GRADIENT_NORM: [1.0, 3.0, None, 2.0]}
-    joined = pack(0, range(1, 5), known, 2)
-    assert (joined.values, joined.lows) == ({GRADIENT_NORM: [2.0, None]}, None)
+    known = {GRADIENT_NORM: [1.0, 3.5, math.inf, 2.0]}
+    assert pack_steps(0, range(1, 5), known).values == {GRADIENT_NORM: [1.0, 3.5, math.inf, 2.0]}
+    joined = pack_steps(0, range(1, 5), known, 2)
+    assert (joined.values, joined.lows) == ({GRADIENT_NORM: [2.25, math.inf]}, {GRADIENT_NORM: [1.0, 2.0]})
 
 
 def test_steps_that_are_skipped_count_to_the_next_one() -> None:
-    event = pack(0, [50, 100, 150, 160], {"loss": [4.0, 3.0, 2.0, 1.0]})
+    event = pack_steps(0, [50, 100, 150, 160], {"loss": [4.0, 3.0, 2.0, 1.0]})
     assert (event.first_step, event.last_step, event.counts) == (50, 160, [1, 50, 50, 10])
-    joined = pack(0, [50, 100, 150], {"loss": [4.0, 3.0, 2.0]}, 2)
-    assert (joined.values, joined.counts, joined.last_step) == ({"loss": [3.5, 2.0]}, [51, 50], 150)
+    joined = pack_steps(0, [50, 100, 150], {"loss": [4.0, 3.5, 2.0]}, 2)
+    assert (joined.values, joined.counts, joined.last_step) == ({"loss": [3.75, 2.0]}, [51, 50], 150)

@@ -76,6 +76,18 @@ def test_another_metric_mars_nothing(name: str) -> None:
     assert told(losses(1.0, None, name=name)) == []
 
 
+@pytest.mark.parametrize("infinite", [math.inf, -math.inf])
+def test_an_infinite_value_is_not_finite_either(infinite: float) -> None:
+    (found,) = told(losses(2.3, *[1.0] * 4, *[infinite] * 82))
+    assert (found.kind, found.since_step) == ("nan", 6)
+
+
+def test_rows_that_were_joined() -> None:
+    event = Metrics(rank=0, first_step=1, values={"loss": [3.0, 2.0, 1.0]}, counts=[400, 1, 5], rows=[400, 1, 2])
+    text = "402 rows of metrics came faster than is kept, and were joined with neighbours"
+    assert told(event) == [Blemish(kind="joined", since_step=1, text=text)]
+
+
 def falling(count: int) -> list[float]:
     return [0.05 + 2.2 * math.exp(-step / 60) for step in range(count)]
 
