@@ -63,7 +63,7 @@ def digest_of(run: RunDir, events: Sequence[Event]) -> RunState:
     return found.state
 
 
-def history(seed: int, batches: int = 60, *, resized: bool = True) -> list[Event]:
+def history(seed: int, batches: int = 60, *, resized: bool = True, late: bool = True) -> list[Event]:
     """A run of several attempts, of other numbers of ranks if `resized`: values of all kinds, and all else between."""
     dice = random.Random(seed)
     world, windows, gpus = dice.choice([1, 3]), dice.random() < 0.5, dice.random() < 0.6
@@ -73,7 +73,7 @@ def history(seed: int, batches: int = 60, *, resized: bool = True) -> list[Event
     for number in range(batches):
         size = dice.randint(1, 12)
         for rank in range(world):
-            events.append(_values(dice, rank, step + 1, size, second + dice.random(), windows=windows))
+            events.append(_values(dice, rank, step + 1, size, second + dice.random(), windows=windows, late=late))
             events += [_between(dice, rank, step, second) for _ in range(dice.choice([0, 1, 1, 3]))]
         step += size * (4 if windows else 1)
         second += dice.choice([0.2, 1.0, dice.random() * 20])
@@ -90,7 +90,9 @@ def history(seed: int, batches: int = 60, *, resized: bool = True) -> list[Event
     return events
 
 
-def _values(dice: random.Random, rank: int, first: int, size: int, second: float, *, windows: bool) -> Event:
+def _values(
+    dice: random.Random, rank: int, first: int, size: int, second: float, *, windows: bool, late: bool
+) -> Event:
     losses = [dice.choice([None, 0.5, dice.random(), dice.random()]) for _ in range(size)]
     values: dict[str, list[float | None]] = {
         "loss": losses,
@@ -105,7 +107,7 @@ def _values(dice: random.Random, rank: int, first: int, size: int, second: float
     return Metrics(
         rank=rank,
         # Some come late: out of order.
-        first_step=max(1, first - 30) if dice.random() < 0.03 else first,
+        first_step=max(1, first - 30) if dice.random() < 0.03 and late else first,
         values=values,
         counts=[4] * size if windows else None,
         lows={"loss": [loss and loss / 2 for loss in losses]} if windows else None,

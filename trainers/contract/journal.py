@@ -63,14 +63,15 @@ class JournalWriter:
     def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
         """Numbers and writes events; with `durable` the disk has them on return, else within a second of `sync_due`."""
         for event in events:
-            line = encode(msgspec.structs.replace(event, seq=self._seq + 1))
+            numbered = msgspec.structs.replace(event, seq=self._seq + 1)
+            line = encode(numbered)
             if self.blocked and len(self._pending) + len(line) > MAX_PENDING_BYTES:
                 self.dropped += 1
                 continue
             self._seq += 1
             self._pending += line
             if self.on_line is not None:
-                self.on_line(event, line)
+                self.on_line(numbered, line)
         self.flush()
         if durable:
             self.sync()

@@ -6,7 +6,7 @@ NumPy is imported with the first curve that is read, or is full: the supervisor 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -30,11 +30,15 @@ from tuiapp.trainers.contract.metrics import (
 from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
 from tuiapp.trainers.state.history import Attempts, Gaps
 from tuiapp.trainers.state.timeline import Earlier, Timeline, timed, warm_after
-from tuiapp.trainers.state.waiting import NAN, Queue
+from tuiapp.trainers.state.waiting import NAN, Queue, bounds_of
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.reported_epochs import ReportedEpochs
     from tuiapp.trainers.state.series import Floats, Series, Stored
+
+    StoredCurves: TypeAlias = tuple[
+        int, int, float, float, dict[str, Stored], list[str], dict[str, tuple[int, float, Stored] | None] | None
+    ]
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]
 
@@ -65,40 +69,96 @@ class RankCurves:
         self.rank, self.capacity = rank, capacity
         self.names: set[str] = set()
         self._series: dict[str, Series] = {}
-        self._queues: dict[tuple[tuple[str, ...], tuple[str, ...]], Queue] = {}  # by names, and those with bounds
+        self._queues: dict[
+            tuple[tuple[str, ...], tuple[tuple[str, ...], ...]], Queue
+        ] = {}  # by names, and those with bounds
         self._values = 0  # queued, of all metrics
         self._most = VALUES_PER_BUCKET * capacity
         # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
         self._share = 1 - rank % 8 / 16
         self.scale = 1.0  # factor of derived rates
         self.share = 0.0  # examples of an equal share of a step, if the losses of unequal ones are joined
+        self._begun: dict[str, tuple[int, float, Series] | None] | None = None
+        """Metric -> the only step of the attempt so far, its value, and the curve before it; None once there are more.
+
+        None of an attempt that goes on from a step that is known.
+        """
 
     @property
-    def stored(self) -> tuple[int, int, float, float, dict[str, Stored], list[str]]:
+    def stored(self) -> StoredCurves:
         """What `restored` takes."""
         curves = {name: series.stored for name, series in self.items()}
-        return self.rank, self.capacity, self.scale, self.share, curves, [*self.names]
+        begun: dict[str, tuple[int, float, Stored] | None] | None = None
+        if self._begun is not None:
+            begun = {name: each and (each[0], each[1], each[2].stored) for name, each in self._begun.items()}
+        return self.rank, self.capacity, self.scale, self.share, curves, [*self.names], begun
 
     @classmethod
-    def restored(cls, stored: tuple[int, int, float, float, dict[str, Stored], list[str]]) -> RankCurves:
+    def restored(cls, stored: StoredCurves) -> RankCurves:
         """Raises ValueError if its parts do not fit each other."""
         from tuiapp.trainers.state.series import Series  # with NumPy
 
-        rank, capacity, scale, share, curves, names = stored
+        rank, capacity, scale, share, curves, names, begun = stored
         found = cls(rank, capacity)
         found.scale, found.share, found.names = scale, share, set(names)
         found._series = {name: Series.restored(series) for name, series in curves.items()}
+        if begun is not None:
+            found._begun = {name: each and (each[0], each[1], Series.restored(each[2])) for name, each in begun.items()}
         return found
 
+    def begin(self) -> None:
+        """Begins an attempt of which each metric shows by itself from where it goes on.
+
+        The first value of a metric rolls it back to before its step. That was late, and not where it goes on, if
+        another metric then begins at a later step before this one has come any further: what was rolled back is there
+        again, and the next value of the metric is its first.
+        """
+        self._begun = {}
+
+    def _roll_back(self, event: Metrics) -> None:
+        assert self._begun is not None
+        first, last = event.first_step, event.last_step
+        if not event.values.keys() <= self._begun.keys():
+            self._settle()
+            for name, each in list(self._begun.items()):
+                if each is not None and each[0] < first:
+                    step, value, series = each
+                    series.add([step], [value], again=True)
+                    self._series[name] = series
+                    del self._begun[name]
+        for name, column in event.values.items():
+            if name in self._begun:
+                if (before := self._begun[name]) is not None and last > before[0]:
+                    self._begun[name] = None
+                continue
+            whole = self._of(name)
+            value = NAN if column[-1] is None else column[-1]
+            self._begun[name] = (last, value, whole) if first == last or len(column) == 1 else None
+            self._series[name] = rest = _new_series(self.capacity)
+            rest.merge(whole)
+            rest.truncate(first)
+
     def add(self, event: Metrics) -> None:
-        bounded = tuple(name for name in event.lows or () if _has_bounds(event, name))
+        if self._begun is not None:
+            self._roll_back(event)
+        bounded = tuple(_bounded(event, each) for each in bounds_of(event))
         names = tuple(event.values)
+        if self._is_again(event, names):
+            # Of a step reported twice the last counts, in whatever company it comes.
+            self._settle()
         if (queue := self._queues.get((names, bounded))) is None:
             queue = self._queues[names, bounded] = Queue(names, bounded)
         queue.add(event)
         self._values += len(event) * len(event.values)
         if self._values >= self._share * max(self._most, VALUES_PER_NAME * len(self.names)):
             self._settle()
+
+    def _is_again(self, event: Metrics, names: tuple[str, ...]) -> bool:
+        first = event.first_step
+        return any(
+            queue.last_step >= first and known != names and not event.values.keys().isdisjoint(known)
+            for (known, _), queue in self._queues.items()
+        )
 
     def __getitem__(self, name: str) -> Series:
         self._give(name)
@@ -124,6 +184,7 @@ class RankCurves:
 
     def truncate(self, step: int) -> None:
         self._settle()
+        self._begun = None
         for series in self._series.values():
             series.truncate(step)
 
@@ -143,7 +204,9 @@ class RankCurves:
         share = self.share if name == LOSS else 0.0
         pieces = [piece for queue in self._queues.values() if (piece := queue.take(name, share)) is not None]
         if pieces:
-            self._of(name).add_pieces(pieces, self.scale)
+            # Ranks are joined at a step; and a test after training may name an epoch that nobody trains.
+            again = self.rank != ALL and name != EPOCH
+            self._of(name).add_pieces(pieces, self.scale, again=again)
 
     def _of(self, name: str) -> Series:
         if name not in self._series:
@@ -208,6 +271,11 @@ class Curves:
         for curves in self._ranks.values():
             curves.rescale(self._scale)
             curves.share = self._share
+        for curves in self._ranks.values():
+            if step is None:
+                curves.begin()
+            else:
+                curves.truncate(step + 1)
         if step is not None:
             self._go_back(step)
         else:
@@ -223,8 +291,6 @@ class Curves:
         begun = self.attempts.present
         assert begun is not None
         self.timeline.begin(begun.time, step)
-        for curves in self._ranks.values():
-            curves.truncate(step + 1)
         for sampled in self.utilization.values():
             sampled.truncate(step + 1)
         self.evaluated = min(self.evaluated, step)
@@ -444,9 +510,9 @@ def _share(most: int, close: int, place: int) -> int:
     return max(LEAST_BUCKETS, min(most, close * most // (place + 1)))
 
 
-def _has_bounds(event: Metrics, name: str) -> bool:
-    sizes = {len((each or {}).get(name) or ()) for each in (event.values, event.lows, event.highs)}
-    return len(sizes) == 1
+def _bounded(event: Metrics, bounds: Mapping[str, Sequence[float | None]] | None) -> tuple[str, ...]:
+    size = len(event)
+    return tuple(name for name, column in (bounds or {}).items() if name in event.values and len(column) == size)
 
 
 def _new_series(capacity: int) -> Series:

@@ -1,10 +1,9 @@
 """Which steps of a run count, and which its journal lacks: the only place that decides it.
 
 What an attempt did after the step from which a later one continues does not count: that one does it again. A built-in
-trainer names this step as it starts. A script resumes from a checkpoint of its own: its first metrics of training show
-it, and as long as there are none, all that earlier attempts did counts.
-
-`resume_point` applies the same rule from a journal's end, because it must not read all of it.
+trainer names this step as it starts. A script resumes from a checkpoint of its own: the first metric of training that
+goes on by a step shows it, and as long as there is none, all that earlier attempts did counts. Each metric's own curve
+goes back by itself: see `curves`.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ class Attempts:
     present: RunStarted | None = None
     resuming: bool = False
     """Whether it is not known yet from which step the present attempt continues."""
+    _first: dict[str, int] = field(default_factory=dict)
+    """Metric -> the first step that the present attempt reports, while it is resuming."""
 
     def add(self, event: AnyEvent | Event) -> int | None:
         """Returns the step from which the present attempt continues, of the event that shows it; otherwise None.
@@ -35,11 +36,17 @@ class Attempts:
             if self.present is not None and event.attempt <= self.present.attempt:
                 return None
             self.present, self.resuming = event, event.resumed_from is None
+            self._first.clear()
             return None if event.resumed_from is None else min(max(0, event.resumed_from), MAX_STEP)
-        if self.resuming and isinstance(event, Metrics) and event.is_training:
-            self.resuming = False
-            return max(0, event.first_step - 1)
-        return None
+        if not (self.resuming and isinstance(event, Metrics) and event.is_training):
+            return None
+        before = [self._first.setdefault(name, event.first_step) for name in event.values]
+        begun = max(before)
+        if event.last_step <= begun:
+            # A value at a step that nothing follows, as a constant at step 0, says nothing of where training goes on.
+            return None
+        self.resuming = False
+        return max(0, begun - 1)
 
 
 def counted_steps(events: Iterable[AnyEvent]) -> dict[int, int]:

@@ -130,7 +130,8 @@ class RankState:
             if self.pace.last_time < self.stalled_at <= event.time:
                 self.pace = Pace()
             self.pace.add(Report(event.time, last_step, 0, 0.0, 0.0))
-        if event.is_training and last_step >= self.step:
+        # Where nothing says how long a step takes, what is evaluated alone is progress, too.
+        if last_step >= self.step and (event.is_training or self.pace.seconds_per_step is None):
             self.step = last_step
             if (name := loss_of(values)) and (name == LOSS or self.loss_name in ("", name)):
                 self.loss, self.loss_name = values[name][-1], name

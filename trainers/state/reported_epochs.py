@@ -77,6 +77,10 @@ class ReportedEpochs:
         ends = np.flatnonzero(done[1:] > done[:-1]) if named else np.arange(len(done))
         self.steps, self.done = np.append(begin, steps[ends]), np.append(0.0, done[ends])
         # Between two reports an epoch may end at any step.
+        present = np.ceil(done - NEARLY).astype(np.int64)
+        first = np.flatnonzero(np.diff(present, prepend=-1))
+        self._begins = present[first], steps[first]
+        """Number of each epoch, and the first step at which it is reported."""
         self._since_last = self.last_step - self.steps[-1]
         self._latest = float(steps[ends[-1] + 1] - 1) if named and len(ends) else self.steps[-1]
 
@@ -148,7 +152,7 @@ class ReportedEpochs:
             since = float(np.diff(times(np.array([begun, ends[0]], np.float64)))[0])
             seconds[0] = since * (ends[0] - begins[0]) / (ends[0] - begun) if ends[0] > begun else 0.0
         test_losses, test_accuracies = (
-            _last_within(curves.first(name), begins[0], ends) for name in evaluation_of(curves.names)[1:]
+            _last_within(curves.first(name), numbers, self._begins) for name in evaluation_of(curves.names)[1:]
         )
         columns = (numbers, ends - begins, seconds, _mean_within(losses, begins[0], ends), test_losses, test_accuracies)
         expected = round(self.steps_per_epoch)
@@ -176,11 +180,14 @@ def _places(series: Series, begin: float, ends: Floats) -> tuple[Integers, Float
     return np.searchsorted(ends, steps[inside]), values[inside]
 
 
-def _last_within(series: Series, begin: float, ends: Floats) -> Floats:
-    places, values = _places(series, begin, ends)
-    found = np.full(len(ends), np.nan)
-    found[places] = values
-    return found
+def _last_within(series: Series, numbers: Integers, begins: tuple[Integers, Floats]) -> Floats:
+    """Returns the last value of each epoch: one belongs to the last epoch that has begun before it."""
+    steps, values = series.middles(), series.means()
+    known, first = begins
+    places = np.searchsorted(first, steps, side="right") - 1
+    inside = (places >= 0) & np.isfinite(values)
+    of = dict(zip(known[places[inside]].tolist(), values[inside].tolist(), strict=True))
+    return np.array([of.get(number, np.nan) for number in numbers.tolist()])
 
 
 def _mean_within(curves: Sequence[Series], begin: float, ends: Floats) -> Floats:

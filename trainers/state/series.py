@@ -9,17 +9,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tuiapp.trainers.state.text import format_metric
 from tuiapp.trainers.state.waiting import Piece
 
-LIMIT = 1e30  # larger values count as not finite: no axis can show them beside others
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)  # weights of the past to choose from
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 
 Stored: TypeAlias = tuple[int, int, int, int, bytes, bytes]
-"""Capacity, steps per bucket, first and last step, int64 [buckets] keys, float64 [6, buckets] table."""
+"""Capacity, steps per bucket, first and last step, int64 [buckets] keys, float64 [8, buckets] table."""
 
-LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(6)  # rows of a table of buckets
+LAST, LOW, HIGH, TOTAL, COUNT, NANS, PLUS, MINUS = range(8)  # rows of a table of buckets
+ROWS = 8
 
 
 @dataclass(slots=True)
@@ -35,7 +36,8 @@ class Reduced:
 class Series:
     """Values by step, kept as buckets of neighbouring steps.
 
-    A bucket keeps the last, least and greatest value and the sum, and how many values were not finite. When all
+    A bucket keeps the last value, of the finite ones the least, the greatest, the sum and the number, and how many were
+    NaN, inf and -inf. When all
     `capacity` buckets are in use, neighbours are joined, so that each covers twice as many steps: memory is bounded,
     every extreme survives, and drawing costs the same after a hundred steps and after ten million. A smaller capacity
     takes effect with the next values.
@@ -45,7 +47,7 @@ class Series:
         self.capacity = max(2, capacity)
         self._width = 1
         self._keys: Integers = np.empty(0, np.int64)
-        self._table: Floats = np.empty((6, 0))
+        self._table: Floats = np.empty((ROWS, 0))
         self.first_step = 0  # 0 while the series is empty
         self.last_step = 0
 
@@ -60,7 +62,7 @@ class Series:
         series = cls(capacity)
         series._width, series.first_step, series.last_step = width, first, last
         series._keys = np.frombuffer(keys, np.int64)
-        series._table = np.frombuffer(table, np.float64).reshape(6, len(series._keys))
+        series._table = np.frombuffer(table, np.float64).reshape(ROWS, len(series._keys))
         return series
 
     def __len__(self) -> int:
@@ -68,7 +70,18 @@ class Series:
 
     @property
     def last(self) -> float | None:
-        return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
+        """The last value, finite or not; None without one."""
+        return float(self._table[LAST, -1]) if len(self) else None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many values are finite, NaN, inf and -inf."""
+        counts = self._table[COUNT:].sum(axis=1).astype(int).tolist()
+        return dict(zip(("finite", "NaN", "inf", "−inf"), counts, strict=True))
+
+    @property
+    def is_finite(self) -> bool:
+        return not self._table[NANS:].any()
 
     @property
     def mean(self) -> float:
@@ -106,10 +119,14 @@ class Series:
         lows: Floats | None = None,
         highs: Floats | None = None,
         weights: Floats | None = None,
+        lasts: Floats | None = None,
+        *,
+        again: bool = False,
     ) -> None:
-        """Adds values at ascending steps, with the extremes of windows of steps; what is not finite leaves a gap.
+        """Adds values at ascending steps, with the extremes and the last of windows of steps.
 
-        In means each counts as its weight says, by default once.
+        In means each counts as its weight says, by default once. `again`: a value takes the place of an earlier one of
+        its step, as long as a bucket is one step.
         """
         steps, values = np.asarray(at, np.int64), np.asarray(given, np.float64)
         if not len(steps):
@@ -122,7 +139,10 @@ class Series:
             # More than there is room for: joining them at once is cheaper than pair by pair.
             self._widen()
             keys = steps // self._width
-        keys, table = _buckets(keys, values, lows, highs, weights)
+        keys, table = _buckets(keys, values, lows, highs, weights, lasts)
+        if again and self._width == 1 and len(self) and keys[0] <= self._keys[-1]:
+            stays = ~np.isin(self._keys, keys)
+            self._keys, self._table = self._keys[stays], self._table[:, stays]
         if not len(self):
             self._keys, self._table = keys, table
         elif keys[0] >= self._keys[-1]:
@@ -138,20 +158,24 @@ class Series:
             self._insert(keys, table)
         self._fit()
 
-    def add_pieces(self, pieces: Sequence[Piece], scale: float = 1.0) -> None:
-        """Adds what has waited, in whatever order; `scale` is the factor of a rate."""
+    def add_pieces(self, pieces: Sequence[Piece], scale: float = 1.0, *, again: bool = False) -> None:
+        """Adds what has waited, in whatever order; `scale` is the factor of a rate, `again` as for `add`."""
         found = [_columns(piece, scale) for piece in pieces]
         columns = found[0] if len(found) == 1 else tuple(np.concatenate(each) for each in zip(*found, strict=True))
-        steps, values, lows, highs = columns
-        low, high = (None, None) if lows is values and highs is values else (lows, highs)
+        steps, values, *bounds = columns
+        low, high, lasts = (None if bound is values else bound for bound in bounds)
         weights = None
         if any(piece.weights is not None for piece in pieces):
             weights = np.concatenate([piece.weights or np.ones(len(piece.steps)) for piece in pieces])
         if (steps[1:] < steps[:-1]).any():
             order = np.argsort(steps, kind="stable")
             steps, values = steps[order], values[order]
-            low, high, weights = (None if each is None else each[order] for each in (low, high, weights))
-        self.add(steps, values, low, high, weights)
+            low, high, weights, lasts = (None if each is None else each[order] for each in (low, high, weights, lasts))
+        if again and (steps[1:] == steps[:-1]).any():
+            only = np.append(steps[1:] != steps[:-1], True)
+            steps, values = steps[only], values[only]
+            low, high, weights, lasts = (None if each is None else each[only] for each in (low, high, weights, lasts))
+        self.add(steps, values, low, high, weights, lasts, again=again)
 
     def merge(self, other: Series, scale: float = 1.0, weight: float = 1.0) -> None:
         """Adds the values of another series, each multiplied with `scale`, that count `weight` times in means."""
@@ -214,7 +238,7 @@ class Series:
         `places` holds the position of each bucket, ascending; by default their middle steps.
         """
         columns = max(1, columns)
-        reduced = np.full((6, columns), np.nan)
+        reduced = np.full((ROWS, columns), np.nan)
         reduced[COUNT:] = 0
         where = self.middles() if places is None else places
         scale = (columns - 1) / max(stop - start, 1e-12)
@@ -226,7 +250,20 @@ class Series:
             reduced[:, keys] = table
         low, high, count = reduced[LOW], reduced[HIGH], reduced[COUNT]
         low[count == 0] = high[count == 0] = np.nan
-        return Reduced(low, high, _divide(reduced[TOTAL], count), reduced[GAPS])
+        return Reduced(low, high, _divide(reduced[TOTAL], count), reduced[NANS:].sum(axis=0))
+
+
+def not_finite(curves: Sequence[Series]) -> str:
+    """Says how many values of curves are not finite, and whether one ends so; "" if all are finite."""
+    counts = [one.counts for one in curves if not one.is_finite]
+    if not counts:
+        return ""
+    whole = sum(sum(one.counts.values()) for one in curves)
+    kinds = {kind: count for kind in ("NaN", "inf", "−inf") if (count := sum(one[kind] for one in counts))}
+    words = [f"{count:,} of {whole:,} {'is' if count == 1 else 'are'} {kind}" for kind, count in kinds.items()]
+    if ends := [last for one in curves if (last := one.last) is not None and not np.isfinite(last)]:
+        words.append(f"ends at {format_metric(ends[0])}")
+    return ", ".join(words)
 
 
 def smooth(values: Floats, weight: float) -> Floats:
@@ -249,12 +286,12 @@ def smooth(values: Floats, weight: float) -> Floats:
 
 
 def _columns(piece: Piece, scale: float) -> tuple[Any, ...]:
-    """Returns steps, values, lows and highs, each [entries]."""
+    """Returns steps, values, lows, highs and lasts, each [entries]; a bound that is not known is the values."""
     steps, values = np.asarray(piece.steps), np.asarray(piece.values)
     if piece.counts is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             values = values / (np.asarray(piece.seconds) * np.asarray(piece.counts)) * scale
-    return steps, values, *(values if bound is None else np.asarray(bound) for bound in (piece.lows, piece.highs))
+    return steps, values, *(values if bound is None else np.asarray(bound) for bound in piece.bounds)
 
 
 def _divide(total: Floats, count: Floats) -> Floats:
@@ -264,24 +301,26 @@ def _divide(total: Floats, count: Floats) -> Floats:
 
 
 def _buckets(
-    keys: Integers, values: Floats, lows: Floats | None, highs: Floats | None, weights: Floats | None
+    keys: Integers,
+    values: Floats,
+    lows: Floats | None,
+    highs: Floats | None,
+    weights: Floats | None,
+    lasts: Floats | None,
 ) -> tuple[Integers, Floats]:
-    if weights is not None:
-        table = _as_buckets(values, lows, highs)
-        table[TOTAL : COUNT + 1] *= weights
+    if weights is not None or not np.isfinite(values).all():
+        table = _as_buckets(values, lows, highs, lasts)
+        if weights is not None:
+            table[TOTAL : COUNT + 1] *= weights
         return _join(keys, table)
-    with np.errstate(invalid="ignore"):
-        finite = all((np.abs(each) <= LIMIT).all() for each in (values, lows, highs) if each is not None)
-    if not finite:
-        return _join(keys, _as_buckets(values, lows, highs))
     starts = _starts(keys)
     stops = np.concatenate([starts[1:], [len(keys)]])
-    table = np.empty((6, len(starts)))
-    table[LAST] = values[stops - 1]
-    table[LOW] = np.minimum.reduceat(values if lows is None else np.minimum(values, lows), starts)
-    table[HIGH] = np.maximum.reduceat(values if highs is None else np.maximum(values, highs), starts)
+    table = np.zeros((ROWS, len(starts)))
+    table[LAST] = (values if lasts is None else lasts)[stops - 1]
+    table[LOW] = np.minimum.reduceat(values if lows is None else np.fmin(values, lows), starts)
+    table[HIGH] = np.maximum.reduceat(values if highs is None else np.fmax(values, highs), starts)
     table[TOTAL] = np.add.reduceat(values, starts)
-    table[COUNT], table[GAPS] = stops - starts, 0
+    table[COUNT] = stops - starts
     return keys[starts], table
 
 
@@ -289,20 +328,16 @@ def _starts(keys: Integers) -> Integers:
     return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
 
 
-def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Floats:
-    with np.errstate(invalid="ignore"):
-        good = np.abs(values) <= LIMIT
-    table = np.empty((6, len(values)))
-    table[: TOTAL + 1] = values
-    if not good.all():
-        for row, empty in ((LAST, np.nan), (LOW, np.inf), (HIGH, -np.inf), (TOTAL, 0.0)):
-            table[row, ~good] = empty
+def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None, lasts: Floats | None) -> Floats:
+    good = np.isfinite(values)
+    table = np.empty((ROWS, len(values)))
+    table[LAST] = values if lasts is None else np.where(np.isnan(lasts) & np.isinf(values), values, lasts)
+    table[LOW], table[HIGH], table[TOTAL] = (np.where(good, values, empty) for empty in (np.inf, -np.inf, 0.0))
     for row, bound, nearer in ((LOW, lows, np.fmin), (HIGH, highs, np.fmax)):
         if bound is not None:
-            with np.errstate(invalid="ignore"):
-                usable = good & (np.abs(bound) <= LIMIT)
-            table[row, usable] = nearer(table[row, usable], bound[usable])
-    table[COUNT], table[GAPS] = good, ~good
+            table[row, good] = nearer(table[row, good], bound[good])
+    table[COUNT] = good
+    table[NANS], table[PLUS], table[MINUS] = np.isnan(values), values == np.inf, values == -np.inf
     return table
 
 
@@ -310,24 +345,9 @@ def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
     starts = _starts(keys)
     if len(starts) == len(keys):
         return keys, table
-    joined: Floats = np.empty((6, len(starts)))
-    rows: tuple[tuple[int, Any], ...] = (
-        (LOW, np.minimum),
-        (HIGH, np.maximum),
-        (TOTAL, np.add),
-        (COUNT, np.add),
-        (GAPS, np.add),
-    )
-    for row, combine in rows:
-        joined[row] = combine.reduceat(table[row], starts)
-    stops = np.concatenate([starts[1:], [len(keys)]])
-    if table[COUNT].all():
-        joined[LAST] = table[LAST, stops - 1]
-        return keys[starts], joined
-    # The last with a finite value.
-    filled = np.flatnonzero(table[COUNT])
-    joined[LAST] = np.nan
-    some = joined[COUNT] > 0
-    if some.any():
-        joined[LAST, some] = table[LAST, filled[np.searchsorted(filled, stops[some]) - 1]]
+    joined: Floats = np.empty((ROWS, len(starts)))
+    joined[LAST] = table[LAST, np.concatenate([starts[1:], [len(keys)]]) - 1]
+    joined[LOW] = np.minimum.reduceat(table[LOW], starts)
+    joined[HIGH] = np.maximum.reduceat(table[HIGH], starts)
+    joined[TOTAL:] = np.add.reduceat(table[TOTAL:], starts, axis=1)
     return keys[starts], joined

@@ -95,10 +95,10 @@ def format_rate(value: float | None) -> str:
 
 def format_metric(value: float | None) -> str:
     """Formats a metric in at most seven characters, four of them significant."""
-    if value is None or math.isnan(value):
+    if value is None:
         return MISSING
-    if math.isinf(value):
-        return "inf" if value > 0 else "−inf"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "inf" if value > 0 else "−inf"
     size = abs(value)
     if size != 0 and (size < 0.001 or size >= 100_000):
         return f"{value:.1e}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,9 +19,8 @@ class Piece(NamedTuple):
     steps: array[int]
     values: array[float]
     """Of a rate the examples."""
-    lows: array[float] | None
-    """None: an entry of a single step is its own minimum and maximum."""
-    highs: array[float] | None
+    bounds: Sequence[array[float] | None] = (None, None, None)
+    """The least, the greatest and the last value of each entry; None: an entry of a single value is all of them."""
     counts: array[int] | None = None
     """Of a rate, as `seconds`: steps per entry, and seconds per step."""
     seconds: array[float] | None = None
@@ -34,13 +33,14 @@ class Queue:
 
     Args:
         names: Of the values.
-        bounded: Those of them that have lows and highs.
+        bounded: Those of them that have least, greatest and last values.
     """
 
-    def __init__(self, names: Iterable[str], bounded: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], bounded: Sequence[Collection[str]]) -> None:
+        self.last_step = -1
         self._steps, self._counts = array("q"), array("q")  # of each entry: its last step, and how many it joins
         self._values = {name: array("d") for name in names}
-        self._lows, self._highs = ({name: array("d") for name in bounded} for _ in range(2))
+        self._bounds = [{name: array("d") for name in each} for each in bounded]
         self._given: dict[str, int] = {}  # how many of its entries each curve has
 
     def __contains__(self, name: str) -> bool:
@@ -54,10 +54,11 @@ class Queue:
         counts = event.counts or [1] * len(event)
         self._steps.fromlist(list(accumulate(counts, initial=event.first_step - 1))[1:])
         self._counts.fromlist(counts)
+        self.last_step = max(self.last_step, event.last_step)
         # Not looked up by name: an event may have thousands.
         for joined, column in zip(self._values.values(), event.values.values(), strict=True):
             _append(joined, column)
-        for side, bounds in ((self._lows, event.lows), (self._highs, event.highs)):
+        for side, bounds in zip(self._bounds, bounds_of(event), strict=True):
             for name, joined in side.items():
                 _append(joined, (bounds or {})[name])
 
@@ -73,13 +74,18 @@ class Queue:
         steps, counts = self._steps[start:], self._counts[start:]
         if name == RATE:
             examples, seconds = (self._values[each][start:] for each in (EXAMPLES, STEP_TIME))
-            return Piece(steps, examples, None, None, counts, seconds)
-        lows, highs = (side[name][start:] if name in side else None for side in (self._lows, self._highs))
+            return Piece(steps, examples, counts=counts, seconds=seconds)
+        bounds = [side[name][start:] if name in side else None for side in self._bounds]
         weights = None
         if share and EXAMPLES in self:
             sizes = self._values[EXAMPLES][start:]
             weights = array("d", [size / (count * share) for size, count in zip(sizes, counts, strict=True)])
-        return Piece(steps, self._values[name][start:], lows, highs, weights=weights)
+        return Piece(steps, self._values[name][start:], bounds, weights=weights)
+
+
+def bounds_of(event: Metrics) -> tuple[Mapping[str, list[float | None]] | None, ...]:
+    """Returns the least, greatest and last values of an event's entries."""
+    return event.lows, event.highs, event.lasts
 
 
 def _append(joined: array[float], column: list[float | None]) -> None:

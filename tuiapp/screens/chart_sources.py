@@ -210,7 +210,8 @@ class ComparisonSource:
 def _constant(series: Sequence[Series]) -> float | None:
     """Returns the one value of all of these; None if there are several, or none that was reported twice."""
     bounds = [one.bounds for one in series]
-    if not any(one.last_step > one.first_step for one in series) or None in bounds:
+    varied = None in bounds or not all(one.is_finite for one in series)
+    if varied or not any(one.last_step > one.first_step for one in series):
         return None
     values = {value for pair in bounds if pair for value in pair}
     return values.pop() if len(values) == 1 else None

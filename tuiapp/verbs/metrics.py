@@ -6,12 +6,12 @@ import math
 from argparse import Namespace
 
 from tuiapp.trainers.state.known_metrics import metric, ordered
-from tuiapp.trainers.state.series import Series
+from tuiapp.trainers.state.series import Series, not_finite
 from tuiapp.trainers.state.snapshot import read_run
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import MISSING
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import aligned, print_json
+from tuiapp.verbs.output import aligned, in_json, print_json
 from tuiapp.verbs.sources import run_of
 from tuiapp.view.run_values import unknown_name
 
@@ -35,11 +35,13 @@ def show_metrics(options: Namespace) -> int:
             {**facts, "metrics": {name: _facts(one, options.points) for name, one in found.items()}}, indent=None
         )
         return 0
-    rows = [("METRIC", "LAST", "LEAST", "GREATEST", "STEPS")]
+    rows = [("METRIC", "LAST", "LEAST", "GREATEST", "STEPS", "")]
     for name, series in found.items():
         words, bounds = metric(name).format, series.bounds or (None, None)
         steps = f"{series.first_step:,} to {series.last_step:,}" if len(series) else MISSING
-        rows.append((metric(name).name, words(series.last), words(bounds[0]), words(bounds[1]), steps))
+        rows.append(
+            (metric(name).name, words(series.last), words(bounds[0]), words(bounds[1]), steps, not_finite([series]))
+        )
     for line in aligned(rows):
         print(line)
     return 0
@@ -54,7 +56,8 @@ def _facts(series: Series, points: int) -> dict[str, object]:
     steps = [round(first + place * width) for place in range(columns)]
     known = [(step, value) for step, value in zip(steps, means, strict=True) if math.isfinite(value)]
     return {
-        "last": series.last,
+        "last": in_json(series.last),
+        "not_finite": {kind: count for kind, count in series.counts.items() if kind != "finite" and count},
         "least": least,
         "greatest": greatest,
         "steps": [step for step, _ in known],

@@ -59,7 +59,7 @@ from tuiapp.verbs.facts import (
     read_through,
     reported_facts,
 )
-from tuiapp.verbs.output import print_json, tell
+from tuiapp.verbs.output import in_json, print_json, tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
@@ -214,7 +214,7 @@ def show_run(options: Namespace) -> int:
             "replicas": _replicas(state),
             "script_config": shown(state.facts.config),
             "script_summary": state.facts.summary,
-            "script_metrics": reported,
+            "script_metrics": {name: in_json(value) for name, value in reported.items()},
             "resume": (command := resume.command(run)) or None,
             "resume_step": point.step if command and (point := resume_point(run)) else None,
         }

@@ -12,7 +12,7 @@ from tuiapp.trainers.contract.metrics import LOSS, held_out_of
 from tuiapp.trainers.state.curves import ALL, Axis, Curves
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.series import Floats, Reduced, Series, smooth
+from tuiapp.trainers.state.series import Floats, Reduced, Series, not_finite, smooth
 from tuiapp.view.axes import (
     Ticks,
     Window,
@@ -83,6 +83,7 @@ class Chart:
     marks: list[tuple[int, float, str, int]] = field(default_factory=list)
     """(column, y, character, palette index) of the letters on the curves."""
     gaps: list[int] = field(default_factory=list)  # columns with a value that was not finite
+    not_finite: str = ""  # how many are not
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
     clipped: tuple[float | None, float | None] = (None, None)
@@ -174,6 +175,7 @@ def build_chart(state: RunState, options: ChartOptions, *, columns: int, rows: i
     chart.raw = [_curve(line, each, 0.0, options.log) for line, each in drawn if options.weight]
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
+        chart.not_finite = not_finite([line.series for line in lines])
     _mark_evaluations(chart, state, options, columns)
     _set_axes(chart, options, columns, rows)
     return chart

@@ -35,7 +35,7 @@ def _names(chart: Chart, name: str, *, dark: bool, brief: bool = False) -> Conte
     """Returns the lines with their ranks, and what the marks mean."""
     parts = []
     if chart.gaps:
-        parts.append(Content.styled("NaN ✕", "bold $text-warning"))
+        parts.append(Content.styled(f"{'not finite' if brief else chart.not_finite} ✕", "bold $text-warning"))
     if chart.band is not None:
         curve = chart.curves[0]
         lines = "" if brief else " GPUs" if name == UTILIZATION else " ranks"

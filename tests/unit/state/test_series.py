@@ -120,7 +120,7 @@ def test_the_last_value_and_the_bounds_are_those_of_the_steps() -> None:
     assert (float(reduced.low[0]), float(reduced.high[0])) == (1.0, 100.0)
 
 
-@pytest.mark.parametrize("hole", [None, math.nan, math.inf, -math.inf, 1e31])
+@pytest.mark.parametrize("hole", [None, math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_a_gap(hole: float | None) -> None:
     series = Series()
     extend(series, 1, [1.0, hole, 3.0])

@@ -112,7 +112,8 @@ def test_bytes(count: float | None, shown: str) -> None:
     ("value", "shown"),
     [
         (None, "–"),
-        (math.nan, "–"),
+        (math.nan, "NaN"),
+        (-math.inf, "−inf"),
         (0, "0.0000"),
         (0.41234, "0.4123"),
         (2.3456, "2.346"),
