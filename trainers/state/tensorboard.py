@@ -6,7 +6,7 @@ are compared by the names without a slash. A tag per rank (`loss/rank0`) would b
 who is behind. The directory itself also has the configuration, for the HParams tab.
 
 Steps and wall times are the journal's. Where a run was resumed, a session start makes TensorBoard drop the steps that
-are repeated. Values that are not finite, and the extremes of windows of steps, are left out.
+are repeated. The extremes of joined entries are left out.
 
 Messages and records are those of the tensorboard package. tensorboardX, which is lighter to install, imports PyTorch
 wherever that is installed: seconds, and hundreds of MB.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from math import nan
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -88,12 +89,10 @@ class EventFiles:
         places = event.places()
         for entry, (step, moment) in enumerate(places):
             values = [
-                Summary.Value(tag=tag, simple_value=value)
+                Summary.Value(tag=tag, simple_value=nan if column[entry] is None else column[entry])
                 for tag, column in columns
-                if (value := column[entry]) is not None
             ]
-            if values:
-                self._write(event.rank, Event(wall_time=moment, step=step, summary=Summary(value=values)))
+            self._write(event.rank, Event(wall_time=moment, step=step, summary=Summary(value=values)))
         return len(places)
 
     def _begin(self, rank: int, time: float) -> None:

@@ -1,8 +1,9 @@
-"""A run's figures as comma-separated values."""
+"""A run's figures as comma-separated values: `NaN`, `inf` and `-inf` are values, an empty cell was not reported."""
 
 from __future__ import annotations
 
 import csv
+from math import isnan
 from pathlib import Path
 from typing import TextIO
 
@@ -22,9 +23,13 @@ def write_rows(file: TextIO, run: RunDir, what: What) -> int:
     columns, table, count = columns_of(run, what), csv.writer(file, lineterminator="\n"), 0
     table.writerow(map(_no_formula, columns))
     for row in rows_of(run, what):
-        table.writerow([_no_formula(row.get(column)) for column in columns])
+        table.writerow([_cell(row.get(column)) for column in columns])
         count += 1
     return count
+
+
+def _cell(value: object) -> object:
+    return "NaN" if isinstance(value, float) and isnan(value) else _no_formula(value)
 
 
 def _no_formula(cell: object) -> object:

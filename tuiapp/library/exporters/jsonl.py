@@ -1,7 +1,8 @@
-"""A run's figures as JSON, an object a line."""
+"""A run's figures as JSON, an object a line, strict: `"NaN"`, `"Infinity"` and `"-Infinity"` are texts."""
 
 from __future__ import annotations
 
+from math import isfinite, isnan
 from pathlib import Path
 from typing import TextIO
 
@@ -22,6 +23,12 @@ def write_rows(file: TextIO, run: RunDir, what: What) -> int:
     """Writes the rows to an open file; returns their number."""
     encoder, count = msgspec.json.Encoder(), 0
     for row in rows_of(run, what):
-        file.write(encoder.encode(row).decode() + "\n")
+        file.write(encoder.encode({name: _json(value) for name, value in row.items()}).decode() + "\n")
         count += 1
     return count
+
+
+def _json(value: object) -> object:
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

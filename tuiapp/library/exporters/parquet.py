@@ -1,4 +1,4 @@
-"""A run's figures as a parquet file."""
+"""A run's figures as a parquet file: NaN and infinities are values, null was not reported."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tuiapp.library.exporters.tables import SAMPLES, columns_of, rows_of
 from tuiapp.trainers.contract.rundir import RunDir
 
 ROWS_AT_ONCE = 16_384  # a row group
+_INTEGERS: dict[What, tuple[str, ...]] = {"predictions": ("count",), "epochs": ("epoch", "of_steps")}
 
 
 def write(path: Path, run: RunDir, what: What) -> int:
@@ -33,7 +34,8 @@ def write(path: Path, run: RunDir, what: What) -> int:
 
 def _parquet_type(column: str, what: What) -> pyarrow.DataType:
     """The type of a column: a metric is a float64; nested fields of samples are JSON."""
-    if column in ("attempt", "rank", "step", "steps", "count", "epoch", "of_steps"):
+    # A metric may have the name of another table's column.
+    if column in {"attempt", "rank", "step", "steps", "joined", *_INTEGERS.get(what, ())}:
         return pyarrow.int64()
     if column in ("label", "predicted") and what == "predictions":
         return pyarrow.string()

@@ -7,7 +7,8 @@ from: the rows have both, and `attempt` distinguishes them. Epochs have what cou
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -34,8 +35,8 @@ from tuiapp.view.predictions import class_name, is_matrix
 
 Row: TypeAlias = dict[str, object]
 
-_PLACE = ("attempt", "time", "rank", "step", "steps")
-"""Columns before those of the metrics; `steps` is the length of an entry's window, which ends at `step`."""
+_PLACE = ("attempt", "time", "rank", "step", "steps", "joined")
+"""Columns before those of the metrics: an entry's last step, how many it covers, and how many reports it joins."""
 
 SAMPLES = (DeviceSample, RankSample, HostSample)
 
@@ -109,12 +110,24 @@ class _Columns:
         return self._of[name, end]
 
 
-_BOUNDS: tuple[tuple[str, Callable[[Metrics, str], list[float | None] | None]], ...] = (
-    ("", lambda event, name: event.values[name]),
+_BOUNDS: tuple[tuple[str, Callable[[Metrics, str], Sequence[float | None] | None]], ...] = (
+    ("", lambda event, name: list(map(_number, event.values[name]))),
     ("_min", lambda event, name: (event.lows or {}).get(name)),
     ("_max", lambda event, name: (event.highs or {}).get(name)),
+    ("_last", lambda event, name: _lasts(event, name)),
 )
 """Suffix of a column's name -> its values."""
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _lasts(event: Metrics, name: str) -> list[float] | None:
+    if (column := (event.lasts or {}).get(name)) is None:
+        return None
+    # Null is infinite where the entry is.
+    return [_number(mean if last is None else last) for last, mean in zip(column, event.values[name], strict=False)]
 
 
 def _metric_rows(event: Metrics, attempt: int, what: What, columns: _Columns) -> Iterator[Row]:
@@ -125,9 +138,13 @@ def _metric_rows(event: Metrics, attempt: int, what: What, columns: _Columns) ->
     found = [(name, end, bound(event, name)) for name in names for end, bound in _BOUNDS]
     lists = {columns.of(name, end): values for name, end, values in found if values}
     lists = {name: values for name, values in lists.items() if len(values) == size}
+    joined = event.joined()
     for place, (step, moment) in enumerate(event.places()):
         count = event.counts[place] if event.counts else 1
-        row: Row = {"attempt": attempt, "time": round(moment, 6), "rank": event.rank, "step": step, "steps": count}
+        row: Row = {
+            "attempt": attempt, "time": round(moment, 6), "rank": event.rank, "step": step, "steps": count,
+            "joined": joined[place],
+        }  # fmt: skip
         for name, values in lists.items():
             row[name] = values[place]
         yield row

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def rows_of(run: RunDir, wants: Callable[[str], bool]) -> Iterator[tuple[int, di
             if step > counted.get(attempt, step):
                 continue
             row = waiting.setdefault(step, {"step": step, "_timestamp": moment})
-            row |= {key: value for key, column in columns if (value := column[entry]) is not None}
+            row |= {key: nan if column[entry] is None else column[entry] for key, column in columns}
             counts[step] = counts.get(step, 0) + 1
         if len(waiting) > 2 * STEPS_AT_ONCE:
             for step in sorted(waiting)[:STEPS_AT_ONCE]:
