@@ -61,8 +61,8 @@ class Evaluations:
         self._earlier = earlier
         self._best: dict[int, Evaluated] = {}
         """Rank → its extremes."""
-        self._last: tuple[dict[int, float | None], dict[int, float | None]] = {}, {}
-        """Of loss and accuracy: rank → value."""
+        self._last: tuple[dict[int, tuple[int, float | None]], dict[int, tuple[int, float | None]]] = {}, {}
+        """Of loss and accuracy: rank → furthest step, and its value."""
         self.group = ""
         """The held-out group whose evaluations these are; "" before the first."""
 
@@ -75,8 +75,8 @@ class Evaluations:
         if group != self.group:
             self.group, self._last, self._best = group, ({}, {}), {}
         for name, ranks in zip(names, self._last, strict=True):
-            if name:
-                ranks[rank] = reported[name][-1]
+            if name and event.last_step >= ranks.get(rank, (0, None))[0]:
+                ranks[rank] = event.last_step, reported[name][-1]
         losses, accuracies = (reported.get(name, ()) for name in names)
         found = [
             *(Evaluated(loss=loss) for loss in losses),
@@ -87,7 +87,7 @@ class Evaluations:
 
     @property
     def last(self) -> Evaluated:
-        loss, accuracy = (ranks[min(ranks)] if ranks else None for ranks in self._last)
+        loss, accuracy = (ranks[min(ranks)][1] if ranks else None for ranks in self._last)
         return Evaluated(loss, accuracy)
 
     @property

@@ -436,10 +436,10 @@ class Figures(msgspec.Struct, frozen=True, array_like=True):
     least: float | None = None
     greatest: float | None = None
 
-    def followed_by(self, column: Sequence[float | None]) -> Figures:
-        """Returns these figures with later values."""
+    def followed_by(self, column: Sequence[float | None], *, late: bool = False) -> Figures:
+        """Returns these figures with further values; `late` ones are of earlier steps."""
         known = [value for value in (self.least, self.greatest, *column) if value is not None]
-        return Figures(column[-1], min(known), max(known)) if known else Figures()
+        return Figures(self.last if late else column[-1], min(known), max(known)) if known else Figures()
 
 
 class Blemish(msgspec.Struct, frozen=True, kw_only=True):

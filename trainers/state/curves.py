@@ -28,7 +28,7 @@ from tuiapp.trainers.contract.metrics import (
     TEST_LOSS,
 )
 from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
-from tuiapp.trainers.state.history import Attempts, Gaps
+from tuiapp.trainers.state.history import Attempts, Gaps, StepZero
 from tuiapp.trainers.state.timeline import Earlier, Timeline, timed, warm_after
 from tuiapp.trainers.state.waiting import NAN, Queue, bounds_of
 
@@ -236,7 +236,7 @@ class Curves:
     epochs: Epochs = field(default_factory=Epochs)
     earlier: Earlier = field(default_factory=Earlier)  # what earlier attempts count for
     steps_per_epoch: int = 0  # 0 when not known
-    from_zero: bool = False  # its first step was 0
+    zero: StepZero = field(default_factory=StepZero)
     evaluated: int = 0  # last step of an evaluation; 0 for none
     utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by the step that was reached
     _count: int = 0  # curves, …
@@ -314,7 +314,7 @@ class Curves:
             self._go_back(resumed)
         self.gaps.add(event)
         self.epochs.add(event)
-        self.from_zero |= event.first_step == 0
+        self.zero.add(event)
         own = self._of(event.rank)
         if event.values.keys() <= own.names:
             own.add(event)
@@ -353,7 +353,7 @@ class Curves:
         """Returns the curves of all ranks together, of those that each has by itself."""
         found = Curves(by_rank=False, most=most, names=dict(self.names), full=self.full)
         found.attempts, found.timeline, found.gaps, found.epochs = self.attempts, self.timeline, self.gaps, self.epochs
-        found.earlier, found.steps_per_epoch, found.from_zero = self.earlier, self.steps_per_epoch, self.from_zero
+        found.earlier, found.steps_per_epoch, found.zero = self.earlier, self.steps_per_epoch, self.zero
         found.evaluated, found.utilization, found._warm_after = self.evaluated, self.utilization, self._warm_after
         if (begun := self.attempts.present) is not None:
             found._scale, found._share = _joins(begun)

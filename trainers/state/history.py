@@ -49,6 +49,27 @@ class Attempts:
         return max(0, begun - 1)
 
 
+@dataclass(slots=True)
+class StepZero:
+    """Whether a run's first step is 0, so that steps 0 to 399 are 400: not if what stands there is a constant."""
+
+    _names: set[str] = field(default_factory=set)
+    """Metrics with a value at step 0."""
+    _goes_on: bool = False
+    """Whether one of them has a later one."""
+    _further: bool = False
+
+    def add(self, event: Metrics) -> None:
+        if event.first_step == 0:
+            self._names.update(event.values)
+        if event.last_step and self._names:
+            self._further = True
+            self._goes_on |= not self._names.isdisjoint(event.values)
+
+    def __bool__(self) -> bool:
+        return self._goes_on or (bool(self._names) and not self._further)
+
+
 def counted_steps(events: Iterable[AnyEvent]) -> dict[int, int]:
     """Returns up to which step each attempt counts; an attempt of which all counts is not in it."""
     attempts, counted = Attempts(), dict[int, int]()

@@ -29,9 +29,9 @@ NEARLY = 1e-3
 class ReportedEpoch(Epoch, array_like=True, gc=False):
     """Of a script, which need not say how many examples it is.
 
-    Its loss is the mean of what is reported at its steps. Its seconds include what comes before its first step, as the
-    evaluation of the epoch before; only those of a run's first are counted from its first report on: before, the script
-    starts. Of an epoch that is not over `of` is what the ones before it had on average, 0 if that is not known.
+    Its loss is the mean of what is reported at its steps, its evaluation among them. Its seconds include what comes
+    before its first step; only those of a run's first are counted from its first report on: before, the script starts.
+    Of an epoch that is not over `of` is what the ones before it had on average, 0 if that is not known.
     """
 
     mean_loss: float | None = None
@@ -112,9 +112,15 @@ class ReportedEpochs:
         return done
 
     def number_of(self, step: int) -> int:
-        """Returns the epoch that a step is of, counted from 1; 0 before the first report."""
+        """Returns the epoch that a step is of, counted from 1; 0 before the first report.
+
+        One between two that are named, as an evaluation, is of the first.
+        """
         if step > self.steps[-1]:
             return self.present
+        if self._named and step >= self.first_step:
+            numbers, begins = self._begins
+            return int(numbers[np.searchsorted(begins, step, side="right") - 1])
         return max(1, ceil(float(np.interp(step, self.steps, self.done)) - NEARLY))
 
     def ends_with(self, step: int) -> bool:
@@ -140,6 +146,9 @@ class ReportedEpochs:
         if not len(numbers):
             return []
         ends = np.rint(np.interp(numbers, self.done, self.steps, right=self.last_step))
+        evaluated = [curves.first(name) for name in evaluation_of(curves.names)[1:]]
+        for places, steps, _ in (self._within(series, numbers) for series in evaluated):
+            np.maximum.at(ends, places, steps)
         begins = np.concatenate([np.rint(np.interp(numbers[:1] - 1, self.done, self.steps)), ends[:-1]])
         if numbers[0] == first > 1:
             # The run goes on from another one's checkpoint.
@@ -151,9 +160,10 @@ class ReportedEpochs:
             begun = min([self.first_step, *(each.first_step for each in losses)])
             since = float(np.diff(times(np.array([begun, ends[0]], np.float64)))[0])
             seconds[0] = since * (ends[0] - begins[0]) / (ends[0] - begun) if ends[0] > begun else 0.0
-        test_losses, test_accuracies = (
-            _last_within(curves.first(name), numbers, self._begins) for name in evaluation_of(curves.names)[1:]
-        )
+        test_losses, test_accuracies = (np.full(len(numbers), np.nan) for _ in evaluated)
+        for series, found in zip(evaluated, (test_losses, test_accuracies), strict=True):
+            places, _, values = self._within(series, numbers)
+            found[places] = values
         columns = (numbers, ends - begins, seconds, _mean_within(losses, begins[0], ends), test_losses, test_accuracies)
         expected = round(self.steps_per_epoch)
         return [
@@ -172,22 +182,24 @@ class ReportedEpochs:
             )
         ]
 
+    def _within(self, series: Series, numbers: Integers) -> tuple[Integers, Floats, Floats]:
+        """Returns the finite values of a curve with their steps, and each one's place among the epochs `numbers`.
+
+        One belongs to the last epoch that has begun before it.
+        """
+        steps, values = series.middles(), series.means()
+        known, begins = self._begins
+        of = np.searchsorted(begins, steps, side="right") - 1
+        places = np.where(of >= 0, known[of], -1) - numbers[0]
+        inside = (places >= 0) & (places < len(numbers)) & np.isfinite(values)
+        return places[inside], steps[inside], values[inside]
+
 
 def _places(series: Series, begin: float, ends: Floats) -> tuple[Integers, Floats]:
     """Returns which epoch each value of a curve is of, and the values."""
     steps, values = series.middles(), series.means()
     inside = (steps > begin) & (steps <= ends[-1]) & np.isfinite(values)
     return np.searchsorted(ends, steps[inside]), values[inside]
-
-
-def _last_within(series: Series, numbers: Integers, begins: tuple[Integers, Floats]) -> Floats:
-    """Returns the last value of each epoch: one belongs to the last epoch that has begun before it."""
-    steps, values = series.middles(), series.means()
-    known, first = begins
-    places = np.searchsorted(first, steps, side="right") - 1
-    inside = (places >= 0) & np.isfinite(values)
-    of = dict(zip(known[places[inside]].tolist(), values[inside].tolist(), strict=True))
-    return np.array([of.get(number, np.nan) for number in numbers.tolist()])
 
 
 def _mean_within(curves: Sequence[Series], begin: float, ends: Floats) -> Floats:

@@ -338,7 +338,7 @@ class RunState:
     @property
     def steps_done(self) -> int:
         """How many steps it has taken: steps 0 to 399 are 400."""
-        return self.step + self.curves.from_zero
+        return self.step + bool(self.curves.zero)
 
     @property
     def progress(self) -> float | None:

@@ -45,6 +45,7 @@ from tuiapp.trainers.contract.metrics import (
 from tuiapp.trainers.contract.status import SCHEMA, End, Status
 from tuiapp.trainers.state.blemishes import BlemishMeter
 from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.history import StepZero
 from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.trainers.state.timeline import Earlier, timed, warm_after
 from tuiapp.trainers.state.transient import looks_transient
@@ -95,8 +96,9 @@ class StatusMeter:
         self._figures = dict(before.metrics)
         self._rank_of: dict[str, int] = {}
         """Metric → the first rank that reported it."""
-        self._from_zero = False
-        """Its first step was 0: steps 0 to 399 are 400."""
+        self._zero = StepZero()
+        self._furthest: dict[str, int] = {}
+        """Metric → its furthest step."""
         self._step = dict.fromkeys(range(min(begun.world_size, MAX_RANKS) if begun else 0), resumed_from or 0)
         self._losses: dict[str, dict[int, float | None]] = {}
         """Metric that may be the loss → rank → last value."""
@@ -183,8 +185,8 @@ class StatusMeter:
             # The attempt's first event is damaged.
             self._since = event.time
         self._blemishes.add(event)
-        if event.is_training:
-            self._from_zero |= event.first_step == 0
+        self._zero.add(event)
+        if event.is_training or self._is_script:
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         self._evaluations.add(event)
         self._add_figures(event)
@@ -216,7 +218,9 @@ class StatusMeter:
             ):
                 continue
             if name in figures or len(figures) < MAX_FIGURES:
-                figures[name] = figures.get(name, Figures()).followed_by(column)
+                late = event.last_step < self._furthest.get(name, 0)
+                figures[name] = figures.get(name, Figures()).followed_by(column, late=late)
+                self._furthest[name] = max(event.last_step, self._furthest.get(name, 0))
 
     def _epochs(self, *, completed: bool) -> float | None:
         if per_epoch := self._steps_per_epoch:
@@ -238,7 +242,7 @@ class StatusMeter:
         seconds += self._before.seconds if earlier is None else earlier.seconds
         epochs = self._epochs(completed=completed)
         if self._marred is None or self._time - self._marred[0] >= blemishes_s:
-            self._marred = self._time, self._blemishes.blemishes(self.step + self._from_zero, self._time)
+            self._marred = self._time, self._blemishes.blemishes(self.step + bool(self._zero), self._time)
         blemishes = self._marred[1]
         if self._untouched:
             # Where a script resumes is not known before its first step.
@@ -252,7 +256,7 @@ class StatusMeter:
         before = Evaluated(self._before.best_loss, self._before.best_accuracy) if earlier is None else earlier.evaluated
         best = extremes([self._evaluations.best, before])
         return Summary(
-            steps=self.step + self._from_zero,
+            steps=self.step + bool(self._zero),
             epochs=known.epochs if epochs is None else epochs,
             examples_per_second=rate or known.examples_per_second,
             loss=mean(losses.values(), [self._sizes[rank] for rank in losses]) if losses else known.loss,

@@ -99,6 +99,12 @@ def test_validation_alone_is_progress() -> None:
     assert state.step == 24
 
 
+def test_steps_are_counted_from_0_if_something_goes_on_from_there() -> None:
+    assert fold(attempts([(0, {"size": 5.0}), *steps(1, 20)])).steps_done == 20
+    assert fold(attempts(steps(0, 20))).steps_done == 21
+    assert fold(attempts([(0, {"loss": 5.0})])).steps_done == 1
+
+
 def test_what_is_not_finite_is_told_apart() -> None:
     values = [1.0, math.nan, math.inf, 1e35, math.nan, -math.inf]
     series = fold(attempts([(step, {"loss": value}) for step, value in enumerate(values)])).curves[0, "loss"]

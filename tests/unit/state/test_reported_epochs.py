@@ -122,6 +122,19 @@ def test_a_report_of_the_next_epoch_at_the_same_step_is_of_no_new_one() -> None:
     assert numbers(folded(events)) == [(1, 10, 10), (2, 10, 10)]
 
 
+def test_an_evaluation_belongs_to_the_last_epoch_begun_before_it() -> None:
+    """What is logged without a step after an epoch stands at the step before the next one's first."""
+    events: list[AnyEvent] = []
+    for epoch in (1, 2, 3):
+        first = 4 * epoch - 3
+        events += [said(step, {"loss": 1.0, "epoch": epoch}) for step in range(first, first + 3)]
+        events.append(said(first + 3, {"test/loss": epoch / 10}))
+    state = folded(events)
+    assert numbers(state) == [(1, 4, 4), (2, 4, 4), (3, 4, 4)]
+    assert [row.test_loss for row in state.curves.last_epochs()] == [0.1, 0.2, 0.3]
+    assert [state.epoch_of(step) for step in (3, 4, 5, 8, 9, 12)] == [1, 1, 2, 2, 3, 3]
+
+
 def test_ranks_count_together() -> None:
     events = [
         said(step, {"loss": float(rank), "epoch": step / 4}, rank=rank) for step in range(1, 9) for rank in (0, 1)

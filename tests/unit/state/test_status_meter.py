@@ -111,6 +111,15 @@ def test_of_a_script_all_metrics_are_summed_up() -> None:
     assert again.summary(2.0).metrics["wer"] == Figures(0.3, 0.3, 0.3)
 
 
+def test_a_late_value_is_not_the_last_and_validation_alone_is_progress() -> None:
+    meter = metered(SCRIPT, 1)
+    for step, value in ((200, 0.5), (100, 0.2), (150, 0.6)):
+        meter.add(Metrics(rank=0, first_step=step, values={"eval/accuracy": [value]}))
+    summary = meter.summary(1.0)
+    assert (summary.steps, summary.test_accuracy, summary.best_accuracy) == (200, 0.5, 0.6)
+    assert summary.metrics["eval/accuracy"] == Figures(0.5, 0.2, 0.6)
+
+
 def test_epochs_of_a_script_are_those_of_its_curves() -> None:
     curves = Curves()
     meter = StatusMeter(curves=lambda: curves)
