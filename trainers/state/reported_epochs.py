@@ -116,11 +116,11 @@ class ReportedEpochs:
 
         One between two that are named, as an evaluation, is of the first.
         """
-        if step > self.steps[-1]:
-            return self.present
-        if self._named and step >= self.first_step:
+        if self._named and self.present and step >= self.first_step:
             numbers, begins = self._begins
             return int(numbers[np.searchsorted(begins, step, side="right") - 1])
+        if step > self.steps[-1]:
+            return self.present
         return max(1, ceil(float(np.interp(step, self.steps, self.done)) - NEARLY))
 
     def ends_with(self, step: int) -> bool:
