@@ -34,7 +34,11 @@ class Aggregates:
 
     def restore(self, summary: Mapping[str, object]) -> None:
         """Goes on from the summary of an earlier part of the run; means begin anew."""
-        self._before = {name: float(value) for name, value in summary.items() if isinstance(value, int | float)}
+        self._before = {
+            name: float(value)
+            for name, value in summary.items()
+            if isinstance(value, int | float) or value in ("nan", "inf", "-inf")
+        }
 
     def add(self, name: str, values: Sequence[float]) -> None:
         """Takes values of a metric; those that are not defined are passed over."""

@@ -208,7 +208,9 @@ class Client:
         if self.rank == 0 and (self._closing or now >= self._aggregates_due) and (taken := self.aggregates.take()):
             self._aggregates_due = now + AGGREGATES_S
             self.on_aggregates(taken)
-            messages.append(Facts(summary={encodable(name, MAX_NAME): value for name, value in taken.items()}))
+            # JSON has no other numbers.
+            found = {name: value if isfinite(value) else str(value) for name, value in taken.items()}
+            messages.append(Facts(summary={encodable(name, MAX_NAME): value for name, value in found.items()}))
         messages += last
         if self.step and now >= self._beat_due:
             self._beat_due = now + wire.HEARTBEAT_S

@@ -6,7 +6,6 @@ journal; they are part of the run's summary.
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterable, Sequence
 from math import isfinite
@@ -33,8 +32,6 @@ KINDS = {
 """Kind of an alert that is no mere information → kind of blemish."""
 SEVERAL = {"checkpoint": "checkpoints were not saved", "values": "times values were not recorded"}
 
-_INFINITE = re.compile(r" is (-?inf)\b")
-
 
 def median(values: Sequence[float]) -> float:
     """Returns the median of one value or more. A user's folder may have a `statistics.py` of its own."""
@@ -54,6 +51,7 @@ class _Curve:
         self._bad_first = 0
         """The first step of the entry that ends with `_bad_from`: a fast script's neighbours are joined."""
         self._bad_steps: set[int] = set()
+        self._word = ""
 
     def add(self, event: Metrics, given: Sequence[float | None]) -> None:
         column = [None if value is None or not isfinite(value) else value for value in given]
@@ -63,6 +61,8 @@ class _Curve:
             bad = {step: count for (step, _), count, value in entries if value is None}
             if self._bad_from is None or min(bad) < self._bad_from:
                 self._bad_from = min(bad)
+                first = given[column.index(None)]
+                self._word = "NaN" if first is None else str(first)
                 self._bad_first = self._bad_from - bad[self._bad_from] + 1
             if len(self._bad_steps) < MOST_VALUES:
                 self._bad_steps.update(bad)
@@ -82,7 +82,7 @@ class _Curve:
                 del self._steps[1::2], self._values[1::2]
                 self._every *= 2
 
-    def not_finite(self, word: str, steps: int, told: Iterable[int]) -> Iterable[Blemish]:
+    def not_finite(self, steps: int, told: Iterable[int]) -> Iterable[Blemish]:
         """Says from which step on it is not finite; `told` are the steps that alerts have named."""
         if self._bad_from is None:
             return
@@ -90,7 +90,7 @@ class _Curve:
         where = f"from step {since:,} of {steps:,} on"
         if not any(self._ends_bad.values()):
             where = f"at {plural(len(self._bad_steps), 'step')} of {steps:,}, the first {since:,}"
-        yield Blemish(kind="nan", since_step=since, text=f"{word} in the training loss {where}")
+        yield Blemish(kind="nan", since_step=since, text=f"{self._word} in the training loss {where}")
 
     def diverged(self) -> Iterable[Blemish]:
         if len(self._values) < LEAST_VALUES:
@@ -117,7 +117,6 @@ class BlemishMeter:
     def __init__(self, before: Iterable[Blemish] = (), resumed_from: int | None = 0, *, begun: bool = False) -> None:
         self._before, self._resumed_from, self._begun = before, resumed_from, begun
         self._losses: dict[str, _Curve] = {}
-        self._word = "NaN"
         self._told: set[int] = set()
         """Steps at which an alert has named a value that is not finite."""
         self._reported_at: float | None = None
@@ -154,8 +153,6 @@ class BlemishMeter:
                 self._hung_since = None
                 return
             self._hung_since = self._hung_since or self._reported_at or alert.time
-        if alert.kind == "nan" and (infinite := _INFINITE.search(alert.text)):
-            self._word = infinite[1]
         if alert.kind == "nan" and alert.step is not None and len(self._told) < MOST_VALUES:
             self._told.add(alert.step)
         # How an attempt began is a warning that is no blemish.
@@ -167,7 +164,7 @@ class BlemishMeter:
         """Returns those known so far, of a run that has come to so many steps; `now` in seconds since the epoch."""
         known = [one for one in self._before if (one.since_step or 0) <= (self._resumed_from or 0)]
         if curve := self._losses.get(loss_of(self._losses)):
-            known += [*curve.not_finite(self._word, steps, self._told)] or ([] if self._begun else curve.diverged())
+            known += [*curve.not_finite(steps, self._told)] or ([] if self._begun else curve.diverged())
         for kind, alerts in self._alerts.items():
             text = alerts[0].text
             if kind == "hang":

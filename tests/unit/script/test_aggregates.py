@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 
 import pytest
 
@@ -45,10 +45,11 @@ def test_a_metrics_own_definition_goes_before_patterns() -> None:
 
 def test_a_run_that_goes_on_keeps_what_it_came_to() -> None:
     aggregates = Aggregates()
-    aggregates.restore({"acc": 0.9, "other": "text"})
-    aggregates.define("acc", "max")
-    aggregates.add("acc", [0.5])
-    assert aggregates.take() == {"acc": 0.9}
+    aggregates.restore({"acc": 0.9, "gap": "inf", "other": "text"})
+    aggregates.define("*", "max")
+    for name in ("acc", "gap"):
+        aggregates.add(name, [0.5])
+    assert aggregates.take() == {"acc": 0.9, "gap": inf}
 
 
 def test_a_summary_that_is_none_is_refused() -> None:
