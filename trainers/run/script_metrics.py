@@ -20,7 +20,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.script_syntax import STEP, as_read, compile_pattern
 from tuiapp.trainers.contract.events import Alert, LogLine, Metrics
 from tuiapp.trainers.contract.metrics import MAX_COUNT, MAX_STEP
-from tuiapp.trainers.run.event_files import FoundEventFiles, Scalar
+from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Scalar
 from tuiapp.trainers.run.processes import RankProcess
 from tuiapp.trainers.run.step_batch import Budget, pack_rows
 

@@ -25,7 +25,7 @@ from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.exporters import EXPORTERS, Exporter
 from tuiapp.trainers.contract.events import Facts, Metrics
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run.event_files import FoundEventFiles
+from tuiapp.trainers.readers.tensorboard import FoundEventFiles
 
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
 

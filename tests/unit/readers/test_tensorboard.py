@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("tensorboard")
 from torch.utils.tensorboard import SummaryWriter
 
-from tuiapp.trainers.run.event_files import FoundEventFiles, Scalar
+from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Scalar
 
 
 def of(found: list[Scalar], name: str) -> list[tuple[int, float]]:

@@ -1,0 +1,1 @@
+"""What other tools write, read while they write it: a file each."""
