@@ -380,7 +380,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     export.add_argument("--format", choices=EXPORTERS, metavar="FORMAT", help=known)
     what = (
         f"step metrics (default), evaluation metrics, both (default of {directories}), device samples, predictions by "
-        "class, or epochs"
+        "class, epochs, or pictures and texts"
     )
     export.add_argument("--what", choices=TABLES, metavar="TABLE", help=what)
     stdout = ", ".join(row.name for row in EXPORTERS.values() if row.is_text)

@@ -35,7 +35,7 @@ from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.history import find_gaps
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.snapshot import load
+from tuiapp.trainers.state.snapshot import load, read_run
 from tuiapp.trainers.state.summary import summarise
 
 
@@ -326,7 +326,8 @@ def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Pat
         wandb.config.update({"lr": 0.5})
         for epoch in range(wandb.config.epochs):
             wandb.log({"epoch": epoch, "loss": wandb.config.lr / (epoch + 1)})
-            wandb.log({"image": wandb.Image(np.zeros((2, 2)))}, commit=False)
+            wandb.log({"image": wandb.Image(np.zeros((2, 2)), caption="dark"), "text": f"of {epoch}"}, commit=False)
+            wandb.log({"table": wandb.Table(), "none": np.zeros(3)}, commit=False)
         wandb.run.summary["best"] = 1
         wandb.summary.update({"last": 2})
         artifact = wandb.Artifact("model", type="model")
@@ -338,8 +339,19 @@ def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Pat
     watched = the_run(runs_dir)
     assert watched.end().status == "completed"
     assert list(curve(watched, 0, "loss").values()) == [0.5, 0.25]
-    assert error.count("Image is not supported") == 1
+    assert error.count("Table is not supported") == error.count("none is not a number (ndarray)") == 1
     watched.wait_gone()
+    files = [file for kept in read_run(watched.run).media.values() for file in kept.files]
+    assert [(file.name, file.step, file.caption) for file in files] == [
+        ("image", 2, "dark"),
+        ("image", 3, "dark"),
+        ("text", 2, ""),
+        ("text", 3, ""),
+    ]
+    assert {file.file for file in files} == {path.name for path in watched.run.media.iterdir()}
+    assert (watched.run.media / files[-1].file).read_text() == "of 1"
+    assert (digest := load(watched.run)) is not None
+    assert [file for kept in digest.state.media.values() for file in kept.files] == files
     facts = summarise(watched.run).facts
     assert facts.config == {"epochs": 2, "opt/lr": 0.25, "lr": 0.5}
     assert facts.summary == {"f1": 0.5, "best": 1, "last": 2, "loss": 0.5}

@@ -250,6 +250,22 @@ class Predictions(Event, frozen=True, kw_only=True, tag="predictions"):
             raise ValueError("the counts are no table of classes")
 
 
+class Media(Event, frozen=True, kw_only=True, tag="media"):
+    """A picture or a text of a step; of a name and a step there may be several."""
+
+    rank: int
+    step: int
+    name: str
+    file: str
+    """In the run directory's `media/`, on the rank's node."""
+    kind: Literal["image", "text"]
+    caption: str = ""
+    removed: list[str] = []
+    """Earlier files that are no longer kept."""
+    left_out: int = 0
+    """How many of the name were never written: they came too fast."""
+
+
 class LogLine(Event, frozen=True, kw_only=True, tag="log"):
     """A line that a rank or the supervisor wrote; undecodable bytes replaced, at most 8 KiB."""
 
@@ -709,6 +725,7 @@ AnyEvent: TypeAlias = (
     | InitialWeights
     | Checkpoint
     | Predictions
+    | Media
     | DeviceSample
     | RankSample
     | FrameworkMemory

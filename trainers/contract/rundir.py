@@ -92,6 +92,8 @@ class RunDir:
     export = _File("export")
     profiles = _File("profiles")
     """Traces of profiled steps: see `tuiapp.trainers.rank.profile`."""
+    media = _File("media")
+    """Pictures and texts: see `tuiapp.trainers.contract.media`."""
     lock = _File("lock")
     """Locked by the live supervisor; the kernel releases it when the supervisor dies."""
 

@@ -32,6 +32,7 @@ from tuiapp.trainers.rank.stop_gate import StopGate
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.step_batch import Budget, pack_rows
 from tuiapp.trainers.script.aggregates import Aggregates
+from tuiapp.trainers.script.media import MediaQueue, Taken
 
 FLUSH_INTERVAL_S = 0.2
 BACKLOG = 200_000
@@ -88,6 +89,7 @@ class Client:
         self._closing = False
         self._beat_due = inf if beside else 0.0
         self._told: set[str] = set()
+        self.media = MediaQueue(run, rank, world_size)
         self.aggregates = Aggregates()
         self.on_aggregates: Callable[[dict[str, float]], object] = lambda _: None
         """Told what they have come to since the last time."""
@@ -120,6 +122,15 @@ class Client:
                 self._guard(self._flush)
         else:
             self._dropped += 1
+
+    def show(self, step: int, name: str, taken: list[Taken]) -> None:
+        """Reports pictures or texts."""
+        if self.failed:
+            return
+        self.media.add(step, encodable(name, MAX_NAME), taken)
+        self.step = max(self.step, step)
+        if self._thread is None:
+            self._guard(self._flush)
 
     def close(self) -> None:
         """Sends what is reported so far; gives up if a device or the supervisor hangs, and says what is not sent."""
@@ -191,7 +202,7 @@ class Client:
         messages: list[msgspec.Struct] = [item for item in others if isinstance(item, Facts)]
         # A stop, a checkpoint and the end come after the steps before them.
         last = [item for item in others if not isinstance(item, Facts)]
-        if rows and not self._announced:
+        if (rows or self.media) and not self._announced:
             self._announced = True
             messages.insert(0, _device(self.rank))
         self._unsent = len(rows)
@@ -199,6 +210,9 @@ class Client:
         window = self._budget.window(1 + sum(one != other for (one, _), (other, _) in pairwise(rows)), monotonic())
         for names, group in _groups(rows, in_order=window == 1):
             messages += self._packed(names, group, window)
+        for event in self.media.write(all=self._closing or self._thread is None):
+            self._moved_at = monotonic()
+            messages.append(event)
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text = f"rank {self.rank}: {dropped:,} steps were not recorded: the supervisor did not read them in time"

@@ -17,7 +17,7 @@ their own. Under `tuiapp run` the first is the run that was launched; the furthe
 been started by hand, and stop with it too.
 
 The names follow wandb's, so that `import tuiapp as wandb` runs many a script; what has no counterpart here, such as
-images and tables, is dropped, and said once.
+tables, is dropped, and said once.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class Run:
         """Reports named values of a step; without one, of the step after the furthest.
 
         Args:
-            values: Metric → number, or array of one number, of NumPy, PyTorch or JAX, on any device. A slash groups:
-                `train/loss`. Nested dictionaries are joined by slashes.
+            values: Metric → number, or array of one number, of NumPy, PyTorch or JAX, on any device; a picture, as
+                an array [H, W], [H, W, C] or [C, H, W], a picture of PIL's, a figure or an `Image`; a text; or a list
+                of pictures or texts. A slash groups: `train/loss`. Nested dictionaries are joined by slashes.
             step: Counted over the whole run. An earlier one than the last is that of a late value: the next report
                 without a step comes after the furthest.
             commit: False: the next report without a step is of the same step.
@@ -116,17 +117,19 @@ class Run:
                 for name, value in values.items():
                     if type(value) is not float:
                         value = self._kept(name, value)
-                        flat = flat and value is not None and type(value) is not dict
+                        flat = flat and value is not None and type(value) not in (dict, list)
                     kept[name] = value
                 if not flat:
                     kept = _flat(kept)
+                    for name in [name for name, value in kept.items() if type(value) is list]:
+                        self._client.show(step, name, kept.pop(name))
                 if kept:
                     self._client.add(step, kept)
             except Exception as error:
                 self._say_once(f"log: {type(error).__name__}: {error}")
 
     def _kept(self, name: str, value: Any) -> Any:
-        """A value that nobody changes any more: a number, an array on its device, or None if it is neither."""
+        """A value that nobody changes any more: a number, an array on its device, a list of `Taken`, or else None."""
         kind = type(value)
         keep = _KEEP.get(kind)
         if keep is None:
@@ -140,8 +143,15 @@ class Run:
                     self._client.singles.add(name)
             return keep(value)
         except Exception as error:
-            why = "too large" if isinstance(error, OverflowError) else f"not a number ({kind.__name__})"
-            self._say_once(f"{name} is {why}: it is not recorded")
+            why = f"is {'too large' if isinstance(error, OverflowError) else f'not a number ({kind.__name__})'}"
+            try:
+                from tuiapp.trainers.script.media import take
+
+                return take(value)
+            except Exception as other:
+                if not isinstance(other, TypeError):
+                    why = f"cannot be read: {other}"
+            self._say_once(f"{name} {why}: it is not recorded")
             return None
 
     def evaluation(self, values: Mapping[str, Any], step: int | None = None) -> None:
@@ -583,11 +593,15 @@ util = _Util()
 
 
 def __getattr__(name: str) -> Any:
-    """`run`, `config` and `summary` of the present run; for any other public name something that does nothing."""
+    """`run`, `config` and `summary` of the present run, `Image`; for any other name something that does nothing."""
     if name == "run":
         return _run
     if name in ("config", "summary"):
         return getattr(_run or init(), name)
+    if name == "Image":
+        from tuiapp.trainers.script.media import Image
+
+        return Image
     if name.startswith("_"):
         raise AttributeError(name)
     return _unsupported(name)

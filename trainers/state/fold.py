@@ -5,6 +5,7 @@ from __future__ import annotations
 from tuiapp.trainers.contract import events as ev
 from tuiapp.trainers.contract.events import about, place_name
 from tuiapp.trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS, evaluation_of
+from tuiapp.trainers.state import media
 from tuiapp.trainers.state.array_state import ArrayState
 from tuiapp.trainers.state.curves import MAX_CURVES
 from tuiapp.trainers.state.known_metrics import metric
@@ -165,6 +166,9 @@ def apply(state: RunState, event: object) -> None:
         case ev.Predictions():
             state.predictions = event
             state.changed.add("predictions")
+        case ev.Media():
+            media.add(state.media, event)
+            state.changed |= {"media", "predictions"}
         case ev.StopRequested():
             state.stop_requested = event
             _log(state, event, join_words(["stop requested", sanitize(event.by, 40), state.stop_words]))
@@ -250,6 +254,8 @@ def _go_back(state: RunState, step: int) -> None:
     if state.predictions and state.predictions.step > step:
         state.predictions = None
         state.changed.add("predictions")
+    media.go_back(state.media, step)
+    state.changed.add("media")
     for checkpoint in [one for one in state.checkpoints if one.step > step]:
         state.checkpoints.remove(checkpoint)
 

@@ -25,6 +25,7 @@ from tuiapp.trainers.state.curves import Curves, SampledCurve
 from tuiapp.trainers.state.efficiency import EfficiencyMeter
 from tuiapp.trainers.state.history import Gaps
 from tuiapp.trainers.state.known_metrics import UTILIZATION, ordered
+from tuiapp.trainers.state.media import Kept
 from tuiapp.trainers.state.rank_state import NodeState, RankState
 from tuiapp.trainers.state.readings import GpuState, HostHistory
 from tuiapp.trainers.state.text import format_duration, sanitize, without_directories
@@ -35,7 +36,9 @@ Fault: TypeAlias = Literal["", "failure", "hang"]
 # What a rank has written, and what is said of the run.
 Stream: TypeAlias = Literal["stdout", "stderr", "run", "event", "milestone", "checkpoint", "warning", "problem"]
 # A part of the screen.
-Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts", "predictions", "profiles"]
+Topic: TypeAlias = Literal[
+    "run", "curves", "ranks", "devices", "sharding", "log", "alerts", "predictions", "profiles", "media"
+]
 
 MAX_LOG_LINES = 5000
 MAX_CHECKPOINTS = 256
@@ -108,6 +111,7 @@ class RunState:
     nodes: dict[int, NodeState] = field(default_factory=dict)  # of a run on several machines; else empty
     curves: Curves = field(default_factory=Curves)
     predictions: ev.Predictions | None = None  # of the last evaluation
+    media: dict[str, Kept] = field(default_factory=dict)  # pictures and texts, by name
     arrays: dict[str, ArrayState] = field(default_factory=dict)
     held: dict[Device, ev.Held] = field(default_factory=dict)
     profiles: dict[int, ev.Profile] = field(default_factory=dict)  # by rank, of the steps profiled last

@@ -65,6 +65,7 @@ from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.epochs import epoch_columns, epoch_facts
 from tuiapp.view.groups import MOST_TEXT, ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of, state_counts
+from tuiapp.view.media import media_facts, media_words
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
     BY_NAME,
@@ -209,6 +210,7 @@ def show_run(options: Namespace) -> int:
             "checkpoints": checkpoint_facts(checkpoints, best) or reported_facts(state),
             "missing_steps": gaps.spans,
             "predictions": predictions_facts(state.predictions),
+            "media": media_facts(state.media),
             "by_epoch": [epoch_facts(row) for row in state.curves.last_epochs()],
             "initial_weights": _initial(state),
             "replicas": _replicas(state),
@@ -265,6 +267,7 @@ def show_run(options: Namespace) -> int:
         print(f"  and {plural(left_out, 'key')} at the library's defaults: --all prints them")
     _print_facts("the script's summary", state.facts.summary)
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
+    _print_facts("pictures and texts", {name: media_words(kept) for name, kept in state.media.items()})
     _print_epochs(state.curves, everything=options.all)
     hint = resume.hint(run)
     _print_checkpoints(checkpoints, best, damaged, resume_point(run) if hint else None)

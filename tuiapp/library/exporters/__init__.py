@@ -18,10 +18,10 @@ from tuiapp.trainers.config.mirror import INSTALL, PACKAGE
 if TYPE_CHECKING:
     from tuiapp.trainers.contract.rundir import RunDir
 
-What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples", "predictions", "epochs"]
-"""Metrics of steps, those of evaluations, both, the sampler's figures, how often classes were predicted, or epochs."""
+What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples", "predictions", "epochs", "media"]
+"""Metrics of steps, of evaluations, both, the sampler's figures, how often classes were predicted, epochs, or files."""
 TABLES: tuple[What, ...] = get_args(What)
-NO_METRICS: tuple[What, ...] = ("samples", "predictions", "epochs")
+NO_METRICS: tuple[What, ...] = ("samples", "predictions", "epochs", "media")
 
 
 @dataclass(frozen=True, slots=True)

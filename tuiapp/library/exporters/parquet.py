@@ -37,7 +37,7 @@ def _parquet_type(column: str, what: What) -> pyarrow.DataType:
     # A metric may have the name of another table's column.
     if column in {"attempt", "rank", "step", "steps", "joined", *_INTEGERS.get(what, ())}:
         return pyarrow.int64()
-    if column in ("label", "predicted") and what == "predictions":
+    if column in ("label", "predicted", "name", "kind", "file", "caption") and what in ("predictions", "media"):
         return pyarrow.string()
     if column == "time" or what != "samples":
         return pyarrow.float64()

@@ -19,6 +19,7 @@ from tuiapp.trainers.contract.events import (
     DeviceSample,
     Event,
     HostSample,
+    Media,
     Metrics,
     Predictions,
     RankSample,
@@ -38,6 +39,8 @@ Row: TypeAlias = dict[str, object]
 _PLACE = ("attempt", "time", "rank", "step", "steps", "joined")
 """Columns before those of the metrics: an entry's last step, how many it covers, and how many reports it joins."""
 
+_MEDIA = ("attempt", "time", "rank", "step", "name", "kind", "file", "caption")
+
 SAMPLES = (DeviceSample, RankSample, HostSample)
 
 
@@ -50,6 +53,8 @@ def columns_of(run: RunDir, what: What) -> list[str]:
         return ["attempt", "time", "step", "label", "predicted", "count"]
     if what == "epochs":
         return list(epoch_facts(Epoch(1, 1, 1.0)))
+    if what == "media":
+        return list(_MEDIA)
     found, columns = dict.fromkeys(_PLACE), _Columns()
     for event, _ in _events(run):
         if isinstance(event, Metrics):
@@ -72,6 +77,9 @@ def rows_of(run: RunDir, what: What) -> Iterator[Row]:
         elif isinstance(event, Predictions):
             if what == "predictions":
                 yield from _prediction_rows(event, attempt)
+        elif isinstance(event, Media):
+            if what == "media":
+                yield {name: getattr(event, name, attempt) for name in _MEDIA}
         elif what == "samples" and isinstance(event, SAMPLES):
             yield _plain_row(event, attempt)
 

@@ -1,0 +1,65 @@
+"""The pictures and texts of a run."""
+
+from __future__ import annotations
+
+from bisect import bisect
+
+import msgspec
+
+from tuiapp.trainers.contract.events import Media
+from tuiapp.trainers.contract.media import MAX_FILES, MAX_NAMES
+
+
+class Kept(msgspec.Struct):
+    """What is kept of a name."""
+
+    files: list[Media] = []
+    """In the order of their steps."""
+    left_out: int = 0
+    """How many there were that are not among them."""
+
+    def add(self, event: Media) -> None:
+        gone = {event.file, *event.removed}
+        self.left_out += event.left_out + len(event.removed)
+        self.files = [one for one in self.files if one.file not in gone]
+        self.files.insert(bisect(self.files, _place(event), key=_place), event)
+        if len(self.files) > 4 * MAX_FILES:
+            # Of hundreds of ranks.
+            del self.files[1]
+            self.left_out += 1
+
+
+def _place(event: Media) -> tuple[int, str]:
+    return event.step, event.file
+
+
+def add(named: dict[str, Kept], event: Media) -> None:
+    """Takes one more; of too many names, none."""
+    if event.name in named or len(named) < MAX_NAMES:
+        named.setdefault(event.name, Kept()).add(event)
+
+
+def go_back(named: dict[str, Kept], step: int) -> None:
+    """Drops what came after a step."""
+    for name, kept in list(named.items()):
+        kept.files = [one for one in kept.files if one.step <= step]
+        if not kept.files:
+            del named[name]
+
+
+def steps_of(named: dict[str, Kept]) -> list[int]:
+    """Returns the steps at which there is anything, ascending."""
+    return sorted({one.step for kept in named.values() for one in kept.files})
+
+
+def shown_at(named: dict[str, Kept], step: int | None) -> list[Media]:
+    """Returns the last of each name and rank up to a step; None: up to the end."""
+    found: dict[tuple[str, int], list[Media]] = {}
+    for kept in named.values():
+        for one in kept.files:
+            if step is None or one.step <= step:
+                mine = found.setdefault((one.name, one.rank), [])
+                if mine and mine[-1].step != one.step:
+                    mine.clear()
+                mine.append(one)
+    return [one for mine in found.values() for one in mine]
