@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from math import ceil, inf, isfinite, isinf, isnan
 
@@ -119,9 +120,9 @@ def _pack(
         else:
             entries = [column[group] for group in groups]
             found = list(map(join, entries))
-            bounds = [list(map(pick, entries)) for pick in (_least, _greatest)]
-            if bounds[0] != found or bounds[1] != found:
-                lows[name], highs[name] = bounds
+            least, greatest = (list(map(partial(_bound, pick), entries, found)) for pick in (min, max))
+            if least != found or greatest != found:
+                lows[name], highs[name] = least, greatest
                 lasts[name] = [_not_nan(entry[-1]) for entry in entries]
         if all(map(isfinite, found)):
             values[name] = list(found)
@@ -152,10 +153,12 @@ def _pack(
 
 def join(values: Sequence[float]) -> float:
     """What stands for neighbouring values: their mean; of equal ones, and of a counter that never falls, the last."""
-    if all(one <= other for one, other in pairwise(values)) and (
-        values[0] == values[-1] or all(isfinite(value) and value == int(value) for value in values)
-    ):
-        return values[-1]
+    first, last = values[0], values[-1]
+    # Whether it may be one of these is asked of the ends first: most are neither.
+    if first == last or (first < last and first % 1 == 0 == last % 1):
+        is_counter = first == last or all(value % 1 == 0 for value in values)
+        if is_counter and all(one <= other for one, other in pairwise(values)):
+            return last
     # One value that is not finite makes a mean that is not: it must not hide what happened.
     mean = sum(values) / len(values)
     return mean if isfinite(mean) or not all(map(isfinite, values)) else sum(value / len(values) for value in values)
@@ -178,11 +181,9 @@ _BUILT_IN: dict[str, _Join] = {
 """How these are joined of a built-in trainer's steps."""
 
 
-def _least(values: Sequence[float]) -> float | None:
-    least = min(filter(isfinite, values), default=inf)
-    return least if isfinite(least) else None
-
-
-def _greatest(values: Sequence[float]) -> float | None:
-    greatest = max(filter(isfinite, values), default=inf)
-    return greatest if isfinite(greatest) else None
+def _bound(pick: Callable[..., float], values: Sequence[float], joined: float) -> float | None:
+    """The least or the greatest of finite values; a finite `joined` says that all are."""
+    if isfinite(joined):
+        return pick(values)
+    bound = pick(filter(isfinite, values), default=inf)
+    return bound if isfinite(bound) else None

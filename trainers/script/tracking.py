@@ -78,8 +78,8 @@ class Run:
         self._asked = self._asked_to_save = 0
         self._error: RankError | None = None
         self._said: set[str] = set()
-        self._known: set[str] = set()
-        """Metrics whose type was looked at, which costs as much as to keep a value."""
+        self._keepers: dict[str, tuple[type, Callable[[Any], Any]]] = {}
+        """Of metrics that were no floats the last type of value, and how it is kept."""
         self.finished = client is None
         if client is None:
             self.log = self._log_beside if child else _ignore  # type: ignore[method-assign]
@@ -131,16 +131,15 @@ class Run:
     def _kept(self, name: str, value: Any) -> Any:
         """A value that nobody changes any more: a number, an array on its device, a list of `Taken`, or else None."""
         kind = type(value)
-        keep = _KEEP.get(kind)
-        if keep is None:
+        known, keep = self._keepers.get(name, (None, _refuse))
+        if known is not kind:
             if isinstance(value, Mapping):
                 return {key: self._kept(f"{name}/{key}", item) for key, item in value.items()}
-            keep = _KEEP[kind] = _keep_of(value)
+            keep = _KEEP[kind] if kind in _KEEP else _KEEP.setdefault(kind, _keep_of(value))
+            self._keepers[name] = kind, keep
+            if str(getattr(value, "dtype", "")) in ("float32", "torch.float32"):
+                self._client.singles.add(name)
         try:
-            if name not in self._known:
-                self._known.add(name)
-                if str(getattr(value, "dtype", "")) in ("float32", "torch.float32"):
-                    self._client.singles.add(name)
             return keep(value)
         except Exception as error:
             why = f"is {'too large' if isinstance(error, OverflowError) else f'not a number ({kind.__name__})'}"
