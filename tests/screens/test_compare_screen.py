@@ -174,7 +174,7 @@ async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
     app = CompareApp(make_runs(tmp_path, 2))
     async with app.run_test(size=(120, 40)) as pilot:
         await read(pilot, app)
-        await pilot.press("t", "t", "t")
+        await pilot.press("t", "t", "t", "t")
         await read(pilot, app)
         before = app.plot
         await pilot.press("t")

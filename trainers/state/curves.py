@@ -8,11 +8,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
+from tuiapp.trainers.config.datasets import labels_of
 from tuiapp.trainers.config.division import EQUAL
 from tuiapp.trainers.contract.evaluations import Evaluated
 from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
@@ -29,6 +30,7 @@ from tuiapp.trainers.contract.metrics import (
 )
 from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
 from tuiapp.trainers.state.history import Attempts, Gaps, StepZero
+from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.trainers.state.timeline import Earlier, Timeline, timed, warm_after
 from tuiapp.trainers.state.waiting import NAN, Queue, bounds_of
 
@@ -40,9 +42,9 @@ if TYPE_CHECKING:
         int, int, float, float, dict[str, Stored], list[str], dict[str, tuple[int, float, Stored] | None] | None
     ]
 
-Axis: TypeAlias = Literal["step", "time", "epoch"]
+Axis: TypeAlias = str  # "step", "time", "epoch", "examples", "tokens", or a metric that never falls
 
-AXES: tuple[Axis, ...] = ("step", "time", "epoch")
+MOST_AXES = 256  # metrics that are looked at whether they never fall
 
 ALL = -1  # all ranks together, in place of a rank's number
 BUCKETS = 4096  # per curve of one of the first ranks
@@ -143,9 +145,8 @@ class RankCurves:
             self._roll_back(event)
         bounded = tuple(_bounded(event, each) for each in bounds_of(event))
         names = tuple(event.values)
-        if self._is_again(event, names):
-            # Of a step reported twice the last counts, in whatever company it comes.
-            self._settle()
+        if len(self._queues) > 1 or (names, bounded) not in self._queues:
+            self._settle_before(event)
         if (queue := self._queues.get((names, bounded))) is None:
             queue = self._queues[names, bounded] = Queue(names, bounded)
         queue.add(event)
@@ -153,12 +154,12 @@ class RankCurves:
         if self._values >= self._share * max(self._most, VALUES_PER_NAME * len(self.names)):
             self._settle()
 
-    def _is_again(self, event: Metrics, names: tuple[str, ...]) -> bool:
-        first = event.first_step
-        return any(
-            queue.last_step >= first and known != names and not event.values.keys().isdisjoint(known)
-            for (known, _), queue in self._queues.items()
-        )
+    def _settle_before(self, event: Metrics) -> None:
+        """Adds what waits, if a step is reported once more in other company: the last value counts."""
+        names, first = tuple(event.values), event.first_step
+        for (known, _), queue in self._queues.items():
+            if queue.last_step >= first and known != names and not event.values.keys().isdisjoint(known):
+                return self._settle()
 
     def __getitem__(self, name: str) -> Series:
         self._give(name)
@@ -382,14 +383,33 @@ class Curves:
     def first(self, name: str) -> Series:
         return self[next((rank for rank in sorted(self._ranks) if name in self._ranks[rank]), ALL), name]
 
+    def axes(self) -> list[Axis]:
+        """Returns what its curves can be drawn by."""
+        epoch = ["epoch"] if self.steps_per_epoch or EPOCH in self.names else []
+        own = [name for name in islice(self.names, MOST_AXES) if name not in KNOWN and name != EPOCH]
+        return ["step", "time", *epoch, *self._per_step(), *(name for name in own if self.first(name).never_falls)]
+
+    def _per_step(self) -> dict[str, int]:
+        """How many examples, and tokens of a text, a step of a built-in trainer takes."""
+        config = self.attempts.present.config if self.attempts.present else {}
+        batch = config.get("global_batch_size")
+        if not self.steps_per_epoch or not isinstance(batch, int):
+            return {}
+        count, called = labels_of(config)
+        return {"examples": batch} | ({called: batch * count} if called else {})
+
     def places(self, steps: Floats, axis: Axis) -> Floats:
-        """Maps steps to an axis: seconds of the run, epochs, or the steps themselves."""
+        """Maps steps to an axis: seconds of the run, epochs, examples, a metric's values, or the steps themselves."""
+        if axis in self.names and axis not in KNOWN and axis != EPOCH:
+            return self.first(axis).at(steps)
+        if per_step := self._per_step().get(axis):
+            return steps * per_step
         if axis == "time":
             return self.timeline.seconds(steps)
         if axis == "epoch":
             reported = self.reported_epochs
             return reported.places(steps) if reported else steps / (self.steps_per_epoch or NAN)
-        return steps
+        return steps if axis == "step" else steps * NAN
 
     @property
     def reported_epochs(self) -> ReportedEpochs | None:
@@ -511,8 +531,10 @@ def _share(most: int, close: int, place: int) -> int:
 
 
 def _bounded(event: Metrics, bounds: Mapping[str, Sequence[float | None]] | None) -> tuple[str, ...]:
-    size = len(event)
-    return tuple(name for name, column in (bounds or {}).items() if name in event.values and len(column) == size)
+    if bounds is None:
+        return ()
+    size, values = len(event), event.values
+    return tuple([name for name, column in bounds.items() if name in values and len(column) == size])
 
 
 def _new_series(capacity: int) -> Series:

@@ -22,7 +22,8 @@ from math import isfinite
 
 from tuiapp.trainers.config.datasets import labels_of
 from tuiapp.trainers.contract.events import DeviceSample, Event, Metrics, Queued, RankStarted, RunStarted
-from tuiapp.trainers.state.totals import Totals, TotalsMeter
+from tuiapp.trainers.contract.metrics import STEP_TIME
+from tuiapp.trainers.state.totals import StepTotals, Totals, TotalsMeter, totals_of
 
 WINDOW_S = 30.0
 """Over which the efficiency of late is averaged."""
@@ -55,10 +56,11 @@ class EfficiencyMeter:
     _world_size: int = 0
 
     def add(self, event: Event) -> None:
+        if isinstance(event, Metrics):
+            return self.add_steps(event.mono, totals_of(event) if STEP_TIME in event.values else None)
         self._meter.add(event)
         match event:
-            # First, because most events are of this kind.
-            case Metrics() | DeviceSample():
+            case DeviceSample():
                 self._mark(event.mono)
             case RunStarted():
                 self._flops_per_example, self._world_size = event.flops_per_example, event.world_size
@@ -71,6 +73,12 @@ class EfficiencyMeter:
                 self._marks.clear()
             case RankStarted():
                 self._names[event.rank] = event.device_name
+
+    def add_steps(self, mono: float, batch: StepTotals | None) -> None:
+        """Adds what the steps of one event took; None of one that does not say it."""
+        if batch is not None:
+            self._meter.add_steps(batch)
+        self._mark(mono)
 
     def _mark(self, mono: float) -> None:
         if not self._marks or mono - self._marks[-1][0] >= 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuiapp.trainers.contract import events as ev
 from tuiapp.trainers.contract.events import about, place_name
-from tuiapp.trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS, evaluation_of
+from tuiapp.trainers.contract.metrics import MAX_RANKS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, evaluation_of
 from tuiapp.trainers.state import media
 from tuiapp.trainers.state.array_state import ArrayState
 from tuiapp.trainers.state.curves import MAX_CURVES
@@ -22,6 +22,7 @@ from tuiapp.trainers.state.rank_state import MAX_NODES, NodeState, RankState
 from tuiapp.trainers.state.readings import MOST_GPUS, new_gpu
 from tuiapp.trainers.state.run_state import LogEntry, RunState, Stream
 from tuiapp.trainers.state.text import join_words, plural, sanitize
+from tuiapp.trainers.state.totals import totals_of
 
 MAX_ARRAYS = 512
 MAX_SOURCES = 16
@@ -40,12 +41,12 @@ def apply(state: RunState, event: object) -> None:
         state.first_time = event.time
     state.last_time = max(state.last_time, event.time)
     state.mark_found()
+    if isinstance(event, ev.Metrics):  # first, because most events are
+        return _add_metrics(state, event)
     state.meter.add(event)
     match event:
         case ev.LogLine():
             _log(state, event, event.text, rank=event.rank, stream=event.stream)
-        case ev.Metrics():
-            _add_metrics(state, event)
         case ev.DeviceSample():
             if event.uuid in state.gpus:
                 state.gpus[event.uuid].add(event)
@@ -279,10 +280,12 @@ def _restart(state: RunState, step: int) -> None:
 
 def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     full, gaps = state.curves.full, state.gaps.count
+    batch = totals_of(event) if STEP_TIME in event.values else None
+    state.meter.add_steps(event.mono, batch)
     if (resumed := state.curves.add(event)) is not None:
         _go_back(state, resumed)
     if rank := _rank(state, event.rank):
-        rank.add(event)
+        rank.add(event, batch)
         rank.last_time = event.time
         state.step = max(state.step, rank.step)
     state.changed |= {"run", "curves", "ranks"}

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from tuiapp.trainers.contract.events import FrameworkMemory, HostSample, Metrics, PhaseName, RankFailed, RankSample
-from tuiapp.trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, last_examples, loss_of, total
+from tuiapp.trainers.contract.metrics import LOSS, last_examples, loss_of
 from tuiapp.trainers.state.readings import HISTORY, HostHistory
+from tuiapp.trainers.state.totals import StepTotals
 
 PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
 SILENT_AFTER_S = 5.0  # a rank in training is silent after this long, unless its steps are longer
@@ -117,15 +118,15 @@ class RankState:
     stalled_at: float = 0.0
     pace: Pace = field(default_factory=Pace)
 
-    def add(self, event: Metrics) -> None:
-        """Adds a batch of values whose lists have equal length."""
+    def add(self, event: Metrics, batch: StepTotals | None) -> None:
+        """Adds values, and what their steps took, None where that is not said."""
         values, last_step = event.values, event.last_step
-        if STEP_TIME in values:
+        if batch is not None:
             if self.pace.seconds_per_step is None:
                 self.pace = Pace()
-            seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
-            if not event.time - seconds <= self.stalled_at <= event.time:
-                self.pace.add(Report(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
+            if not event.time - batch.seconds <= self.stalled_at <= event.time:
+                steps = last_step - event.first_step + 1
+                self.pace.add(Report(event.time, last_step, steps, batch.seconds, batch.examples))
         elif event.is_training and last_step > self.step and self.pace.seconds_per_step is None:
             if self.pace.last_time < self.stalled_at <= event.time:
                 self.pace = Pace()

@@ -84,6 +84,19 @@ class Series:
         return not self._table[NANS:].any()
 
     @property
+    def never_falls(self) -> bool:
+        """Whether its values are all finite, and each is at least the one before; not of a constant."""
+        low, high = self._table[LOW], self._table[HIGH]
+        return self.is_finite and len(self) > 1 and bool((low[1:] >= high[:-1]).all() and high[-1] > low[0])
+
+    def at(self, steps: Floats) -> Floats:
+        """Returns its values at steps, between two reports as if it had changed evenly; NaN if it has none."""
+        if not len(self):
+            return np.full(len(steps), np.nan)
+        values: Floats = np.interp(steps, self.middles(), self._table[LAST])
+        return values
+
+    @property
     def mean(self) -> float:
         """Of all values; NaN without a finite one."""
         count = self._table[COUNT].sum()

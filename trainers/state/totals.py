@@ -59,10 +59,7 @@ class TotalsMeter:
         return len(self._energy)
 
     def add(self, event: Event) -> None:
-        if isinstance(event, Metrics):
-            if STEP_TIME in event.values:
-                self.add_steps(totals_of(event))
-        elif isinstance(event, DeviceSample):
+        if isinstance(event, DeviceSample):
             self._sample(event)
         elif isinstance(event, RunStarted):
             self._sampled.clear()

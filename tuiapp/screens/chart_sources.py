@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
 
-from tuiapp.trainers.state.curves import ALL, AXES, Axis
+from tuiapp.trainers.state.curves import ALL, Axis
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.trainers.state.text import plural
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
@@ -32,7 +32,6 @@ LEAST_NAME = 6
 class RunSource:
     """The curves of a run's ranks. A replay that goes back replaces the reader's state."""
 
-    axes: Sequence[Axis] = ("step", "time")
     names_curves = False
 
     def __init__(self, reader: RunReader) -> None:
@@ -59,6 +58,10 @@ class RunSource:
         """Returns all metrics."""
         state = self._reader.state
         return [*state.curves.names, *([UTILIZATION] if state.utilization else [])]
+
+    def axes(self) -> Sequence[Axis]:
+        """Returns what the run's curves can be drawn by."""
+        return self._reader.state.curves.axes()
 
     def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
         """Draws a curve per rank, or their mean and a band, as `build_chart` does."""
@@ -98,7 +101,6 @@ class Best(NamedTuple):
 class ComparisonSource:
     """The curves of several runs, which have no last step or value in common."""
 
-    axes: Sequence[Axis] = AXES
     step = 0
     names_curves = True
 
@@ -132,6 +134,11 @@ class ComparisonSource:
     def title(self) -> Content:
         """Returns how many runs there are."""
         return Content.styled(f"Compare {plural(len(self.feed.runs), 'run')}", "bold $text-primary")
+
+    def axes(self) -> Sequence[Axis]:
+        """Returns the axes of the runs that are shown."""
+        with self.feed.lock:
+            return list({axis: None for run in self._shown for axis in run.curves.axes()}) or ["step"]
 
     def names(self) -> Sequence[str]:
         """Returns the metrics of the runs that are shown."""
@@ -201,8 +208,8 @@ class ComparisonSource:
             return f"no {label} above 0 for a logarithmic axis: y makes it linear"
         if options.window is not None:
             return "no data in this range: 0 shows the whole runs"
-        if options.axis == "epoch":
-            return f"none of these runs has reported {label} by epoch: t chooses another axis"
+        if options.axis not in ("step", "time"):
+            return f"none of these runs has reported {label} by {options.axis}: t chooses another axis"
         further = ": m chooses another metric" if self.names() else " yet"
         return f"none of these runs has reported {label}{further}"
 

@@ -84,8 +84,8 @@ class ChosenCharts(ChartBoard):
         super().do(what)
         options = self.main.options
         self._memory.keep(smoothing=options.smoothing, log=options.log)
-        if options.axis != "epoch":
-            # Not every run has epochs.
+        if options.axis in ("step", "time"):
+            # Not every run has others.
             self._memory.keep(axis=options.axis)
 
     def _list_metrics(self, panel: ChartPanel) -> None:

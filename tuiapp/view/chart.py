@@ -117,7 +117,9 @@ class Chart:
         """Formats a place on the lower axis."""
         if self.axis == "time":
             return short_duration(x)
-        return f"step {x:,.0f}" if self.axis == "step" else f"epoch {x:.2f}"
+        if self.axis == "epoch":
+            return f"epoch {x:.2f}"
+        return f"step {x:,.0f}" if self.axis == "step" else f"{metric(self.axis).label} {x:,.6g}"
 
     def read(self, column: int) -> list[tuple[str, int, float | None]]:
         """Returns label, colour and value of each curve at a column; between two values of a curve, the earlier one."""
@@ -396,5 +398,5 @@ def _set_axes(chart: Chart, options: ChartOptions, columns: int, rows: int) -> N
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if chart.log else value_ticks
     chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)
-    x_ticks = {"step": step_ticks, "time": time_ticks, "epoch": value_ticks}[options.axis]
+    x_ticks = {"step": step_ticks, "time": time_ticks}.get(options.axis, value_ticks)
     chart.x_ticks = x_ticks(*chart.x_range, max(2, columns // 24))

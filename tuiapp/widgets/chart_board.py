@@ -139,7 +139,7 @@ class ChartBoard(Container):
         if why := self.why_idle(what):
             self.notify(why)
         panel = self.active
-        options, axes = panel.options, panel.source.axes
+        options = panel.options
         match what:
             case "cursor":
                 panel.toggle_cursor()
@@ -152,7 +152,9 @@ class ChartBoard(Container):
             case "far_left" | "far_right":
                 panel.move(FAR_CELLS if what == "far_right" else -FAR_CELLS)
             case "axis":
-                panel.change(axis=axes[(axes.index(options.axis) + 1) % len(axes)], window=None)
+                axes = panel.source.axes()
+                place = axes.index(options.axis) + 1 if options.axis in axes else 0
+                panel.change(axis=axes[place % len(axes)], window=None)
             case "log":
                 panel.change(log=not options.log)
             case "smoother" | "rougher":

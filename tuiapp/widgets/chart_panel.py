@@ -34,15 +34,15 @@ PAN = 0.2
 """Fraction of the visible range that a key pans by."""
 
 LEAST_SPAN: dict[Axis, float] = {"step": 4.0, "time": 0.5, "epoch": 0.05}
-"""Smallest visible range, in steps, seconds or epochs."""
+"""Smallest visible range, in steps, seconds or epochs; by another axis `LEAST_PART` of the whole."""
+LEAST_PART = 1e-3
 
 
 class ChartSource(Protocol):
     """Where the curves of charts come from."""
 
-    @property
     def axes(self) -> Sequence[Axis]:
-        """The lower axes to choose from."""
+        """Returns the lower axes to choose from."""
         ...
 
     @property
@@ -284,7 +284,7 @@ class ChartPanel(Vertical, can_focus=True):
             x_range=chart.x_range,
             extent=chart.extent,
             place=None if column is None else chart.x_at(column),
-            least=LEAST_SPAN[self.options.axis],
+            least=LEAST_SPAN.get(self.options.axis, LEAST_PART * (chart.extent[1] - chart.extent[0])),
         )
         self.change(window=window)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.reported import with_values
-from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.events import AnyEvent, Metrics
 from tuiapp.trainers.contract.metrics import (
     DATA_WAIT,
     GRADIENT_NORM,
@@ -24,7 +24,7 @@ from tuiapp.trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
-from tuiapp.trainers.state.curves import ALL, AXES, MEAN_BUCKETS, Curves
+from tuiapp.trainers.state.curves import ALL, MEAN_BUCKETS, Curves
 from tuiapp.trainers.state.known_metrics import KNOWN, UTILIZATION
 from tuiapp.view.chart import ChartOptions, build_comparison
 from tuiapp.view.raster import rasterize
@@ -95,7 +95,7 @@ def test_damage_is_stepped_over() -> None:
     assert not chart.curves
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ["step", "time", "epoch", "examples"])
 @pytest.mark.parametrize("metric", [name for name in KNOWN if name != UTILIZATION])
 @pytest.mark.parametrize("log", [False, True])
 def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log: bool) -> None:
@@ -104,7 +104,7 @@ def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log
         ("b", 1, curves_of(interrupted.failed())),
         ("c", 2, Curves(by_rank=False)),
     ]
-    look = ChartOptions(metric, axis, 0.6, log)  # type: ignore[arg-type]
+    look = ChartOptions(metric, axis, 0.6, log)
     chart = build_comparison(runs, look, columns=160, rows=20)
     if metric in (GRADIENT_NORM, DATA_WAIT, SYNC_WAIT, SCALE, SKIPPED):
         assert not chart.curves
@@ -126,10 +126,27 @@ def test_epochs_have_one_number_of_decimals(window: tuple[float, float] | None, 
     assert " ".join(label for _, label in chart.x_ticks) == labels
 
 
+def test_curves_are_drawn_by_what_there_is() -> None:
+    begun = h.started()
+    batch = begun.config["global_batch_size"]
+    assert isinstance(batch, int)
+    assert curves_of(h.completed()).axes() == ["step", "time", "epoch", "examples"]
+    assert curves_of(h.completed()).places(np.array([1.0, 10.0]), "examples").tolist() == [batch, 10.0 * batch]
+    own = Curves()
+    for step in range(1, 11):
+        values = {"loss": 1 / step, "tokens": 1000 * step**2, "train/accuracy": step % 3}
+        own.add(Metrics(rank=0, first_step=step, values={name: [float(one)] for name, one in values.items()}))
+    assert own.axes() == ["step", "time", "tokens"]
+    assert own.places(np.array([1.0, 2.0, 2.5, 10.0]), "tokens").tolist() == [1000, 4000, 6500, 100_000]
+    chart = build_comparison([("a", 0, own.joined())], ChartOptions("loss", "tokens"), columns=100, rows=10)
+    assert chart.extent == (1000, 100_000)
+    assert chart.place_words(4000.0) == "tokens 4,000"
+
+
 def test_one_step_is_enough() -> None:
     curves = Curves(by_rank=False)
     curves.fold([h.started(), h.steps(0, 1, 1, 2.0)])
-    for axis in AXES:
+    for axis in curves.axes():
         chart = build_comparison([("a", 0, curves)], ChartOptions(axis=axis), columns=20, rows=5)
         assert len(chart.curves) == 1
         rasterize(chart, 10, 5)
