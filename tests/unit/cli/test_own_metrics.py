@@ -51,7 +51,7 @@ def test_compare_and_export(tuiapp: Command, recorded: Path) -> None:
     assert lines["epochs done"] == ["–", "–"]
     assert lines["steps"] == ["120", "120"]
     rows = list(csv.DictReader(io.StringIO(tuiapp("export", OTHER, "--what", "metrics").out)))
-    assert list(rows[0])[5:] == [*own.TRAIN, *own.EVALUATED]
+    assert list(rows[0])[6:] == [*own.TRAIN, *own.EVALUATED]
     assert [int(row["step"]) for row in rows if row["eval/f1"]] == [20, 40, 60, 80, 100, 120]
     assert float(rows[0]["train/ppl"]) == own.value_of("train/ppl", 2)
 

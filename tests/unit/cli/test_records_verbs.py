@@ -102,7 +102,7 @@ def test_steps_as_csv(tuiapp: Command, recorded: Path) -> None:
     assert (done.code, done.err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(done.out)))
     assert len(rows) == 2 * 290
-    assert list(rows[0])[:6] == ["attempt", "time", "rank", "step", "steps", "loss"]
+    assert list(rows[0])[:7] == ["attempt", "time", "rank", "step", "steps", "joined", "loss"]
     last = [row for row in rows if row["rank"] == "1"][-1]
     assert (last["step"], float(last["loss"]), last["steps"]) == ("290", h.loss_at(290, 1), "1")
 
@@ -110,7 +110,7 @@ def test_steps_as_csv(tuiapp: Command, recorded: Path) -> None:
 def test_steps_as_jsonl_with_what_was_not_finite(tuiapp: Command, runs_dir: Path) -> None:
     record(runs_dir, COMPLETED, interrupted.with_nan())
     rows = [json.loads(line) for line in tuiapp("export", "latest", "--format", "jsonl").out.splitlines()]
-    assert [row["loss"] for row in rows if row["rank"] == 0 and 70 <= row["step"] <= 76] == [0.5, *[None] * 5, 0.6]
+    assert [row["loss"] for row in rows if row["rank"] == 0 and 70 <= row["step"] <= 76] == [0.5, *["NaN"] * 5, 0.6]
 
 
 def test_steps_of_a_resumed_run_say_which_attempt_they_are_of(tuiapp: Command, runs_dir: Path) -> None:
@@ -132,7 +132,7 @@ def test_windows_of_steps_stand_at_their_last(tuiapp: Command, runs_dir: Path) -
 def test_evaluations_and_samples(tuiapp: Command, recorded: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "evaluations").out)))
     assert [row["step"] for row in rows] == [str(29 * n) for n in range(1, 11)]
-    assert list(rows[0])[5:] == ["test/loss", "test/accuracy", "test/examples", "test/seconds"]
+    assert list(rows[0])[6:] == ["test/loss", "test/accuracy", "test/examples", "test/seconds"]
     rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "samples").out)))
     assert {row["kind"] for row in rows} == {"host-sample", "rank-sample"}
 
@@ -177,19 +177,20 @@ def test_metrics_of_any_name_have_a_column(tuiapp: Command, runs_dir: Path) -> N
     record(runs_dir, COMPLETED, [h.started(), h.steps(0, 1, 2, 3.0), odd, h.evaluation(1, 6.0)])
     rows = list(csv.DictReader(io.StringIO(tuiapp("export", "latest", "--what", "metrics").out)))
     assert list(rows[0]) == [
-        "attempt", "time", "rank", "step", "steps", "loss", "lr", "examples", "step_time", "val/ppl", "val/ppl_min",
-        "metric/step", "a,b", "test/loss", "test/accuracy", "test/examples", "test/seconds",
+        "attempt", "time", "rank", "step", "steps", "joined", "loss", "lr", "examples", "step_time", "val/ppl",
+        "val/ppl_min", "metric/step", "a,b", "test/loss", "test/accuracy", "test/examples", "test/seconds",
     ]  # fmt: skip
     assert [(row["rank"], row["step"], row["steps"], row["loss"] != "") for row in rows] == [
         ("0", "1", "1", True), ("0", "2", "1", True), ("1", "6", "4", False), ("0", "29", "1", False),
     ]  # fmt: skip
     told = rows[2]
-    assert (told["val/ppl"], told["val/ppl_min"], told["metric/step"], told["a,b"]) == ("12.5", "12.0", "7.0", "")
+    assert (told["val/ppl"], told["val/ppl_min"], told["metric/step"], told["a,b"]) == ("12.5", "12.0", "7.0", "NaN")
     (line,) = tuiapp("export", "latest", "--format", "jsonl", "--what", "evaluations").out.splitlines()[1:]
     assert json.loads(line)["test/accuracy"] == h.evaluation(1, 6.0).values["test/accuracy"][0]
     (line,) = tuiapp("export", "latest", "--format", "jsonl").out.splitlines()[2:]
     assert json.loads(line) == {
-        "attempt": 1, "time": h.START + 4, "rank": 1, "step": 6, "steps": 4, "metric/step": 7.0, "a,b": None,
+        "attempt": 1, "time": h.START + 4, "rank": 1, "step": 6, "steps": 4, "joined": 4, "metric/step": 7.0,
+        "a,b": "NaN",
     }  # fmt: skip
 
 
