@@ -29,7 +29,7 @@ class ResumePoint(NamedTuple):
 def resume_points(run: RunDir, checkpoints: Sequence[CheckpointDir]) -> Iterator[ResumePoint]:
     """Checkpoints in the order in which they are tried: those that the journal covers, then the others."""
     left = {one.manifest.step: one for one in checkpoints}
-    for step in reversed(read_run(run).covered_steps if left else []):
+    for step in reversed(read_run(run).covered_checkpoints if left else []):
         if step in left:
             yield ResumePoint(left.pop(step), covered=True)
     for _, checkpoint in sorted(left.items()):

@@ -170,10 +170,10 @@ class RunState:
 
         None where it covers none; there may be one nevertheless, see `tuiapp.trainers.state.resume_point`.
         """
-        return max(self.covered_steps, default=0) or None
+        return max(self.covered_checkpoints, default=0) or None
 
     @property
-    def covered_steps(self) -> list[int]:
+    def covered_checkpoints(self) -> list[int]:
         """Steps of the checkpoints that the journal covers, ascending.
 
         That from which the attempt resumed is one: resuming from it again loses nothing more.

@@ -32,7 +32,7 @@ def named(rank: int) -> AnyEvent:
 
 
 def covered(run: RunDir, *checkpoints: int) -> list[int]:
-    return [step for step in reversed(read_run(run).covered_steps) if step in checkpoints]
+    return [step for step in reversed(read_run(run).covered_checkpoints) if step in checkpoints]
 
 
 @pytest.fixture
