@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,22 +46,31 @@ HUGGINGFACE = """
         trainer = Trainer(model, args, train_dataset=data, eval_dataset=data[:8], callbacks=[TuiappCallback()])
         trainer.train()
         trainer.evaluate()
+        trainer.evaluate(data[:4], metric_key_prefix="test")
+        trainer.state.save_to_json(out + "/said.json")
 """
 
 
 def test_huggingface_reports(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    ends_well(start(f"{HUGGINGFACE}\n    main({str(tmp_path / 'out')!r}, 6)"))
+    more = 'eval_strategy="steps", eval_steps=4, eval_on_start=True'
+    ends_well(start(f"{HUGGINGFACE}\n    main({str(tmp_path / 'out')!r}, 6, {more})"))
     watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
+    assert (watched.end().status, watched.end().summary.steps) == ("completed", 6)
     assert list(curve(watched, 0, "loss")) == [1, 2, 3, 4, 5, 6]
-    assert list(curve(watched, 0, "eval/loss")) == [6]
+    assert list(curve(watched, 0, "eval/loss")) == [0, 4, 6]
+    assert list(curve(watched, 0, "epoch")) == [1, 2, 3, 4, 5, 6]
     assert not curve(watched, 0, "train_loss")
+    for said in json.loads((tmp_path / "out" / "said.json").read_text())["log_history"]:
+        for name in said.keys() & {"loss", "grad_norm", "learning_rate", "eval_loss", "test_loss"}:
+            grouped = name.replace("_", "/") if name.endswith("_loss") else name
+            assert curve(watched, 0, grouped)[said["step"]] == said[name]
     config, unset = config_of(watched), {key for fact in watched.of(Facts) for key in fact.defaults}
     assert config["per_device_train_batch_size"] == 4
     given = {"output_dir", "run_name", "max_steps", "per_device_train_batch_size", "logging_steps", "use_cpu"}
-    # Trainer itself pins no memory where it trains on the CPU.
-    assert set(config) - unset == given | {"save_strategy", "disable_tqdm", "dataloader_pin_memory"}
+    # Trainer itself evaluates then, and pins no memory where it trains on the CPU.
+    given |= {"do_eval", "save_strategy", "disable_tqdm", "eval_strategy", "eval_steps", "eval_on_start"}
+    assert set(config) - unset == given | {"dataloader_pin_memory"}
     assert total_steps_of(watched) == [6]
     assert [fact.name for fact in watched.of(Facts) if fact.name] == ["tiny"]
     (summary,) = [fact.summary for fact in watched.of(Facts) if fact.summary]
@@ -125,6 +135,10 @@ LIGHTNING = """
             return loss
         def validation_step(self, batch, index):
             self.log("val/loss", self.layer(batch[0]).square().mean())
+            self.log("val/batch", float(index), on_step=True, on_epoch=False)
+        def on_train_epoch_end(self):
+            self.log("step", self.current_epoch)
+            self.log("by epoch", float(self.current_epoch))
         def test_step(self, batch, index):
             self.log("test/loss", self.layer(batch[0]).square().mean())
         def configure_optimizers(self):
@@ -138,27 +152,34 @@ LIGHTNING = """
             strategy="ddp" if devices > 1 else "auto",
         )
         model = Model()
+        if test:
+            trainer.validate(model, loader)
         trainer.fit(model, loader, loader)
         if test:
             trainer.test(model, loader)
 """
 
 
-@pytest.mark.by_hand
 def test_lightning_reports(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     saves = f"ModelCheckpoint({str(tmp_path)!r}, every_n_train_steps=5, save_top_k=-1)"
     ends_well(start(f"{LIGHTNING}\n    main(20, {saves}, test=True)"))
     watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
+    assert (watched.end().status, watched.end().summary.steps) == ("completed", 20)
     assert list(curve(watched, 0, "loss")) == list(range(1, 21))
-    assert curve(watched, 0, "val/loss").keys() == {16}
+    assert curve(watched, 0, "val/loss").keys() == {0, 16}
+    # Of each evaluation the last batch.
+    assert curve(watched, 0, "val/batch") == {0: 15.0, 16: 15.0}
+    assert curve(watched, 0, "by epoch") == {0: 0.0, 1: 1.0}
     assert curve(watched, 0, "test/loss").keys() == {20}
+    # Neither before nor after `fit`.
+    assert curve(watched, 0, "epoch") == {step: float(step > 16) for step in range(1, 21)}
     assert config_of(watched) == {"width": 4}
     assert total_steps_of(watched) == [20]
-    assert [Path(save.name).name for save in watched.of(Checkpoint)] == [
-        f"epoch={step // 17}-step={step}.ckpt" for step in (5, 10, 15, 20)
-    ]
+    # Lightning names them by the `step` that the script has logged.
+    names = ["epoch=0-step=5.ckpt", "epoch=0-step=10.ckpt", "epoch=0-step=15.ckpt", "epoch=1-step=0.ckpt"]
+    assert [Path(save.name).name for save in watched.of(Checkpoint)] == names
+    assert [save.step for save in watched.of(Checkpoint)] == [5, 10, 15, 20]
     assert all(save.bytes for save in watched.of(Checkpoint))
     watched.wait_gone()
 
@@ -221,6 +242,34 @@ def test_keras_reports(start: Start, runs_dir: Path, backend: str) -> None:
     watched.wait_gone()
 
 
+def test_keras_reports_a_training_loop_of_ones_own(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start(
+            """
+        import keras
+        from tuiapp.integrations.keras import TuiappCallback
+
+        callbacks = keras.callbacks.CallbackList([TuiappCallback()], model=keras.Sequential(name="tiny"))
+        callbacks.on_train_begin()
+        for epoch in range(2):
+            callbacks.on_epoch_begin(epoch)
+            for batch in range(5):
+                callbacks.on_train_batch_begin(batch)
+                callbacks.on_train_batch_end(batch, {"loss": 1.0 + batch})
+            callbacks.on_epoch_end(epoch, {"loss": 5.0, "val_loss": 2.0 + epoch})
+        callbacks.on_train_end()
+    """,
+            KERAS_BACKEND="jax",
+        )
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert curve(watched, 0, "loss") == {step: 1.0 + (step - 1) % 5 for step in range(1, 11)}
+    assert curve(watched, 0, "val/loss") == {5: 2.0, 10: 3.0}
+    assert (config_of(watched), total_steps_of(watched)) == ({"model": "tiny"}, [])
+    watched.wait_gone()
+
+
 def test_keras_reports_several_batches_at_once(start: Start, runs_dir: Path) -> None:
     ends_well(start(f"{KERAS}\n    main(2, batches=4)", KERAS_BACKEND="jax"))
     watched = the_run(runs_dir)
@@ -269,6 +318,8 @@ ACCELERATE = """
         optimizer.step()
         optimizer.zero_grad()
         accelerator.log({"loss": loss.item()}, step=step)
+        if step % 10 == 0:
+            accelerator.log({"by epoch": step / 10}, step=step // 10)
     accelerator.end_training()
 """
 
@@ -283,7 +334,8 @@ def test_accelerate_reports_saves_and_stops(
     _, last = saved_then_stopped(watched, lambda path: (tmp_path / path / "model.safetensors").exists())
     ends_well(process)
     assert watched.started.world_size == (2 if launcher else 1)
-    assert max(curve(watched, 0, "loss")) == last
+    assert list(curve(watched, 0, "loss")) == list(range(1, last + 1))
+    assert curve(watched, 0, "by epoch") == {epoch: float(epoch) for epoch in range(1, last // 10 + 1)}
     assert not curve(watched, 1, "loss")
     assert config_of(watched) == {"lr": 0.01}
     assert [fact.name for fact in watched.of(Facts) if fact.name] == ["tiny"]

@@ -51,23 +51,28 @@ class Attempts:
 
 @dataclass(slots=True)
 class StepZero:
-    """Whether a run's first step is 0, so that steps 0 to 399 are 400: not if what stands there is a constant."""
+    """Whether steps 0 to 399 are 400: if a metric of training that has come furthest has a value at step 0.
+
+    A constant, or an evaluation before the first step, is none.
+    """
 
     _names: set[str] = field(default_factory=set)
     """Metrics with a value at step 0."""
-    _goes_on: bool = False
-    """Whether one of them has a later one."""
-    _further: bool = False
+    _furthest: int = 0
+    _counts: bool = False
 
     def add(self, event: Metrics) -> None:
+        if not event.is_training:
+            return
         if event.first_step == 0:
             self._names.update(event.values)
-        if event.last_step and self._names:
-            self._further = True
-            self._goes_on |= not self._names.isdisjoint(event.values)
+        if event.last_step >= self._furthest:
+            begins = not self._names.isdisjoint(event.values)
+            self._counts = begins or (self._counts and event.last_step == self._furthest)
+            self._furthest = event.last_step
 
     def __bool__(self) -> bool:
-        return self._goes_on or (bool(self._names) and not self._further)
+        return self._counts
 
 
 def counted_steps(events: Iterable[AnyEvent]) -> dict[int, int]:

@@ -4,8 +4,8 @@
 
     trainer = Trainer(..., callbacks=[TuiappCallback()])
 
-Metrics keep their names, `eval_loss` becomes `eval/loss`; what the trainer says at the end of training is in the run's
-summary.
+Metrics keep their names, but `eval_loss` becomes `eval/loss` and `test_loss` `test/loss`; what the trainer says at the
+end of training is in the run's summary.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class TuiappCallback(TrainerCallback):
         if not state.global_step:
             # An evaluation before the first epoch.
             values.pop("epoch", None)
-        grouped = {name.replace("_", "/", 1) if name.startswith("eval_") else name: values[name] for name in values}
+        groups = ("eval_", "test_")
+        grouped = {name.replace("_", "/", 1) if name.startswith(groups) else name: values[name] for name in values}
         run.log(grouped, step=state.global_step)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

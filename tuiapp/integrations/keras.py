@@ -29,6 +29,8 @@ class TuiappCallback(keras.callbacks.Callback):
         self._path = path
         self._run = Run()
         self._batches_per_call = 1
+        self._steps: int | None = None
+        """In an epoch; None if not known."""
         self._step = 0
         """The last step reported, over all calls of `fit`."""
         self._epoch = self._epoch_start = 0
@@ -40,14 +42,17 @@ class TuiappCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         # Asking for `self.model` copies JAX's state back to it: not in every step, nor in another thread.
-        self._batches_per_call = self.model.steps_per_execution
-        epochs, steps = self.params["epochs"], self.params["steps"]
-        config = {"model": self.model.name, "epochs": epochs, "optimizer": self.model.optimizer.get_config()}
-        self._run = current(config=config)
+        self._batches_per_call = getattr(self.model, "steps_per_execution", 1)
+        # A training loop of one's own need not say how long it is, nor compile the model.
+        params = self.params or {}
+        epochs, self._steps = params.get("epochs"), params.get("steps")
+        optimizer = getattr(self.model, "optimizer", None)
+        config = {"epochs": epochs, "optimizer": optimizer and optimizer.get_config()}
+        self._run = current(config={"model": self.model.name} | {key: value for key, value in config.items() if value})
         # Another `fit` continues the run.
         self._step = self._run.step
-        if steps:
-            current(total_steps=self._step + epochs * steps)
+        if epochs and self._steps:
+            current(total_steps=self._step + epochs * self._steps)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self._epoch, self._epoch_start, self._next = epoch + 1, self._step, 0
@@ -64,7 +69,7 @@ class TuiappCallback(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         # In any order, from several threads; with steps_per_execution for the last batch of several.
         with self._lock:
-            done = min(batch + 1, self.params["steps"] or batch + 1)
+            done = min(batch + 1, self._steps or batch + 1)
             self._arrived[batch // self._batches_per_call] = done, logs or {}
             while self._next in self._arrived:
                 done, values = self._arrived.pop(self._next)

@@ -38,6 +38,8 @@ class TuiappLogger(Logger):
         self._name = name
         self.fits = True
         """Whether what is logged is of `fit`, where Lightning counts steps from 0."""
+        self.evaluates_after: int | None = None
+        """While batches are evaluated, the step after which: Lightning counts these batches as steps, too."""
 
     @property
     def experiment(self) -> Run:
@@ -53,7 +55,16 @@ class TuiappLogger(Logger):
         return self.experiment.id
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        self.experiment.log(metrics, step=step + 1 if step is not None and self.fits else step)
+        values = dict(metrics)
+        if self.evaluates_after is not None:
+            step = self.evaluates_after
+        elif step is not None and "epoch" in values:
+            # Lightning's own step; any other, as that of `self.log("step", epoch)`, is the script's.
+            step += self.fits
+        if not self.fits:
+            # Neither `validate` nor `test` begins an epoch.
+            values.pop("epoch", None)
+        self.experiment.log(values, step=step)
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
         self.experiment.config.update(params)
@@ -74,11 +85,20 @@ class TuiappCallback(Callback):
         self._directory = directory
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        for logger in trainer.loggers:
-            if isinstance(logger, TuiappLogger):
-                logger.fits = stage == "fit"
+        for logger in _loggers(trainer):
+            logger.fits = stage == "fit"
         if stage == "fit":
             current()
+
+    def on_validation_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        for logger in _loggers(trainer):
+            logger.evaluates_after = trainer.global_step
+
+    def on_validation_epoch_end(self, trainer: Trainer, *_: Any) -> None:
+        for logger in _loggers(trainer):
+            logger.evaluates_after = None
+
+    on_test_batch_start, on_test_epoch_end = on_validation_batch_start, on_validation_epoch_end
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         total = trainer.estimated_stepping_batches
@@ -96,3 +116,7 @@ class TuiappCallback(Callback):
                 run.checkpoint(path, step=trainer.global_step)
         if run.should_stop():
             trainer.should_stop = True
+
+
+def _loggers(trainer: Trainer) -> list[TuiappLogger]:
+    return [logger for logger in trainer.loggers if isinstance(logger, TuiappLogger)]

@@ -103,6 +103,10 @@ def test_steps_are_counted_from_0_if_something_goes_on_from_there() -> None:
     assert fold(attempts([(0, {"size": 5.0}), *steps(1, 20)])).steps_done == 20
     assert fold(attempts(steps(0, 20))).steps_done == 21
     assert fold(attempts([(0, {"loss": 5.0})])).steps_done == 1
+    # Evaluations, the first of them before training, and what is logged by the epoch.
+    assert fold(attempts([(0, {"val/loss": 5.0}), *steps(1, 20), (20, {"val/loss": 4.0})])).steps_done == 20
+    assert fold(attempts([*steps(1, 20), *((step, {"by epoch": 1.0}) for step in range(3))])).steps_done == 20
+    assert fold(attempts([*steps(0, 20), (20, {"grad_norm": 4.0})])).steps_done == 21
 
 
 def test_what_is_not_finite_is_told_apart() -> None:
