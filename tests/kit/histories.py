@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tests.kit.reported import evaluation_event, step_event
 from tuiapp.trainers.config.machine import GpuProcess
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
@@ -16,6 +18,7 @@ from tuiapp.trainers.contract.events import (
     FrameworkMemory,
     HostSample,
     LogLine,
+    Media,
     Metrics,
     Operation,
     Phase,
@@ -32,7 +35,9 @@ from tuiapp.trainers.contract.events import (
     Summary,
     WorstExample,
 )
+from tuiapp.trainers.contract.media import MediaFolder, encode_png, to_pixels
 from tuiapp.trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.contract.rundir import RunDir
 
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
 
@@ -212,6 +217,21 @@ def predictions(step: int, seconds: float) -> Predictions:
     worst = [WorstExample(7, 2, 0, 4.5), WorstExample(3, 1, 1, 0.75)]
     counts = [[28, 0, 2], [0, 30, 0], [1, 0, 29]]
     return Predictions(step=step, counts=counts, names=["cat", "d\x1b[31mog", "horse"], worst=worst, **at(seconds))
+
+
+def media(run: RunDir) -> list[AnyEvent]:
+    """Two pictures, and a text later; their files are in the run's directory."""
+    run.path.mkdir(exist_ok=True)
+    folder, events = MediaFolder(run), list[AnyEvent]()
+    ramp = np.linspace(0, 1, 32)
+    colours = np.stack([ramp[:, None] * ramp, ramp[:, None] * ramp[::-1], np.tile(ramp[::-1, None], 32)], 2)
+    for step in (60, 90, 120):
+        disc = np.hypot(*np.ogrid[-1:1:24j, -1:1:28j]) < step / 130
+        for name, picture, caption in (("mask", disc, ""), ("val/sample", colours, f"a caption of step {step}")):
+            [file], _ = folder.write(name, step, [(encode_png(to_pixels(picture)), ".png")])
+            events.append(Media(rank=0, step=step, name=name, file=file, kind="image", caption=caption, **at(8.0)))
+    [file], _ = folder.write("reply", 120, [(b"Now is the winter of our discontent\nMade glorious summer", ".txt")])
+    return [*events, Media(rank=0, step=120, name="reply", file=file, kind="text", left_out=3, **at(8.0))]
 
 
 def beginning(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:

@@ -123,6 +123,7 @@ REFUSED = {
         "left": "All of it is in sight. + zooms in, v reads values.",
         "d": "There is no alert.",
         "7": "No predictions were reported.",
+        "9": "No picture or text was reported.",
     },
     "ended": {
         "s": "The run has ended: there is nothing to stop.",

@@ -48,6 +48,9 @@ PANELS = {
         "It is not known how long an epoch is: no metric `epoch` was reported.",
         only_alone=True,
     ),
+    "media": Panel(
+        lambda state: bool(state.media), "No picture or text was reported.", "Pictures and texts", only_alone=True
+    ),
 }
 """By name, which is the id of the widget and its title, in the order of their keys; `compose` places them."""
 

@@ -49,6 +49,7 @@ from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.epochs_panel import EpochsPanel
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.media_panel import MediaPanel
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.predictions_panel import PredictionsPanel
 from tuiapp.widgets.rank_table import RankTable
@@ -77,7 +78,15 @@ MAX_DEFERRALS = 70
 """How often in a row a key may delay a tick."""
 
 View: TypeAlias = (
-    RunCharts | DevicePanel | ShardingMap | LogView | PredictionsPanel | EpochsPanel | AlertStrip | FailurePanel
+    RunCharts
+    | DevicePanel
+    | ShardingMap
+    | LogView
+    | PredictionsPanel
+    | EpochsPanel
+    | MediaPanel
+    | AlertStrip
+    | FailurePanel
 )
 
 VIEWS: tuple[tuple[Topic, type[View]], ...] = (
@@ -87,6 +96,7 @@ VIEWS: tuple[tuple[Topic, type[View]], ...] = (
     ("log", LogView),
     ("predictions", PredictionsPanel),
     ("curves", EpochsPanel),
+    ("media", MediaPanel),
     ("alerts", AlertStrip),
     ("alerts", FailurePanel),
 )
@@ -145,6 +155,9 @@ RUN_KEYS: list[BindingType] = [
     Binding("q", "app.quit", "Quit", tooltip="Quit tuiapp", id="app.quit-letter"),
 ]
 
+
+PAGES = {"left": -1, "right": 1, "far_left": -10, "far_right": 10}
+"""Keys of the charts -> how many pictures further they go."""
 
 OF_ENDED = {
     "export": "To export it meanwhile: g, then e.",
@@ -236,6 +249,7 @@ class RunScreen(RefusingScreen[None]):
                 yield LogView(id="log", classes="panel")
                 yield PredictionsPanel(id="predictions", classes="panel")
                 yield EpochsPanel(id="epochs", classes="panel")
+                yield MediaPanel(self.run.media, id="media", classes="panel")
         yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
 
     async def on_mount(self) -> None:
@@ -297,7 +311,7 @@ class RunScreen(RefusingScreen[None]):
         if "run" in topics:
             # The charts know what it is best by.
             self.query_one(RunHeader).show(state, now, self.charts.objective)
-        if topics & {"alerts", "predictions", "devices", "sharding"}:
+        if topics & {"alerts", "predictions", "media", "devices", "sharding"}:
             self.arrange_panels()
 
     def _notice_attempt(self) -> None:
@@ -345,6 +359,8 @@ class RunScreen(RefusingScreen[None]):
     def show_panel(self, name: str) -> None:
         """Makes a panel large, with the focus."""
         self.chosen = name
+        if name == "media" and self.charts.cursor_step is not None:
+            self.query_one(MediaPanel).step = self.charts.cursor_step
         panel = self.query_one(f"#{name}", Widget)
         # So that the arrow keys scroll it.
         if target := next((widget for widget in (panel, *panel.query("*")) if widget.focusable), None):
@@ -359,8 +375,13 @@ class RunScreen(RefusingScreen[None]):
 
     def action_back(self) -> None:
         """Closes the search, else the cursor, else the large panel, else the screen, of a live run when repeated."""
-        log = self.query_one(LogView)
-        if (log.display and log.close_search()) or self.charts.close_cursor():
+        log, media = self.query_one(LogView), self.query_one(MediaPanel)
+        if (
+            (log.display and log.close_search())
+            or self.charts.close_cursor()
+            or (media.display and media.step is not None)
+        ):
+            media.step = None
             return
         if self.chosen and not self.single:
             self.chosen = ""
@@ -372,7 +393,17 @@ class RunScreen(RefusingScreen[None]):
                 self.dismiss()
 
     def action_chart(self, what: str) -> None:
-        self.charts.do(what)
+        if what in PAGES and self.query_one(MediaPanel).display:
+            self._page(MediaPanel.Paged(PAGES[what]))
+        else:
+            self.charts.do(what)
+
+    @on(MediaPanel.Paged)
+    def _page(self, event: MediaPanel.Paged) -> None:
+        """Goes to other pictures, and the charts' cursor with them."""
+        panel = self.query_one(MediaPanel)
+        panel.page(event.by)
+        self.charts.point_at(panel.step)
 
     def action_grid(self) -> None:
         # Imported here: its parts must not delay the screen's first picture.

@@ -113,6 +113,11 @@ class Chart:
         left, right = self.x_range
         return left + (right - left) * column / max(1, self.columns - 1)
 
+    def column_at(self, x: float) -> int:
+        """The nearest column to a place."""
+        left, right = self.x_range
+        return min(self.columns - 1, max(0, round((x - left) / ((right - left) or 1) * max(1, self.columns - 1))))
+
     def place_words(self, x: float) -> str:
         """Formats a place on the lower axis."""
         if self.axis == "time":

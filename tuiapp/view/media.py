@@ -1,4 +1,4 @@
-"""The pictures and texts that a run has logged."""
+"""The pictures and texts that a run has logged, named."""
 
 from __future__ import annotations
 

@@ -111,6 +111,21 @@ class ChartBoard(Container):
             panel.change(**common)
         self._draw_due()
 
+    @property
+    def cursor_step(self) -> int | None:
+        """The step at the cursor; None without one, and on another axis."""
+        panel = self.active
+        is_there = panel.cursor is not None and panel.options.axis == "step"
+        return round(panel.drawn.x_at(panel.cursor or 0)) if is_there else None
+
+    def point_at(self, step: int | None) -> None:
+        """Moves the cursor to a step, as far as the axis has it; None: there is none."""
+        panel = self.active
+        if step is None or panel.options.axis != "step" or panel.drawn.is_empty:
+            panel.cursor = None
+        else:
+            panel.cursor = panel.drawn.column_at(step)
+
     def close_cursor(self) -> bool:
         """Ends reading values; returns whether a chart had a cursor."""
         read = [panel for panel in self.panels if panel.cursor is not None]

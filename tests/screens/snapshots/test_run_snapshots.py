@@ -24,6 +24,8 @@ from tuiapp.feeds import end_watch
 from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.trainers.config.run_config import to_toml
 from tuiapp.trainers.contract.events import AnyEvent, Metrics
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.widgets.lines import Lines
 
 
 class Scene(NamedTuple):
@@ -218,6 +220,22 @@ async def test_run(
 
     app = Stage(screen, theme=theme, unicode=scene.unicode)
     await compare_picture(app, size, play)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+async def test_pictures_and_texts(size: tuple[int, int], compare_picture: ComparePicture, tmp_path: Path) -> None:
+    screen = run_screen([*h.running(), *h.media(RunDir(tmp_path / h.RUN_ID))], runs_dir=tmp_path)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await folded(pilot, screen)
+        await press(pilot, ("9", "left", "left"))
+        await until(pilot, lambda: "step 60" in screen.query_one("#media Lines", Lines).render().plain)
+        await pilot.app.workers.wait_for_complete()
+        assert screen.charts.cursor_step is not None
+        await press(pilot, ("right",))
+        await pilot.app.workers.wait_for_complete()
+
+    await compare_picture(Stage(screen), size, play)
 
 
 @pytest.mark.parametrize(("size", "theme"), [((80, 24), "dark"), ((120, 40), "light")], ids=["80x24", "120x40-light"])

@@ -1,0 +1,148 @@
+"""The pictures and texts that a run has logged, drawn: pictures in half blocks, two pixels a cell."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+
+from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.contract.events import Media
+from tuiapp.trainers.contract.media import MAX_BYTES, decode
+from tuiapp.trainers.state.text import sanitize, sanitize_lines
+
+if TYPE_CHECKING:
+    from tuiapp.trainers.contract.media import Pixels
+
+LEAST_WIDTH, LEAST_HEIGHT = 16, 6
+"""Cells of one of several pictures."""
+GAP = 2
+MOST_CAPTION = 3
+"""Lines."""
+BELOW = 3
+"""Lines for a picture's name, a caption, and the space to the next."""
+
+Row: TypeAlias = list[Segment]
+
+
+def draw(directory: Path, items: Sequence[Media], width: int, height: int) -> list[Row]:
+    """Draws what lies in a directory: pictures as large as that many cells allow, texts below them.
+
+    Each has its name, step and caption under it.
+    """
+    rows: list[Row] = []
+    images = [one for one in items if one.kind == "image"]
+    found = [_read(directory, one.file) for one in images]
+    across = _across([one.shape[:2] for one in found if isinstance(one, np.ndarray)], len(images), width, height)
+    wide = (width - GAP * (across - 1)) // across
+    high = _height(len(images), across, height)
+    for start in range(0, len(images), across):
+        tiles = []
+        for one, pixels in zip(images[start : start + across], found[start : start + across], strict=True):
+            tile = half_blocks(fit(pixels, wide, 2 * high)) if not isinstance(pixels, str) else _written(pixels, wide)
+            tiles.append([*tile, *_caption(one, wide)])
+        for line in range(max(map(len, tiles))):
+            parts = [_padded(tile[line] if line < len(tile) else [], wide + GAP) for tile in tiles]
+            rows.append([segment for part in parts for segment in part])
+        rows.append([])
+    for one in (one for one in items if one.kind == "text"):
+        rows += [*_caption(one, width), *_written(_text(directory, one.file), width), []]
+    return rows[:-1]
+
+
+def half_blocks(pixels: Pixels) -> list[Row]:
+    """Draws each pixel, uint8 [H, W, 3], as half a cell."""
+    rows = []
+    for top in range(0, len(pixels), 2):
+        cells = np.concatenate(pixels[top : top + 2], axis=1).tolist()
+        rows.append([Segment("▀" * len([*same]), _style(colors)) for colors, same in groupby(cells)])
+    return rows
+
+
+def _style(colors: list[int]) -> Style:
+    return Style.from_color(Color.from_rgb(*colors[:3]), Color.from_rgb(*colors[3:]) if colors[3:] else None)
+
+
+def fit(pixels: Pixels, width: int, height: int) -> Pixels:
+    """Returns a picture, [H, W] or [H, W, 3], in RGB and at most so large: whole pixels, or means of several."""
+    if pixels.ndim == 2:
+        pixels = pixels[..., None].repeat(3, 2)
+    high, wide = pixels.shape[:2]
+    scale = min(width / wide, height / high)
+    if scale >= 1:
+        return pixels.repeat(int(scale), 0).repeat(int(scale), 1)
+    rows, columns = max(1, int(high * scale)), max(1, int(wide * scale))
+    down, across = np.arange(rows) * high // rows, np.arange(columns) * wide // columns
+    sums = np.add.reduceat(np.add.reduceat(pixels.astype(np.float32), down, 0), across, 1)
+    counts = np.outer(np.diff(down, append=high), np.diff(across, append=wide))
+    return (sums / counts[..., None]).astype(np.uint8)
+
+
+def _across(shapes: Sequence[tuple[int, ...]], count: int, width: int, height: int) -> int:
+    """How many pictures stand side by side so that they are the largest."""
+
+    def size(across: int) -> float:
+        wide, high = (width - GAP * (across - 1)) // across, _height(count, across, height)
+        return sum(min(wide / w, 2 * high / h) for h, w in shapes)
+
+    return max(range(1, max(1, min(count, (width + GAP) // (LEAST_WIDTH + GAP))) + 1), key=size)
+
+
+def _height(count: int, across: int, height: int) -> int:
+    """Lines of a picture, of so many."""
+    return max(LEAST_HEIGHT, height // max(1, -(-count // across)) - BELOW)
+
+
+def _caption(one: Media, width: int) -> list[Row]:
+    rank = f"  rank {one.rank}" if one.rank else ""
+    words = [Segment(sanitize(one.name), Style(bold=True)), Segment(f"  step {one.step:,}{rank}")]
+    return [words, *_written(one.caption, width)[:MOST_CAPTION]]
+
+
+def _written(text: str, width: int) -> list[Row]:
+    """A text's lines, those that are too long on several."""
+    lines = (part for line in sanitize_lines(text) for part in textwrap.wrap(line, width) or [""])
+    return [[Segment(line)] for line in lines]
+
+
+def _padded(row: Row, width: int) -> Row:
+    """Cuts or extends a line."""
+    return Segment.adjust_line_length(row, width, Style.null())
+
+
+def _text(directory: Path, file: str) -> str:
+    try:
+        return _bytes(directory, file).decode(errors="replace")
+    except OSError:
+        return "The file is not here."
+
+
+def _read(directory: Path, file: str) -> Pixels | str:
+    """A picture's pixels, or why there are none."""
+    try:
+        found = os.stat(directory / Path(file).name)
+        return _decoded(directory, file, found.st_mtime_ns, found.st_size)
+    except ValueError as error:
+        return str(error)
+    except OSError:
+        return "The file is not here."
+
+
+@lru_cache(64)
+def _decoded(directory: Path, file: str, _mtime_ns: int, _size: int) -> Pixels:
+    return decode(_bytes(directory, file))
+
+
+def _bytes(directory: Path, file: str) -> bytes:
+    # A journal may name anything: no directory but this.
+    with open(open_regular(directory / Path(file).name), "rb") as opened:
+        return opened.read(MAX_BYTES)
