@@ -318,7 +318,7 @@ def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Pat
         import numpy as np, torch
         import tuiapp as wandb
         run = wandb.init(project="demo", entity="me", config={"epochs": 2}, tags=["a"])
-        wandb.define_metric("loss", step_metric="epoch", summary="max")
+        wandb.define_metric("loss", step_metric=wandb.define_metric("epoch"), summary="max")
         assert os.path.isdir(run.dir) and run.dir.startswith(str(run.directory))
         wandb.config.update({"opt": argparse.Namespace(lr=np.float64(0.25))}, allow_val_change=True)
         wandb.summary["f1"] = torch.tensor(0.5, requires_grad=True)
@@ -354,6 +354,7 @@ def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Pat
     assert [file for kept in digest.state.media.values() for file in kept.files] == files
     facts = summarise(watched.run).facts
     assert facts.config == {"epochs": 2, "opt/lr": 0.25, "lr": 0.5}
+    assert facts.step_metrics == {"loss": "epoch"}
     assert facts.summary == {"f1": 0.5, "best": 1, "last": 2, "loss": 0.5}
 
 
@@ -554,12 +555,14 @@ def test_wandb_logs_one_step_in_parts(start: Start, runs_dir: Path) -> None:
             wandb.log({"loss": step}, commit=False)
             wandb.log({"accuracy": step}, commit=False)
             wandb.log()
+        wandb.log({"loss": 3}, step=10, commit=False)
+        wandb.log({"accuracy": 3})
     """)
     )
     assert "sync_tensorboard has no effect; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files" in error
     watched = the_run(runs_dir)
     watched.end()
-    assert curve(watched, 0, "loss") == curve(watched, 0, "accuracy") == {1: 0.0, 2: 1.0, 3: 2.0}
+    assert curve(watched, 0, "loss") == curve(watched, 0, "accuracy") == {1: 0.0, 2: 1.0, 3: 2.0, 10: 3.0}
 
 
 def test_the_present_run_is_added_to(start: Start, runs_dir: Path) -> None:

@@ -16,6 +16,7 @@ In samples null means not available, never zero: a device that does not report i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from itertools import accumulate, islice
 from math import inf, isfinite
 from time import monotonic
@@ -316,9 +317,19 @@ class Facts(Event, frozen=True, kw_only=True, tag="facts"):
     """Keys of `config` that have the defaults of the library that reads it: the least of interest of very many."""
     summary: dict[str, object] = {}
     total_steps: int = 0
+    step_metrics: dict[str, str] = {}
+    """Metric, or with `*` several → the metric that they are drawn by instead of steps."""
+
+    def step_metric_of(self, name: str) -> str:
+        """The metric that another is drawn by; "" if by steps. Its own goes before patterns, the last pattern first."""
+        for pattern in (name, *reversed(self.step_metrics)):
+            if pattern in self.step_metrics and (pattern == name or fnmatchcase(name, pattern)):
+                found = self.step_metrics[pattern]
+                return "" if found == name else found
+        return ""
 
     def followed_by(self, later: Facts) -> Facts:
-        """Returns what both say together; of `config`, `defaults` and `summary` the first `MAX_FACTS` keys."""
+        """Returns what both say together; of each the first `MAX_FACTS` keys."""
         return msgspec.structs.replace(
             later,
             name=later.name or self.name,
@@ -326,6 +337,7 @@ class Facts(Event, frozen=True, kw_only=True, tag="facts"):
             defaults=list(dict.fromkeys([*self.defaults, *later.defaults]))[:MAX_FACTS],
             summary=dict(islice((self.summary | later.summary).items(), MAX_FACTS)),
             total_steps=max(0, later.total_steps) or self.total_steps,
+            step_metrics=dict(islice((self.step_metrics | later.step_metrics).items(), MAX_FACTS)),
         )
 
 

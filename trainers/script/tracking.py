@@ -110,8 +110,8 @@ class Run:
                 if not 0 <= step <= MAX_STEP:
                     self._say_once(f"step {step} is not in 0 to {MAX_STEP:,}: it is not recorded", about="step")
                     return
-                if step > self._step and commit is not False:
-                    self._step = step
+                if step > self._step:
+                    self._step = step - (commit is False)
                 # A step empties the processor's caches: this costs by how much it touches, not by what it does.
                 kept, flat = {}, True
                 for name, value in values.items():
@@ -295,20 +295,29 @@ class Run:
 
     unwatch = watch
 
-    def define_metric(self, name: str = "", *_: Any, summary: str | None = None, goal: str = "", **__: Any) -> None:
-        """Says what a metric's value in the summary is, of all that are reported.
+    def define_metric(
+        self, name: str = "", step_metric: str = "", *_: Any, summary: str | None = None, goal: str = "", **__: Any
+    ) -> str:
+        """Says what a metric is drawn by, and what its value in the summary is, of all that are reported.
 
         Args:
             name: Of the metric, or with `*` of several: `val/*`.
+            step_metric: The metric that its charts have in place of steps, reported with it: `epoch`.
             summary: `max`, `min`, `mean`, `first`, `last` or `best`; of several, separated by commas, each is
                 `name/max` and so on. `none`: it has no value there.
             goal: `maximize` or `minimize`: what `best` is; the least without it.
+
+        Returns:
+            The name, which may be another one's `step_metric`.
         """
         try:
+            if step_metric:
+                self._report_facts(step_metrics={str(name): str(step_metric)})
             if self._client is not None and summary:
                 self._client.aggregates.define(str(name), str(summary), str(goal or ""))
         except Exception as error:
             self._say_once(f"define_metric: {error}")
+        return str(name)
 
     def __enter__(self) -> Run:
         return self
@@ -574,9 +583,9 @@ def watch(*_: Any, **__: Any) -> None:
 unwatch = login = setup = watch
 
 
-def define_metric(name: str = "", *_: Any, **options: Any) -> None:
-    """Says what a metric's value in the summary is: see `Run.define_metric`."""
-    (_run or init()).define_metric(name, **options)
+def define_metric(name: str = "", step_metric: str = "", *_: Any, **options: Any) -> str:
+    """Says what a metric is drawn by, and what its value in the summary is: see `Run.define_metric`."""
+    return (_run or init()).define_metric(name, step_metric, **options)
 
 
 class _Util:

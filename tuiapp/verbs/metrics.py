@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 
+import numpy as np
+
 from tuiapp.trainers.state.known_metrics import metric, ordered
 from tuiapp.trainers.state.series import Series, not_finite
 from tuiapp.trainers.state.snapshot import read_run
@@ -22,7 +24,8 @@ def show_metrics(options: Namespace) -> int:
     info = summarise(run)
     if not info.is_readable:
         raise UsageError(f"{run.run_id} cannot be read: {info.problem}")
-    curves = read_run(run).curves.joined()
+    state = read_run(run)
+    curves = state.curves.joined()
     known = ordered(curves.names)
     for name in options.metrics:
         if name not in known:
@@ -31,9 +34,13 @@ def show_metrics(options: Namespace) -> int:
     found = {name: curves.first(name) for name in names}
     if options.json:
         facts = {"run": run.run_id, "status": info.status, "steps": info.summary.steps}
-        print_json(
-            {**facts, "metrics": {name: _facts(one, options.points) for name, one in found.items()}}, indent=None
-        )
+        by = {name: each for name in names if (each := state.facts.step_metric_of(name)) in known}
+        values = {
+            name: _facts(one, options.points, curves.first(by[name]) if name in by else None)
+            | ({"step_metric": by[name]} if name in by else {})
+            for name, one in found.items()
+        }
+        print_json({**facts, "metrics": values}, indent=None)
         return 0
     rows = [("METRIC", "LAST", "LEAST", "GREATEST", "STEPS", "")]
     for name, series in found.items():
@@ -47,7 +54,8 @@ def show_metrics(options: Namespace) -> int:
     return 0
 
 
-def _facts(series: Series, points: int) -> dict[str, object]:
+def _facts(series: Series, points: int, by: Series | None) -> dict[str, object]:
+    """What a curve comes to; `by` is the metric whose values at its steps are `x`."""
     least, greatest = series.bounds or (None, None)
     first, last = float(series.first_step), float(series.last_step)
     columns = max(1, min(points, series.last_step - series.first_step + 1)) if len(series) else 0
@@ -55,6 +63,7 @@ def _facts(series: Series, points: int) -> dict[str, object]:
     width = (last - first) / (columns - 1) if columns > 1 else 0.0
     steps = [round(first + place * width) for place in range(columns)]
     known = [(step, value) for step, value in zip(steps, means, strict=True) if math.isfinite(value)]
+    x = by.at(np.array([step for step, _ in known], float)).tolist() if by is not None else []
     return {
         "last": in_json(series.last),
         "not_finite": {kind: count for kind, count in series.counts.items() if kind != "finite" and count},
@@ -62,4 +71,4 @@ def _facts(series: Series, points: int) -> dict[str, object]:
         "greatest": greatest,
         "steps": [step for step, _ in known],
         "values": [float(f"{value:.6g}") for _, value in known],
-    }
+    } | ({"x": [in_json(place) for place in x]} if by is not None else {})

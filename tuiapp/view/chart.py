@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from tuiapp.trainers.contract.metrics import LOSS, held_out_of
+from tuiapp.trainers.contract.metrics import EPOCH, LOSS, held_out_of
 from tuiapp.trainers.state.curves import ALL, Axis, Curves
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.trainers.state.run_state import RunState
@@ -169,6 +169,7 @@ def build_chart(state: RunState, options: ChartOptions, *, columns: int, rows: i
 
     Curves are reduced to `columns` values, two per cell since a braille cell is two dots wide. `rows` is in cells.
     """
+    options = replace(options, axis=_axis_of(state, options))
     chart = Chart(log=options.log, axis=options.axis)
     lines = _lines_of(state, options)
     reduced = _reduce(chart, lines, options, columns, live=state.is_live)
@@ -269,6 +270,15 @@ def build_lines(
                 chart.raw.append(_curve(line, each, 0.0, options.log))
     _set_axes(chart, options, columns, rows)
     return chart
+
+
+def _axis_of(state: RunState, options: ChartOptions) -> Axis:
+    """Returns the axis; in place of steps the metric that the script has named for it, once it is known."""
+    by, curves = state.facts.step_metric_of(options.metric) if options.axis == "step" else "", state.curves
+    if not by or not (by == EPOCH or curves.first(by).never_falls):
+        return options.axis
+    ends = curves.places(np.array([curves.first(options.metric).last_step], float), by)
+    return by if np.isfinite(ends).all() else options.axis
 
 
 def _lines_of(state: RunState, options: ChartOptions) -> list[Line]:

@@ -255,7 +255,7 @@ class ChartPanel(Vertical, can_focus=True):
         return [
             sight_words(chart, options),
             "logarithmic" if options.log else "",
-            f"by {options.axis}" if options.axis != "step" else "",
+            f"by {chart.axis}" if chart.axis != "step" else "",
             *clipped_words(chart, options),
             *flat_words(chart),
         ]
@@ -266,7 +266,7 @@ class ChartPanel(Vertical, can_focus=True):
         options = self.options
         usual = [smoothing_words(options)]
         usual += [] if options.log else ["linear"]
-        usual += [f"by {options.axis}"] if options.axis == "step" else []
+        usual += ["by step"] if self.drawn.axis == "step" else []
         return [one for one in (*([] if self._is_framed else self._unusual()), *usual) if one]
 
     def _up_to_date(self) -> Chart:

@@ -14,7 +14,7 @@ from tests.kit import interrupted
 from tests.kit import node_histories as nodes
 from tests.kit.folding import fold
 from tests.kit.reported import evaluation_event, step_event
-from tuiapp.trainers.contract.events import Metrics
+from tuiapp.trainers.contract.events import Facts, Metrics
 from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
 from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.known_metrics import KNOWN, UTILIZATION, metric
@@ -44,6 +44,31 @@ def test_a_line_per_rank_up_to_four() -> None:
     assert chart.band is None
     chosen = build_chart(fold(h.running(4)), ChartOptions(), rank=2, **SIZE)
     assert [(curve.label, curve.color) for curve in chosen.curves] == [("2", 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "extent"),
+    [
+        ("val/acc", "images", (64.0, 320.0)),
+        ("val/top1", "val/acc", (10.0, 50.0)),
+        ("loss", "images", (64.0, 320.0)),
+        ("images", "", (10.0, 50.0)),
+    ],
+)
+def test_a_metric_is_drawn_by_that_which_its_script_has_named(name: str, by: str, extent: tuple[float, float]) -> None:
+    """As long as that never falls; its own definition goes before those of patterns."""
+    reported = [
+        Metrics(
+            rank=0, first_step=step, values={"loss": [1.0], "val/acc": [-step], "val/top1": [2.0], "images": [images]}
+        )
+        for step, images in ((10, 64.0), (20, 128.0), (50, 320.0))
+    ]
+    said = [Facts(step_metrics={"val/top1": "val/acc"}), Facts(step_metrics={"val/*": "loss"})]
+    state = fold([h.started(1), *said, Facts(step_metrics={"val/*": "images", "*s": "images"}), *reported])
+    assert state.facts.step_metric_of(name) == by
+    chart = build_chart(state, ChartOptions(name), **SIZE)
+    assert chart.extent == extent
+    assert build_chart(state, ChartOptions(name, axis="time"), **SIZE).axis == "time"
 
 
 def test_beyond_four_the_mean_with_a_band_and_any_rank_over_it() -> None:
