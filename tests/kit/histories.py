@@ -18,7 +18,6 @@ from tuiapp.trainers.contract.events import (
     FrameworkMemory,
     HostSample,
     LogLine,
-    Media,
     Metrics,
     Operation,
     Phase,
@@ -228,10 +227,9 @@ def media(run: RunDir) -> list[AnyEvent]:
     for step in (60, 90, 120):
         disc = np.hypot(*np.ogrid[-1:1:24j, -1:1:28j]) < step / 130
         for name, picture, caption in (("mask", disc, ""), ("val/sample", colours, f"a caption of step {step}")):
-            [file], _ = folder.write(name, step, [(encode_png(to_pixels(picture)), ".png")])
-            events.append(Media(rank=0, step=step, name=name, file=file, kind="image", caption=caption, **at(8.0)))
-    [file], _ = folder.write("reply", 120, [(b"Now is the winter of our discontent\nMade glorious summer", ".txt")])
-    return [*events, Media(rank=0, step=120, name="reply", file=file, kind="text", left_out=3, **at(8.0))]
+            events += folder.write(name, step, [("image", encode_png(to_pixels(picture)), caption)])
+    text = b"Now is the winter of our discontent\nMade glorious summer"
+    return [*events, *folder.write("reply", 120, [("text", text, "")], left_out=3)]
 
 
 def beginning(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:

@@ -29,6 +29,7 @@ from tuiapp.trainers.contract.events import (
     Sharding,
     StepMemory,
 )
+from tuiapp.trainers.contract.media import Content
 from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
 from tuiapp.trainers.rank.evaluation import WORST
 from tuiapp.trainers.rank.patience import Patience
@@ -62,6 +63,8 @@ class Recorder:
         self.named: list[tuple[int, dict[str, Any]]] = []
         """Metrics beside those of steps and evaluations, with their steps."""
         self.found: list[Predictions] = []
+        self.shown: list[Content] = []
+        """The pictures of the last evaluation."""
         self.compared: list[Replicas] = []
         self.initial: InitialWeights | None = None
         self.alerts: list[Alert] = []
@@ -122,6 +125,9 @@ class Recorder:
                 self.compared.append(found)
             case Alert():
                 self.alerts.append(found)
+
+    def show(self, name: str, step: int, read: Callable[[], list[Content]]) -> None:
+        self.shown = read()
 
     def send(self, event: Sharding | Held | Profile) -> None:
         if isinstance(event, Profile):

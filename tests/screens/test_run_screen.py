@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from textual.widget import Widget
@@ -15,7 +16,9 @@ from tests.kit.reported import evaluation_event
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.kit.shown import is_current, shown_lines
 from tuiapp.screens.arrangement import PANELS
-from tuiapp.trainers.contract.events import Replicas
+from tuiapp.trainers.contract.events import WORST_EXAMPLES, Replicas
+from tuiapp.trainers.contract.media import MediaFolder, encode_png
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.fold import apply
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
@@ -23,6 +26,7 @@ from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.panel_tabs import PanelTabs
+from tuiapp.widgets.pictures import Pictures
 from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
 
@@ -82,6 +86,21 @@ async def test_predictions_are_a_panel_of_their_own() -> None:
         await pilot.press("escape")
         await pilot.pause()
         assert len(visible(app)) == 5
+
+
+async def test_beside_the_worst_examples_are_their_pictures(tmp_path: Path) -> None:
+    found = h.predictions(29, 8.0)
+    picture = encode_png(np.full((28, 28), 200, np.uint8))
+    shown = MediaFolder(RunDir(tmp_path)).write(WORST_EXAMPLES, 29, [("image", picture, "7: horse")] * 2)
+    app = RunApp([*h.running(), found, *shown], path=tmp_path)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("7")
+        await until(pilot, lambda: bool(app.run_screen.query_one("#beside Pictures", Pictures).size.height > 8))
+        pictures = app.run_screen.query_one("#beside Pictures", Pictures)
+        lines = [pictures.render_line(y).text for y in range(pictures.size.height)]
+        assert "7       4.5  horse  cat" in str(app.run_screen.query_one("#wrong", Lines).render())
+        assert sum("7: horse" in line for line in lines) == 1
 
 
 @pytest.mark.nightly

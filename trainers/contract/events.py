@@ -218,6 +218,10 @@ class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     """No earlier checkpoint of this run has as good an evaluation, by the key `best` and then the other figure."""
 
 
+WORST_EXAMPLES = "worst examples"
+"""Under this name the pictures of an evaluation's worst examples are kept, in their order."""
+
+
 class WorstExample(msgspec.Struct, frozen=True, array_like=True):
     """An example of the test set."""
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from zlib import compress, crc32, decompressobj
+
+from msgspec.structs import replace
 
 from tuiapp.trainers.config.files import make_private, replace_unsynced
 from tuiapp.trainers.config.user_code import slug
+from tuiapp.trainers.contract.events import Media
 from tuiapp.trainers.contract.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
     Pixels = npt.NDArray[np.uint8]
     """[H, W], or [H, W, 3] in RGB."""
+
+Content: TypeAlias = tuple[Literal["image", "text"], bytes, str]
+"""Kind, what the file holds, and a caption."""
 
 MAX_SIDE = 512
 """Pixels of a picture's longer side: four times the cells of a wide terminal."""
@@ -50,8 +57,8 @@ class MediaFolder:
         self._names: dict[str, dict[int, dict[str, int]]] = {}
         """What its files begin with → step → file → bytes."""
 
-    def write(self, name: str, step: int, files: list[tuple[bytes, str]]) -> tuple[list[str], list[str]]:
-        """Writes what a name has at a step, each with its suffix; returns the files' names, and of those removed.
+    def write(self, name: str, step: int, files: Sequence[Content], left_out: int = 0) -> list[Media]:
+        """Writes what a name has at a step; returns what to report.
 
         Every other step of the older half is removed, never the first or the last. Raises OSError; ValueError if there
         are too many names.
@@ -62,13 +69,14 @@ class MediaFolder:
                 raise ValueError(f"more than {MAX_NAMES} names")
             make_private(self._directory)
             self._names[start] = self._found(start)
-        steps = self._names[start]
-        written = [f"{start}{step:010}-{place:02}{suffix}" for place, (_, suffix) in enumerate(files)]
-        removed = [file for file in steps.get(step, ()) if file not in written]
-        steps[step] = {}
-        for file, (data, _) in zip(written, files, strict=True):
+        steps, found, sizes = self._names[start], list[Media](), dict[str, int]()
+        for place, (kind, data, caption) in enumerate(files):
+            file = f"{start}{step:010}-{place:02}.{'txt' if kind == 'text' else 'png'}"
             replace_unsynced(self._directory / file, data)
-            steps[step][file] = len(data)
+            sizes[file] = len(data)
+            found.append(Media(rank=self._rank, step=step, name=name, file=file, kind=kind, caption=caption))
+        removed = [file for file in steps.get(step, ()) if file not in sizes]
+        steps[step] = sizes
         while len(steps) > 2 and self._is_over(steps):
             ordered = sorted(steps)
             for old in ordered[1 : max(2, len(ordered) // 2) : 2]:
@@ -76,7 +84,8 @@ class MediaFolder:
         for file in removed:
             with suppress(FileNotFoundError):
                 os.unlink(self._directory / file)
-        return written, removed
+        found[:1] = [replace(one, removed=removed, left_out=left_out) for one in found[:1]]
+        return found
 
     def _is_over(self, steps: dict[int, dict[str, int]]) -> bool:
         sizes = [size for files in steps.values() for size in files.values()]

@@ -24,6 +24,8 @@ import numpy.typing as npt
 
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.contract.events import WorstExample
+from tuiapp.trainers.contract.media import Content, encode_png, to_pixels
+from tuiapp.trainers.sources.datasets import test_images
 
 Sums: TypeAlias = npt.NDArray[np.float64]
 
@@ -97,3 +99,14 @@ def sum_up(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> Su
     found = np.argsort(-losses, kind="stable")[:WORST]
     worst = np.stack([losses[found], found, labels[found], predicted[found]], axis=1)
     return np.concatenate([[losses.sum()], counts, worst.ravel()])
+
+
+def pictures_of(worst: Sequence[WorstExample], names: Sequence[str]) -> list[Content]:
+    """Returns the images of examples, as far as this process has them. Raises OSError."""
+    images = test_images([one.number for one in worst])
+    if images is None:
+        return []
+    called = dict(enumerate(names))
+    pairs = ((one.number, *(called.get(label, label) for label in (one.label, one.predicted))) for one in worst)
+    captions = (f"{number}: {label}, taken for {predicted}" for number, label, predicted in pairs)
+    return [("image", encode_png(to_pixels(image)), text) for image, text in zip(images, captions, strict=True)]

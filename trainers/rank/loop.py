@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from time import perf_counter
 from typing import Any, TypeAlias, TypeVar
@@ -33,10 +34,10 @@ import numpy as np
 
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import best_by
-from tuiapp.trainers.contract.events import Alert, Predictions
+from tuiapp.trainers.contract.events import WORST_EXAMPLES, Alert, Predictions
 from tuiapp.trainers.contract.metrics import SCALE, SKIPPED
 from tuiapp.trainers.rank.checkpoints import Checkpoints
-from tuiapp.trainers.rank.evaluation import Sums, evaluation_of
+from tuiapp.trainers.rank.evaluation import Sums, evaluation_of, pictures_of
 from tuiapp.trainers.rank.profile import Tracing
 from tuiapp.trainers.rank.replicas import Checksums, Comparison
 from tuiapp.trainers.rank.reporter import Reporter
@@ -104,6 +105,8 @@ class Evaluate:
                 samples=samples,
             )
         )
+        if found.worst:
+            self.report.show(WORST_EXAMPLES, self.step, partial(pictures_of, found.worst, data.class_names))
 
 
 @dataclass(frozen=True, slots=True)

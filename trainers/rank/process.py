@@ -24,6 +24,7 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.user_code import UserCodeError, files_of
 from tuiapp.trainers.contract.manifest import read_checkpoint
+from tuiapp.trainers.contract.media import MediaFolder
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank.checkpoints import Checkpoints
 from tuiapp.trainers.rank.reporter import Reporter
@@ -60,7 +61,7 @@ def main() -> int:
     speaks_for = plan.reported_by(rank)
     pipe = int(os.environ[wire.EVENTS_FD])
     report = Reporter(rank, pipe, gate, plan.config.nan_policy, speaks_for, plan.steps_per_epoch)
-    report.profiles = run.profiles
+    report.profiles, report.media = run.profiles, MediaFolder(run, rank)
     control = int(os.environ[wire.CONTROL_FD])
     asked, listening = threading.Event(), threading.Event()
     for name, target, arguments in (

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from tuiapp.trainers.contract.media import Content, MediaFolder
     from tuiapp.trainers.rank.profile import Profiler
     from tuiapp.trainers.run.failures import RankError
     from tuiapp.trainers.run.stacks import Collectives
@@ -112,6 +113,9 @@ class Reporter:
         """The framework's, if it has one."""
         self.profiles: Path | None = None
         """Where traces go."""
+        self.media: MediaFolder | None = None
+        """Where pictures go."""
+        self._pictures: deque[tuple[str, int, Callable[[], Sequence[Content]]]] = deque()
         self.step_memory: StepMemory | None = None
         """Of the compiled step, if the framework compiles it."""
         self.at_close: Callable[[], None] = lambda: None
@@ -216,6 +220,11 @@ class Reporter:
         if self.rank == 0:
             self._backlog.append(found)
 
+    def show(self, name: str, step: int, read: Callable[[], Sequence[Content]]) -> None:
+        """Keeps pictures of a step, which the reporter's thread reads; every rank may call this, rank 0's count."""
+        if self.rank == 0:
+            self._pictures.append((name, step, read))
+
     def send(self, event: Sharding | Held | Checkpoint | Profile | Alert) -> None:
         self._backlog.append(event)
 
@@ -245,6 +254,7 @@ class Reporter:
             closing = self._closing.wait(FLUSH_INTERVAL_S)
             try:
                 self._flush()
+                self._report_pictures()
                 self._report_memory(monotonic())
             except Exception:
                 # The training thread meets the same error and reports it; this thread must live to send that.
@@ -269,6 +279,14 @@ class Reporter:
             events.append(Alert(kind="backlog", rank=self.rank, text=text))
         if events:
             self._write(b"".join(wire.encode(event) for event in events))
+
+    def _report_pictures(self) -> None:
+        while self._pictures and self.media is not None:
+            name, step, read = self._pictures.popleft()
+            # They are no part of training: a full disk, or images that are gone, leave it as it is.
+            with contextlib.suppress(OSError):
+                if content := read():
+                    self._write(b"".join(map(wire.encode, self.media.write(name, step, content))))
 
     def _report_memory(self, now: float) -> None:
         """Reports the framework's memory; stops asking after an error."""

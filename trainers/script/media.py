@@ -12,12 +12,13 @@ from time import monotonic
 from typing import Any, Literal, NamedTuple
 
 from tuiapp.trainers.config.files import printable
-from tuiapp.trainers.contract.events import Alert, Event, Media
+from tuiapp.trainers.contract.events import Alert, Event
 from tuiapp.trainers.contract.media import (
     CHANNELS,
     MAX_AT_ONCE,
     MAX_FILES,
     MAX_TEXT,
+    Content,
     MediaFolder,
     decode,
     encode_png,
@@ -106,11 +107,11 @@ def _file(path: str) -> Taken:
     return Taken("image", data, len(data))
 
 
-def _encoded(taken: Taken) -> tuple[bytes, str]:
-    """What its file holds, and the suffix; raises what its framework raises."""
+def _content(taken: Taken) -> Content:
+    """What its file holds; raises what its framework raises."""
     data = taken.data
     if taken.kind == "text":
-        return data.encode()[:MAX_TEXT], ".txt"
+        return "text", data.encode()[:MAX_TEXT], ""
     if isinstance(data, bytes):
         data = decode(data)
     elif _is(data, "torch", "Tensor"):
@@ -118,7 +119,7 @@ def _encoded(taken: Taken) -> tuple[bytes, str]:
         data = (data.float() if data.is_floating_point() else data).numpy()
     elif _is(data, "PIL.Image", "Image"):
         data = data.convert("RGBA")
-    return encode_png(to_pixels(data)), ".png"
+    return "image", encode_png(to_pixels(data)), taken.caption
 
 
 class _Call(NamedTuple):
@@ -166,25 +167,12 @@ class MediaQueue:
             with self._lock:
                 call = self._waiting.popleft()
                 self._bytes -= call.bytes
+            left_out = self._left_out.pop(call.name, 0)
             try:
-                files, removed = self._folder.write(call.name, call.step, [_encoded(one) for one in call.taken])
+                yield from self._folder.write(call.name, call.step, [_content(one) for one in call.taken], left_out)
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
                 if why not in self._told and len(self._told) < MAX_ALERTS:
                     self._told.add(why)
                     text = f"rank {self._rank}: {call.name} cannot be kept: {why}"
                     yield Alert(kind="metric", rank=self._rank, step=call.step, text=text[:500])
-                continue
-            left_out = self._left_out.pop(call.name, 0)
-            for file, one in zip(files, call.taken, strict=True):
-                yield Media(
-                    rank=self._rank,
-                    step=call.step,
-                    name=call.name,
-                    file=file,
-                    kind=one.kind,
-                    caption=one.caption,
-                    removed=removed,
-                    left_out=left_out,
-                )
-                removed, left_out = [], 0

@@ -34,6 +34,7 @@ __all__ = [
     "open_planned",
     "part",
     "remaining",
+    "test_images",
 ]
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -43,8 +44,27 @@ DIGITS_FILE = Path(__file__).with_name("digits.npz")
 SHAKESPEARE_FILE = Path(__file__).with_name("shakespeare.txt")
 
 
+SHOWN_BYTES = 256 << 20
+"""A larger test set is not kept in memory to show some of it."""
+_opened: Images | StoredImages | None = None
+"""The images of the test set that this process has opened last."""
+
+
+def test_images(numbers: list[int]) -> Images | None:
+    """Some of the test set that this process has opened; None if they are not at hand. Raises OSError."""
+    return None if _opened is None else _opened[np.array(numbers, np.int64)]
+
+
 def open_planned(plan: Plan) -> Arrays | StoredArrays:
     """Loads the data set of a run, or opens it if the plan has its images read batch by batch; raises DatasetError."""
+    global _opened
+    arrays = _open(plan)
+    is_at_hand = isinstance(arrays, StoredArrays) or arrays.x_test.nbytes <= SHOWN_BYTES
+    _opened = arrays.x_test if is_at_hand and arrays.x_test.shape[3:] in ((1,), (3,), (4,)) else None
+    return arrays
+
+
+def _open(plan: Plan) -> Arrays | StoredArrays:
     prepare(plan.data)
     if not plan.streamed:
         return load(plan.data)

@@ -247,7 +247,7 @@ class RunScreen(RefusingScreen[None]):
             with Container(id="lower"):
                 yield FailurePanel(directory=self.run.path, id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
-                yield PredictionsPanel(id="predictions", classes="panel")
+                yield PredictionsPanel(self.run.media, id="predictions", classes="panel")
                 yield EpochsPanel(id="epochs", classes="panel")
                 yield MediaPanel(self.run.media, id="media", classes="panel")
         yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")

@@ -23,7 +23,7 @@ from tuiapp.trainers.state.text import sanitize, sanitize_lines
 if TYPE_CHECKING:
     from tuiapp.trainers.contract.media import Pixels
 
-LEAST_WIDTH, LEAST_HEIGHT = 16, 6
+LEAST_WIDTH, LEAST_HEIGHT = 16, 8
 """Cells of one of several pictures."""
 GAP = 2
 MOST_CAPTION = 3
@@ -34,10 +34,10 @@ BELOW = 3
 Row: TypeAlias = list[Segment]
 
 
-def draw(directory: Path, items: Sequence[Media], width: int, height: int) -> list[Row]:
+def draw(directory: Path, items: Sequence[Media], width: int, height: int, *, named: bool = True) -> list[Row]:
     """Draws what lies in a directory: pictures as large as that many cells allow, texts below them.
 
-    Each has its name, step and caption under it.
+    Each has its caption under it and, if it is `named`, its name and step.
     """
     rows: list[Row] = []
     images = [one for one in items if one.kind == "image"]
@@ -49,13 +49,13 @@ def draw(directory: Path, items: Sequence[Media], width: int, height: int) -> li
         tiles = []
         for one, pixels in zip(images[start : start + across], found[start : start + across], strict=True):
             tile = half_blocks(fit(pixels, wide, 2 * high)) if not isinstance(pixels, str) else _written(pixels, wide)
-            tiles.append([*tile, *_caption(one, wide)])
+            tiles.append([*tile, *_caption(one, wide, named)])
         for line in range(max(map(len, tiles))):
-            parts = [_padded(tile[line] if line < len(tile) else [], wide + GAP) for tile in tiles]
-            rows.append([segment for part in parts for segment in part])
+            parts = [_padded(tile[line] if line < len(tile) else [], wide) for tile in tiles]
+            rows.append([segment for part in parts for segment in (*part, Segment(" " * GAP))])
         rows.append([])
     for one in (one for one in items if one.kind == "text"):
-        rows += [*_caption(one, width), *_written(_text(directory, one.file), width), []]
+        rows += [*_caption(one, width, named), *_written(_text(directory, one.file), width), []]
     return rows[:-1]
 
 
@@ -94,7 +94,8 @@ def _across(shapes: Sequence[tuple[int, ...]], count: int, width: int, height: i
         wide, high = (width - GAP * (across - 1)) // across, _height(count, across, height)
         return sum(min(wide / w, 2 * high / h) for h, w in shapes)
 
-    return max(range(1, max(1, min(count, (width + GAP) // (LEAST_WIDTH + GAP))) + 1), key=size)
+    most = max(1, min(count, (width + GAP) // (LEAST_WIDTH + GAP)))
+    return max(range(1, most + 1), key=lambda across: (size(across), across))
 
 
 def _height(count: int, across: int, height: int) -> int:
@@ -102,10 +103,10 @@ def _height(count: int, across: int, height: int) -> int:
     return max(LEAST_HEIGHT, height // max(1, -(-count // across)) - BELOW)
 
 
-def _caption(one: Media, width: int) -> list[Row]:
+def _caption(one: Media, width: int, named: bool) -> list[Row]:
     rank = f"  rank {one.rank}" if one.rank else ""
     words = [Segment(sanitize(one.name), Style(bold=True)), Segment(f"  step {one.step:,}{rank}")]
-    return [words, *_written(one.caption, width)[:MOST_CAPTION]]
+    return [*([words] if named else []), *_written(one.caption, width)[:MOST_CAPTION]]
 
 
 def _written(text: str, width: int) -> list[Row]:

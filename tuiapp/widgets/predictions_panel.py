@@ -6,15 +6,21 @@ Of a text what the model writes, and the accuracy of the most frequent tokens.
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.containers import Container
 from textual.content import Content
 
-from tuiapp.trainers.contract.events import Predictions
+from tuiapp.trainers.contract.events import WORST_EXAMPLES, Media, Predictions
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.text import bar, format_percent, sanitize_lines
+from tuiapp.view.pictures import LEAST_WIDTH
 from tuiapp.view.predictions import ClassAccuracy, by_class, class_name, confusions, is_matrix
 from tuiapp.widgets.colors import MUTED
+from tuiapp.widgets.lines import Lines
+from tuiapp.widgets.pictures import Pictures
 from tuiapp.widgets.text_panel import TextPanel
 
 MOST_NAME = 16
@@ -26,7 +32,44 @@ CONFUSED = 0.05
 
 
 class PredictionsPanel(TextPanel):
+    DEFAULT_CSS = """
+    PredictionsPanel {
+        #beside { height: auto; layout: horizontal; display: none; }
+        Pictures { margin: 1 0 0 0; }
+    }
+    """
     WAITING = "no evaluation has been reported yet"
+
+    def __init__(self, directory: Path = Path(), *, id: str | None = None, classes: str | None = None) -> None:
+        """`directory` has pictures of the worst examples, if there are any."""
+        super().__init__(id=id, classes=classes)
+        self._directory = directory
+
+    def compose(self) -> ComposeResult:
+        yield from super().compose()
+        with Container(id="beside"):
+            yield Lines(id="wrong")
+            yield Pictures(self._directory, named=False)
+
+    def _draw(self) -> None:
+        super()._draw()
+        found, shown = self._state.predictions, self._pictures(self._state)
+        beside = self.query_one("#beside")
+        beside.display = bool(found and shown)
+        if found and beside.display and self.display:
+            lines, wrong = _mistakes(self._state, found), self.query_one("#wrong", Lines)
+            wide = max(line.cell_length for line in lines) + 2
+            wrong.styles.width = wide
+            wrong.update(lines)
+            room = self.outer_size - self.styles.gutter.totals
+            self.query_one(Pictures).show(shown, max(LEAST_WIDTH, room.width - wide - 1), room.height)
+
+    @staticmethod
+    def _pictures(state: RunState) -> list[Media]:
+        """Those of the worst examples of the evaluation that is shown."""
+        kept = state.media.get(WORST_EXAMPLES)
+        step = state.predictions.step if state.predictions else None
+        return [one for one in kept.files if one.step == step] if kept else []
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         found = state.predictions
@@ -44,22 +87,28 @@ class PredictionsPanel(TextPanel):
             # Of all bytes that there may be, most are in no text.
             classes = sorted((one for one in classes if one.examples), key=lambda one: -one.examples)[:MOST_TOKENS]
         lines += [Content(""), *_table(found, classes, width)]
-        if pairs := confusions(found)[:MAX_PAIRS]:
-            lines += [Content(""), Content.styled("most often taken for another class", MUTED)]
-            longest = max(cell_len(pair.label) for pair in pairs)
-            for pair in pairs:
-                count = f"{pair.examples:,} ({format_percent(pair.share, 1)})"
-                lines.append(Content(f"  {pair.label:>{longest}} → {pair.predicted}  {count}"))
-        if found.worst:
-            lines += [Content(""), Content.styled(f"{called} of the test set with the highest loss", MUTED)]
-            rows = [(class_name(found, one.label), class_name(found, one.predicted)) for one in found.worst]
-            longest = max(len("true"), *(cell_len(label) for label, _ in rows))
-            each = called.removesuffix("s")
-            lines.append(Content.styled(f"  {each:>8}  {'loss':>8}  {'true'.ljust(longest)}  predicted", MUTED))
-            for one, (label, predicted) in zip(found.worst, rows, strict=True):
-                pad = " " * (longest - cell_len(label))
-                lines.append(Content(f"  {one.number:>8}  {one.loss:>8.3g}  {label}{pad}  {predicted}"))
-        return lines
+        return lines if self._pictures(state) else [*lines, *_mistakes(state, found)]
+
+
+def _mistakes(state: RunState, found: Predictions) -> list[Content]:
+    """Which classes were taken for which, and the worst examples."""
+    lines, called = list[Content](), state.task.labels or "examples"
+    if pairs := confusions(found)[:MAX_PAIRS]:
+        lines += [Content(""), Content.styled("most often taken for another class", MUTED)]
+        longest = max(cell_len(pair.label) for pair in pairs)
+        for pair in pairs:
+            count = f"{pair.examples:,} ({format_percent(pair.share, 1)})"
+            lines.append(Content(f"  {pair.label:>{longest}} → {pair.predicted}  {count}"))
+    if found.worst:
+        lines += [Content(""), Content.styled(f"{called} of the test set with the highest loss", MUTED)]
+        rows = [(class_name(found, one.label), class_name(found, one.predicted)) for one in found.worst]
+        longest = max(len("true"), *(cell_len(label) for label, _ in rows))
+        each = called.removesuffix("s")
+        lines.append(Content.styled(f"  {each:>8}  {'loss':>8}  {'true'.ljust(longest)}  predicted", MUTED))
+        for one, (label, predicted) in zip(found.worst, rows, strict=True):
+            pad = " " * (longest - cell_len(label))
+            lines.append(Content(f"  {one.number:>8}  {one.loss:>8.3g}  {label}{pad}  {predicted}"))
+    return lines
 
 
 def _written(text: str, width: int) -> list[Content]:

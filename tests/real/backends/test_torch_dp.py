@@ -22,6 +22,7 @@ from tuiapp.trainers.backends import torch_ddp, torch_dp
 from tuiapp.trainers.backends.torch_dp import Autocast, mean_per_device
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.media import decode
 from tuiapp.trainers.frameworks.torch import models as torch_models
 from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
 from tuiapp.trainers.frameworks.torch.ranks import steps_in_flight, to_device
@@ -65,6 +66,11 @@ def test_what_is_told_from_first_to_last_step() -> None:
     assert losses[-1, 0] < 0.5 * losses[0, 0]
     assert [(one.step, one.examples) for one in told.evaluations] == [(29, 360), (40, 360)]
     check_predictions(told.found[-1], told.evaluations[-1].accuracy, datasets.load(find_dataset("digits")).y_test)
+    first = told.found[-1].worst[0]
+    _, png, caption = told.shown[0]
+    assert caption.startswith(f"{first.number}: {first.label}, taken for")
+    image = datasets.load(find_dataset("digits")).x_test[first.number]
+    np.testing.assert_array_equal(decode(png), image[..., 0])
     batch, labels, parameter = (told.arrays[name] for name in ("batch", "labels", "parameter fc1.weight"))
     assert (batch.shape, batch.mesh, batch.spec) == ([48, 1, 28, 28], {"batch": 1}, ["batch", None, None, None])
     # The outputs are gathered on the first device, where the labels are.

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image as Pillow
 
-from tuiapp.trainers.contract.events import Alert, Event, Media
+from tuiapp.trainers.contract.events import Alert, Media
 from tuiapp.trainers.contract.media import MAX_BYTES, MAX_FILES, MAX_SIDE, MAX_TEXT, MediaFolder, decode, encode_png
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.script.media import MAX_WAITING_BYTES, Image, MediaQueue, take
@@ -133,8 +133,8 @@ def test_the_older_are_thinned(size: int, most: int, tmp_path: Path) -> None:
         # The second finds what the first has left.
         folder = MediaFolder(run)
         for step in range(1 + attempt * 150, 151 + attempt * 150):
-            [file], removed = folder.write("a/b", step, [(b"x" * size, ".txt")])
-            apply(state, Media(rank=0, step=step, name="a/b", file=file, kind="text", removed=removed))
+            [event] = folder.write("a/b", step, [("text", b"x" * size, "")])
+            apply(state, event)
     files = state.media["a/b"].files
     steps = steps_of(state.media)
     assert len(files) <= most
@@ -148,13 +148,9 @@ def test_the_older_are_thinned(size: int, most: int, tmp_path: Path) -> None:
 
 def test_a_step_that_is_reported_again_replaces_what_was_there(tmp_path: Path) -> None:
     folder, state = MediaFolder(RunDir(tmp_path)), RunState()
-
-    def write(count: int) -> list[Event]:
-        files, removed = folder.write("x", 3, [(b"x", ".txt")] * count)
-        return [Media(rank=0, step=3, name="x", file=file, kind="text", removed=removed) for file in files]
-
-    for event in [*write(3), *write(1)]:
-        apply(state, event)
+    for count in (3, 1):
+        for event in folder.write("x", 3, [("text", b"x", "")] * count):
+            apply(state, event)
     assert len(state.media["x"].files) == len(list((tmp_path / "media").iterdir())) == 1
 
 
