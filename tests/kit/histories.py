@@ -18,6 +18,7 @@ from tuiapp.trainers.contract.events import (
     FrameworkMemory,
     HostSample,
     LogLine,
+    Media,
     Metrics,
     Operation,
     Phase,
@@ -218,10 +219,10 @@ def predictions(step: int, seconds: float) -> Predictions:
     return Predictions(step=step, counts=counts, names=["cat", "d\x1b[31mog", "horse"], worst=worst, **at(seconds))
 
 
-def media(run: RunDir) -> list[AnyEvent]:
+def media(run: RunDir) -> list[Media]:
     """Two pictures, and a text later; their files are in the run's directory."""
-    run.path.mkdir(exist_ok=True)
-    folder, events = MediaFolder(run), list[AnyEvent]()
+    run.path.mkdir(parents=True, exist_ok=True)
+    folder, events = MediaFolder(run), list[Media]()
     ramp = np.linspace(0, 1, 32)
     colours = np.stack([ramp[:, None] * ramp, ramp[:, None] * ramp[::-1], np.tile(ramp[::-1, None], 32)], 2)
     for step in (60, 90, 120):

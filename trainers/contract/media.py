@@ -10,12 +10,13 @@ import re
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from zlib import compress, crc32, decompressobj
 
 from msgspec.structs import replace
 
-from tuiapp.trainers.config.files import make_private, replace_unsynced
+from tuiapp.trainers.config.files import make_private, open_regular, replace_unsynced
 from tuiapp.trainers.config.user_code import slug
 from tuiapp.trainers.contract.events import Media
 from tuiapp.trainers.contract.rundir import RunDir
@@ -99,6 +100,13 @@ class MediaFolder:
                 if named := re.fullmatch(rf"{re.escape(start)}(\d+)-\d+\.\w+", entry.name):
                     steps.setdefault(int(named[1]), {})[entry.name] = entry.stat().st_size
         return steps
+
+
+def read_media(directory: Path, file: str) -> bytes:
+    """Reads a file that an event names. Raises OSError."""
+    # A journal may name anything: nothing but this directory's own files.
+    with open(open_regular(directory / Path(file).name), "rb") as opened:
+        return opened.read(MAX_BYTES)
 
 
 def to_pixels(array: Any) -> Pixels:

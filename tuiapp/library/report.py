@@ -6,17 +6,20 @@ import json
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tuiapp.library.chart_view import chosen_objective
 from tuiapp.trainers.config.files import read_limited
 from tuiapp.trainers.config.run_config import OPTIONS
 from tuiapp.trainers.config.secrets import mask_values, mask_words
-from tuiapp.trainers.contract.events import Alert
+from tuiapp.trainers.contract.events import Alert, Media
+from tuiapp.trainers.contract.media import read_media
 from tuiapp.trainers.contract.metrics import TEST_EXAMPLES, held_out_of
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.known_metrics import is_bookkeeping, ordered
+from tuiapp.trainers.state.media import shown_at
 from tuiapp.trainers.state.messages import describe_failure, failure_lines
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.snapshot import read_run
@@ -29,6 +32,7 @@ from tuiapp.view.run_values import default_keys, known_values, value_text
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
 MAX_ALERTS = 50  # the last ones
+MAX_MEDIA_BYTES = 8 << 20  # of a run: a page that a mail may carry
 
 Rows = list[tuple[str, tuple[str, ...]]]
 """A table: a name, and a value per run."""
@@ -88,6 +92,18 @@ class Reported:
         if first is None:
             return None
         return describe_failure(first), failure_lines(first)
+
+    @property
+    def media(self) -> list[tuple[Media, bytes]]:
+        """The last picture or text of each name and rank, as far as they are small enough to be in a page."""
+        found, room = list[tuple[Media, bytes]](), MAX_MEDIA_BYTES
+        for one in shown_at(self.state.media, None):
+            with suppress(OSError):
+                data = read_media(self.info.directory.media, one.file)
+                if len(data) <= room:
+                    room -= len(data)
+                    found.append((one, data))
+        return found
 
     @property
     def summary(self) -> list[tuple[str, str]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 
 from tuiapp.library.report import Reported, Rows, best_words, config_rows, environment_rows, figures, result_rows
-from tuiapp.trainers.state.text import format_clock, sanitize
+from tuiapp.trainers.state.text import format_clock, sanitize, sanitize_lines
 from tuiapp.view import figure
 from tuiapp.view.sheet import Sheet
 
@@ -22,6 +23,7 @@ p{margin:.3rem 0}.soft{color:var(--soft)}.bad{color:var(--bad)}.state{white-spac
 .figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26rem,100%),1fr));gap:1rem}
 .figures div{border:1px solid var(--line);border-radius:6px;padding:.6rem .6rem .2rem;background:var(--panel)}
 .figures svg{display:block;width:100%;height:auto}
+.figures img{display:block;max-width:100%;min-width:8rem;image-rendering:pixelated}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{text-align:left;vertical-align:top;padding:.25rem 1.6rem .25rem 0;border-bottom:1px solid var(--line)}
@@ -53,6 +55,7 @@ def to_html(runs: Sequence[Reported], written: str, study: Sheet | None = None, 
         *(_summary(run, alone) for run in runs),
         *(_failure(run, alone) for run in runs),
         _section("Curves", f'<div class="figures">{pictures}</div>' if pictures else "<p>No metric was reported.</p>"),
+        *(_media(run, alone) for run in runs),
         _section("Configuration" if alone else "Configuration keys that differ", _table(differing or same, letters))
         if alone or differing
         else "",
@@ -125,6 +128,20 @@ def _of(run: Reported, alone: bool) -> str:
 
 def _summary(run: Reported, alone: bool) -> str:
     return _section(f"Summary{_of(run, alone)}", _table([(key, (text,)) for key, text in run.summary], []))
+
+
+def _media(run: Reported, alone: bool) -> str:
+    parts = []
+    for one, data in run.media:
+        if one.kind == "text":
+            held = f"<pre>{escape(chr(10).join(sanitize_lines(data.decode(errors='replace'))))}</pre>"
+        else:
+            held = f'<img alt="" src="data:image/png;base64,{b64encode(data).decode()}">'
+        rank = f", rank {one.rank}" if one.rank else ""
+        words = f"{sanitize(one.name)}, step {one.step:,}{rank}. {sanitize(one.caption)}"
+        parts.append(f'<div>{held}<p class="soft">{escape(words)}</p></div>')
+    content = f'<div class="figures">{"".join(parts)}</div>' if parts else ""
+    return _section(f"Pictures and texts{_of(run, alone)}", content)
 
 
 def _failure(run: Reported, alone: bool) -> str:

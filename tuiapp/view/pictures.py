@@ -15,9 +15,8 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
-from tuiapp.trainers.config.files import open_regular
 from tuiapp.trainers.contract.events import Media
-from tuiapp.trainers.contract.media import MAX_BYTES, decode
+from tuiapp.trainers.contract.media import decode, read_media
 from tuiapp.trainers.state.text import sanitize, sanitize_lines
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def _padded(row: Row, width: int) -> Row:
 
 def _text(directory: Path, file: str) -> str:
     try:
-        return _bytes(directory, file).decode(errors="replace")
+        return read_media(directory, file).decode(errors="replace")
     except OSError:
         return "The file is not here."
 
@@ -140,10 +139,4 @@ def _read(directory: Path, file: str) -> Pixels | str:
 
 @lru_cache(64)
 def _decoded(directory: Path, file: str, _mtime_ns: int, _size: int) -> Pixels:
-    return decode(_bytes(directory, file))
-
-
-def _bytes(directory: Path, file: str) -> bytes:
-    # A journal may name anything: no directory but this.
-    with open(open_regular(directory / Path(file).name), "rb") as opened:
-        return opened.read(MAX_BYTES)
+    return decode(read_media(directory, file))

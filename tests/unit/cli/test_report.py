@@ -20,6 +20,7 @@ from tests.kit import own_metrics as own
 from tests.kit.command_line import Command
 from tests.kit.recorded import CONFIG, record
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Facts, Metrics, RankFailed
+from tuiapp.trainers.contract.media import MediaFolder
 from tuiapp.trainers.contract.rundir import RunDir
 
 COMPLETED, FAILED = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"
@@ -167,6 +168,23 @@ def test_keys_at_a_librarys_defaults_are_aside(tuiapp: Command, runs_dir: Path, 
     assert "adam_beta1" in tuiapp("show", "latest", "--json").out
 
 
+def test_the_last_of_each_name_is_in_the_page(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    run = RunDir(runs_dir / COMPLETED)
+    events = [*h.media(run), *MediaFolder(run).write(EVIL, 1, [("text", EVIL.encode(), EVIL)])]
+    record(runs_dir, COMPLETED, [*h.running(), *events, h.ended("completed", 9.0)])
+    (run.media / next(event.file for event in events if event.name == "mask" and event.step == 120)).unlink()
+    assert tuiapp("report", COMPLETED, "-o", tmp_path / "report.html").code == 0
+    text = (tmp_path / "report.html").read_text()
+    _check_page(text)
+    assert text.count("data:image/png;base64,") == 1
+    assert [words in text for words in ("val/sample, step 120. a caption", "reply, step 120", "mask")] == [
+        True,
+        True,
+        False,
+    ]
+    assert "Made glorious summer</pre>" in text
+
+
 @pytest.mark.parametrize("ending", ["html", "md"])
 def test_hostile_text_stays_text(tuiapp: Command, runs_dir: Path, tmp_path: Path, ending: str) -> None:
     values: dict[str, list[float | None]] = {EVIL: [1.0], "a/../../x": [None], "": [2.0]}
@@ -230,10 +248,15 @@ class _Page(HTMLParser):
         self.bad: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("script", "link", "img", "iframe", "object", "base", "form", "a"):
+        if tag in ("script", "link", "iframe", "object", "base", "form", "a"):
             self.bad.append(tag)
-        self.bad += [name for name, _ in attrs if name.startswith("on") or name in ("src", "href")]
-        if tag != "meta":
+        held = "data:image/png;base64,"
+        self.bad += [
+            name
+            for name, value in attrs
+            if name.startswith("on") or name == "href" or (name == "src" and not str(value).startswith(held))
+        ]
+        if tag not in ("meta", "img"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
