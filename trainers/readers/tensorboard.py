@@ -25,6 +25,8 @@ MAX_RECORD_BYTES = 1 << 30
 MAX_TAG = 200
 
 _PROCESS = re.compile(r"tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(\.v2)?$")
+_SECONDS = re.compile(r"\d{10}\.\d+")
+"""A directory that `add_hparams` names by the clock."""
 _LENGTH = struct.Struct("<QI")
 _FLOAT, _DOUBLE = 1, 2
 """Data types of a tensor: the numbers in `types.proto`."""
@@ -37,7 +39,7 @@ class Scalar(NamedTuple):
     """Of the process that wrote it; 0 if its file's name has none."""
     step: int
     name: str
-    """Its tag, after its directory's name unless that is the topmost one in which files appeared first."""
+    """Its tag, after its directory's name unless that is the topmost one in which files appeared first, or a time."""
     value: float
 
 
@@ -114,7 +116,12 @@ class FoundEventFiles:
     def _name(self, directory: Path, tag: str) -> str:
         if directory == self._main:
             return tag[:MAX_TAG]
+        if _SECONDS.fullmatch(directory.name):
+            # The same figure of every run.
+            return self._name(directory.parent, tag)
         above = self._main if self._main and directory.is_relative_to(self._main) else self._directory
+        if directory == above:
+            return tag[:MAX_TAG]
         return f"{printable(str(directory.relative_to(above)))}/{tag}"[:MAX_TAG]
 
 

@@ -33,15 +33,18 @@ def test_scalars_of_every_kind_and_nothing_else(tmp_path: Path) -> None:
             # Longer than what is read at once.
             writer.add_image("image", np.random.default_rng(0).random((3, 800, 800)), step)
         writer.add_hparams({"lr": 0.1}, {"accuracy": 0.5}, run_name=".")
+        writer.add_hparams({"lr": 0.1}, {"hparam/f1": 0.25}, global_step=2)
         writer.add_scalar("not a number", float("nan"), 3)
         writer.add_scalar("large step", 1, (1 << 40) + 1)
     found = files.read()
     assert {scalar.name for scalar in found} == {
-        "Loss/train", "tensor", "double", "both_a/both", "both_b/both", "accuracy", "not a number", "large step",
+        "Loss/train", "tensor", "double", "both_a/both", "both_b/both", "accuracy", "hparam/f1", "not a number",
+        "large step",
     }  # fmt: skip
     assert of(found, "Loss/train") == [(0, 0.0), (1, 0.5), (2, 1.0)]
     assert of(found, "tensor") == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert of(found, "double") == [(0, 0.0), (1, pytest.approx(0.1)), (2, pytest.approx(0.2))]
+    assert of(found, "hparam/f1") == [(2, 0.25)]
     assert of(found, "both_b/both") == [(0, 0.0), (1, -1.0), (2, -2.0)]
     assert of(found, "large step") == [((1 << 40) + 1, 1.0)]
     assert {scalar.pid for scalar in found} == {os.getpid()}
