@@ -120,6 +120,12 @@ class StatusMeter:
         """The last step that every rank has reported; of a script, in which one may report for all, that any has."""
         return (max if self._is_script else min)(self._step.values(), default=0)
 
+    @property
+    def _steps(self) -> int:
+        """How many steps it has taken: an earlier attempt may have begun with step 0."""
+        curves = self._curves()
+        return self.step + bool(self._zero if curves is None else curves.zero)
+
     def last_step(self, rank: int) -> int:
         return self._step.get(rank, 0)
 
@@ -242,7 +248,7 @@ class StatusMeter:
         seconds += self._before.seconds if earlier is None else earlier.seconds
         epochs = self._epochs(completed=completed)
         if self._marred is None or self._time - self._marred[0] >= blemishes_s:
-            self._marred = self._time, self._blemishes.blemishes(self.step + bool(self._zero), self._time)
+            self._marred = self._time, self._blemishes.blemishes(self._steps, self._time)
         blemishes = self._marred[1]
         if self._untouched:
             # Where a script resumes is not known before its first step.
@@ -256,7 +262,7 @@ class StatusMeter:
         before = Evaluated(self._before.best_loss, self._before.best_accuracy) if earlier is None else earlier.evaluated
         best = extremes([self._evaluations.best, before])
         return Summary(
-            steps=self.step + bool(self._zero),
+            steps=self._steps,
             epochs=known.epochs if epochs is None else epochs,
             examples_per_second=rate or known.examples_per_second,
             loss=mean(losses.values(), [self._sizes[rank] for rank in losses]) if losses else known.loss,

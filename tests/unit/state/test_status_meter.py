@@ -25,6 +25,8 @@ from tuiapp.trainers.contract.events import (
 )
 from tuiapp.trainers.contract.status import Status
 from tuiapp.trainers.state.curves import Curves
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.status_meter import NOTHING, StatusMeter
 from tuiapp.trainers.state.timeline import Earlier
 
@@ -109,6 +111,21 @@ def test_of_a_script_all_metrics_are_summed_up() -> None:
     again.add(report(0, 3, loss=[0.5]))
     assert again.summary(2.0).metrics["loss"] == Figures(0.5, 0.5, 2.0)
     assert again.summary(2.0).metrics["wer"] == Figures(0.3, 0.3, 0.3)
+
+
+def test_step_0_of_an_earlier_attempt_counts() -> None:
+    state = RunState()
+    meter = StatusMeter(curves=lambda: state.curves)
+    config: dict[str, object] = {"backend": "script", "script": "train.py"}
+    for attempt, resumed_from, steps in ((1, 0, range(10)), (2, None, range(6, 12))):
+        begun = RunStarted(
+            run_id="a", host="", pid=1, config=config, world_size=1, attempt=attempt, resumed_from=resumed_from
+        )
+        values: dict[str, list[float | None]] = {"loss": [1.0] * len(steps)}
+        for event in (begun, Metrics(rank=0, first_step=steps[0], values=values)):
+            apply(state, event)
+            meter.add(event)
+    assert meter.summary(1.0).steps == state.steps_done == 12
 
 
 def test_a_late_value_is_not_the_last_and_validation_alone_is_progress() -> None:
