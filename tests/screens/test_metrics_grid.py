@@ -309,7 +309,7 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
         # Its length is not known.
         assert "by epoch" in heading(app)
         assert one.panel.drawn.is_empty
-        await pilot.press("t")
+        await pilot.press("t", "t")
         await drawn(pilot, app)
         assert [curve.label for curve in one.panel.drawn.curves] == ["a"]
         await pilot.press("v")

@@ -20,6 +20,7 @@ from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStar
 from tuiapp.trainers.contract.metrics import (
     EPOCH,
     EXAMPLES,
+    HELD_OUT,
     LOSS,
     MAX_RANKS,
     MAX_STEP,
@@ -27,6 +28,7 @@ from tuiapp.trainers.contract.metrics import (
     STEP_TIME,
     TEST_ACCURACY,
     TEST_LOSS,
+    group_of,
 )
 from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
 from tuiapp.trainers.state.history import Attempts, Gaps, StepZero
@@ -386,7 +388,11 @@ class Curves:
     def axes(self) -> list[Axis]:
         """Returns what its curves can be drawn by."""
         epoch = ["epoch"] if self.steps_per_epoch or EPOCH in self.names else []
-        own = [name for name in islice(self.names, MOST_AXES) if name not in KNOWN and name != EPOCH]
+        own = [
+            name
+            for name in islice(self.names, MOST_AXES)
+            if name not in KNOWN and name != EPOCH and group_of(name) not in HELD_OUT
+        ]
         return ["step", "time", *epoch, *self._per_step(), *(name for name in own if self.first(name).never_falls)]
 
     def _per_step(self) -> dict[str, int]:
