@@ -237,7 +237,7 @@ def test_keras_reports(start: Start, runs_dir: Path, backend: str) -> None:
     assert list(curve(watched, 0, "loss")) == list(range(1, 31))
     assert list(curve(watched, 0, "val/loss")) == [10, 20, 30]
     assert config_of(watched)["model"] == "tiny"
-    assert config_of(watched)["optimizer"]["name"].lower() == "sgd"
+    assert config_of(watched)["optimizer/name"].lower() == "sgd"
     assert total_steps_of(watched) == [20, 30]
     watched.wait_gone()
 
