@@ -1,4 +1,4 @@
-"""Reads scalars from TensorBoard's event files while a script writes them, without TensorBoard.
+"""Reads scalars, pictures and texts from TensorBoard's event files while a script writes them, without TensorBoard.
 
 An event file is a sequence of records, each a length, a checksum, a serialized `Event` message and a checksum; see
 https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto and `summary.proto`,
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from tuiapp.trainers.config.files import printable
+from tuiapp.trainers.contract.media import MAX_TEXT, Content
 from tuiapp.trainers.contract.metrics import shortest
 
 CHUNK_BYTES = 1 << 20
@@ -40,7 +41,8 @@ class Scalar(NamedTuple):
     step: int
     name: str
     """Its tag, after its directory's name unless that is the topmost one in which files appeared first, or a time."""
-    value: float
+    value: float | Content
+    """A number, or a picture as it was encoded, or a text."""
 
 
 class FoundEventFiles:
@@ -102,7 +104,7 @@ class FoundEventFiles:
                 if length > MAX_RECORD_BYTES:
                     raise ValueError("no record has this length")
                 if length > CHUNK_BYTES:
-                    # No scalar is that long.
+                    # No scalar is that long, and a picture of which others see little.
                     file.seek(length, os.SEEK_CUR)
                     record = b""
                 elif len(record := file.read(length)) < length:
@@ -125,7 +127,7 @@ class FoundEventFiles:
         return f"{printable(str(directory.relative_to(above)))}/{tag}"[:MAX_TAG]
 
 
-def _scalars(event: bytes) -> Iterator[tuple[int, str, float]]:
+def _scalars(event: bytes) -> Iterator[tuple[int, str, float | Content]]:
     """Step, tag and value of each scalar in a serialized Event."""
     step, summaries = 0, []
     for number, value in _fields(event):
@@ -141,9 +143,10 @@ def _scalars(event: bytes) -> Iterator[tuple[int, str, float]]:
                 yield (step, *found)
 
 
-def _scalar(message: bytes) -> tuple[str, float] | None:
-    """Tag and value of a serialized Summary.Value; None if it is no scalar."""
-    tag, result = "", None
+def _scalar(message: bytes) -> tuple[str, float | Content] | None:
+    """Tag and value of a serialized Summary.Value; None if it is no scalar, picture or text."""
+    tag, tensor = "", b""
+    result: float | Content | None = None
     for number, value in _fields(message):
         if not isinstance(value, bytes):
             continue
@@ -151,16 +154,19 @@ def _scalar(message: bytes) -> tuple[str, float] | None:
             tag = value.decode(errors="replace")
         elif number == 2:
             result = shortest(struct.unpack("<f", value)[0])
+        elif number == 4 and (picture := _text(value, 4)):
+            result = "image", picture, ""
         elif number == 8:
-            result = _tensor(value)
+            result, tensor = _tensor(value), value
         elif number == 9 and (plugin := _text(_text(value))) and plugin != b"scalars":
-            return None
+            text = _text(tensor, 8) if plugin == b"text" else b""
+            return (tag.removesuffix("/text_summary"), ("text", text[:MAX_TEXT], "")) if tag and text else None
     return (tag, result) if tag and result is not None else None
 
 
-def _text(message: bytes) -> bytes:
-    """The first field of a message, if that is a text or a message."""
-    return next((value for number, value in _fields(message) if number == 1 and isinstance(value, bytes)), b"")
+def _text(message: bytes, field: int = 1) -> bytes:
+    """A field of a message, the first of its number, that is a text or a message; b"" without one."""
+    return next((value for number, value in _fields(message) if number == field and isinstance(value, bytes)), b"")
 
 
 def _tensor(message: bytes) -> float | None:

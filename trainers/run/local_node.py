@@ -148,7 +148,7 @@ class LocalNode:
         self._script = self._metrics = self.reporters = None
         if not BACKENDS[self._config.backend].builtin:
             self._script = script_start(run, plan)
-            self._metrics = ScriptMetrics(self._config, plan.world_size)
+            self._metrics = ScriptMetrics(self._config, run, plan.world_size)
             self.reporters = Reporters(run, run.address if of_supervisor else None, reactor, self, listener)
         who = "the supervisor" if of_supervisor else "this node's agent"
         without = f"training continues, but if {who} died too, its ranks would not end at once"

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 from time import monotonic
@@ -18,8 +18,10 @@ from typing import NamedTuple
 from tuiapp.trainers.config.options import shown
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.script_syntax import STEP, as_read, compile_pattern
-from tuiapp.trainers.contract.events import Alert, LogLine, Metrics
+from tuiapp.trainers.contract.events import Alert, LogLine, Media, Metrics
+from tuiapp.trainers.contract.media import MediaFolder
 from tuiapp.trainers.contract.metrics import MAX_COUNT, MAX_STEP
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Scalar
 from tuiapp.trainers.run.processes import RankProcess
 from tuiapp.trainers.run.step_batch import Budget, pack_rows
@@ -40,7 +42,9 @@ class Row(NamedTuple):
 class ScriptMetrics:
     """Collects the metrics of all ranks of a script; `take` returns them for the journal."""
 
-    def __init__(self, config: RunConfig, world_size: int = 1) -> None:
+    def __init__(self, config: RunConfig, run: RunDir, world_size: int = 1) -> None:
+        self._run = run
+        self._media: dict[int, MediaFolder] = {}
         self._pattern = compile_pattern(config.output_pattern) if config.output_pattern else None
         # Several nodes may share the directory: each reads its own files.
         host = socket.gethostname() if config.nodes > 1 else ""
@@ -60,7 +64,7 @@ class ScriptMetrics:
         """Settings of which a value was dropped, which is said once."""
         self._unread = 0
         """Values of `output_pattern` that are no numbers."""
-        self._out: list[Metrics | Alert | LogLine] = []
+        self._out: list[Metrics | Media | Alert | LogLine] = []
 
     def listen(self, process: RankProcess) -> None:
         """Has a rank's lines matched."""
@@ -75,7 +79,7 @@ class ScriptMetrics:
 
             tail.on_texts = on_texts
 
-    def take(self, now: float) -> list[Metrics | Alert | LogLine]:
+    def take(self, now: float) -> list[Metrics | Media | Alert | LogLine]:
         """What was found since the last call; `now` is monotonic."""
         if self._files is not None:
             self._sort(self._files)
@@ -84,7 +88,7 @@ class ScriptMetrics:
         taken, self._out = self._out, []
         return taken
 
-    def finish(self) -> list[Metrics | Alert | LogLine]:
+    def finish(self) -> list[Metrics | Media | Alert | LogLine]:
         """What the ranks, which have all ended, have written last."""
         if self._files is not None:
             self._files.finish()
@@ -129,7 +133,12 @@ class ScriptMetrics:
                 # A file of a process that no rank is, such as one that it started, is the node's first rank's.
                 rank = self._ranks.get(scalar.pid, min(self._ranks.values(), default=0))
                 self._idle.pop("tensorboard_dir", None)
-                if scalar.step <= MAX_STEP:
+                if scalar.step <= MAX_STEP and isinstance(scalar.value, tuple):
+                    folder = self._media.setdefault(rank, MediaFolder(self._run, rank, self._world_size))
+                    # As many names as are kept; a full disk is said elsewhere.
+                    with suppress(OSError, ValueError):
+                        self._out += folder.write(scalar.name, scalar.step, [scalar.value])
+                elif scalar.step <= MAX_STEP and isinstance(scalar.value, float):
                     self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
                 else:
                     self._note_dropped("tensorboard_dir", scalar.step, f" of {scalar.name}")

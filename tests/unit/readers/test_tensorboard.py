@@ -13,10 +13,11 @@ import pytest
 pytest.importorskip("tensorboard")
 from torch.utils.tensorboard import SummaryWriter
 
+from tuiapp.trainers.contract.media import Content, decode
 from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Scalar
 
 
-def of(found: list[Scalar], name: str) -> list[tuple[int, float]]:
+def of(found: list[Scalar], name: str) -> list[tuple[int, float | Content]]:
     return [(scalar.step, scalar.value) for scalar in found if scalar.name == name]
 
 
@@ -30,6 +31,7 @@ def test_scalars_of_every_kind_and_nothing_else(tmp_path: Path) -> None:
             writer.add_scalars("both", {"a": step, "b": -step}, step)
             writer.add_histogram("histogram", np.arange(10), step)
             writer.add_text("text", "hello", step)
+            writer.add_image("small", np.full((3, 9, 9), step / 2), step)
             # Longer than what is read at once.
             writer.add_image("image", np.random.default_rng(0).random((3, 800, 800)), step)
         writer.add_hparams({"lr": 0.1}, {"accuracy": 0.5}, run_name=".")
@@ -39,8 +41,11 @@ def test_scalars_of_every_kind_and_nothing_else(tmp_path: Path) -> None:
     found = files.read()
     assert {scalar.name for scalar in found} == {
         "Loss/train", "tensor", "double", "both_a/both", "both_b/both", "accuracy", "hparam/f1", "not a number",
-        "large step",
+        "large step", "text", "small",
     }  # fmt: skip
+    assert of(found, "text") == [(step, ("text", b"hello", "")) for step in range(3)]
+    pictures = [value[1] for _, value in of(found, "small") if isinstance(value, tuple)]
+    assert [int(decode(picture).max()) for picture in pictures] == [0, 127, 255]
     assert of(found, "Loss/train") == [(0, 0.0), (1, 0.5), (2, 1.0)]
     assert of(found, "tensor") == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert of(found, "double") == [(0, 0.0), (1, pytest.approx(0.1)), (2, pytest.approx(0.2))]

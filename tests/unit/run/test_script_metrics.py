@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.script_syntax import compile_pattern
 from tuiapp.trainers.contract.events import Alert, LogLine, Metrics
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.script_metrics import MatchedLines, Row, RowBatch, ScriptMetrics
 
 
@@ -76,7 +78,9 @@ def test_lines_that_match(pattern: str, texts: list[str], rows: list[tuple[int, 
 
 
 def test_values_that_are_no_numbers_are_counted_and_said() -> None:
-    metrics = ScriptMetrics(RunConfig(backend="script", script="train.py", output_pattern=r"loss (?P<loss>\S*)"))
+    metrics = ScriptMetrics(
+        RunConfig(backend="script", script="train.py", output_pattern=r"loss (?P<loss>\S*)"), RunDir(Path())
+    )
     lines = MatchedLines(compile_pattern(r"loss (?P<loss>\S*)"))
     metrics._on_texts(0, lines, ["loss 1.99Epoch 2/3 loss 1.5", "loss ", "loss many"])
     assert [event.text for event in metrics.take(monotonic()) if isinstance(event, Alert)] == [
