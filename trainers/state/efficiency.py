@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
+
+from msgspec.structs import replace
 
 from tuiapp.trainers.config.datasets import labels_of
 from tuiapp.trainers.contract.events import DeviceSample, Event, Metrics, Queued, RankStarted, RunStarted
@@ -82,7 +83,7 @@ class EfficiencyMeter:
 
     def _mark(self, mono: float) -> None:
         if not self._marks or mono - self._marks[-1][0] >= 1:
-            self._marks.append((mono, copy(self._meter.totals)))
+            self._marks.append((mono, replace(self._meter.totals)))
         while len(self._marks) > 1 and self._marks[1][0] <= mono - WINDOW_S:
             self._marks.popleft()
 
