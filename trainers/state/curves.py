@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         int, int, float, float, dict[str, Stored], list[str], dict[str, tuple[int, float, Stored] | None] | None
     ]
 
+Names: TypeAlias = tuple[str, ...]
 Axis: TypeAlias = str  # "step", "time", "epoch", "examples", "tokens", or a metric that never falls
 
 MOST_AXES = 256  # metrics that are looked at whether they never fall
@@ -73,9 +74,7 @@ class RankCurves:
         self.rank, self.capacity = rank, capacity
         self.names: set[str] = set()
         self._series: dict[str, Series] = {}
-        self._queues: dict[
-            tuple[tuple[str, ...], tuple[tuple[str, ...], ...]], Queue
-        ] = {}  # by names, and those with bounds
+        self._queues: dict[tuple[Names, tuple[Names, ...]], Queue] = {}  # by names, and those with bounds
         self._values = 0  # queued, of all metrics
         self._most = VALUES_PER_BUCKET * capacity
         # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
@@ -274,7 +273,6 @@ class Curves:
         for curves in self._ranks.values():
             curves.rescale(self._scale)
             curves.share = self._share
-        for curves in self._ranks.values():
             if step is None:
                 curves.begin()
             else:

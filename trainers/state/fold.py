@@ -34,7 +34,7 @@ def apply(state: RunState, event: object) -> None:
     Never raises for an event's content.
     """
     if isinstance(event, RunState):
-        state.adopt(event)
+        return state.adopt(event)
     if not isinstance(event, ev.Event):
         return
     if state.first_time is None:

@@ -106,6 +106,13 @@ def format_metric(value: float | None) -> str:
     return f"{value:.{digits}f}"
 
 
+def in_json(value: object) -> object:
+    """Returns a number as JSON can hold it, which knows neither NaN nor infinities: "NaN", "Infinity", "-Infinity"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def format_percent(fraction: float | None, decimals: int = 0) -> str:
     """Formats a fraction in per cent: "86.1 %"."""
     if fraction is None or not math.isfinite(fraction):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tuiapp.trainers.contract.manifest import CheckpointDir
+from tuiapp.trainers.state.media import Kept
 from tuiapp.trainers.state.objective import Objective, objective_names
 from tuiapp.trainers.state.results import result_value
 from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts
+from tuiapp.trainers.state.text import plural
 from tuiapp.view.groups import RunGroup, Spread, best_row, runs_of
 from tuiapp.view.run_list import started_at
 from tuiapp.view.run_values import METRIC
@@ -124,3 +126,24 @@ def reported_facts(state: RunState) -> list[dict[str, object]]:
     """Returns the checkpoints that a script says it has saved, ready for JSON; none of a built-in trainer."""
     found = state.checkpoints if state.is_script else []
     return [{"name": one.name, "step": one.step, "bytes": one.bytes} for one in found]
+
+
+def media_words(kept: Kept) -> str:
+    """Says how many there are of a name, and which file is the last."""
+    last = kept.files[-1]
+    left_out = f", {kept.left_out:,} more are not kept" if kept.left_out else ""
+    return f"{plural(len(kept.files), last.kind)}{left_out}; of step {last.step:,}: media/{last.file}"
+
+
+def media_facts(named: Mapping[str, Kept]) -> dict[str, object]:
+    """Returns them ready for JSON."""
+    return {
+        name: {
+            "left_out": kept.left_out,
+            "files": [
+                {"step": one.step, "rank": one.rank, "kind": one.kind, "file": one.file, "caption": one.caption}
+                for one in kept.files
+            ],
+        }
+        for name, kept in named.items()
+    }

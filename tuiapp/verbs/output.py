@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,11 +33,6 @@ def print_json(facts: object, *, indent: int | None = 2) -> None:
         into[0].append(facts)
     else:
         print(json.dumps(facts, indent=indent), flush=True)
-
-
-def in_json(value: float | None) -> float | str | None:
-    """Returns a number as JSON can hold it, which knows neither NaN nor infinities: "NaN", "Infinity", "-Infinity"."""
-    return json.dumps(value) if value is not None and not math.isfinite(value) else value
 
 
 def print_outcome(outcome: Outcome) -> int:

@@ -46,6 +46,7 @@ from tuiapp.trainers.state.text import (
     format_clock,
     format_count,
     format_fact,
+    in_json,
     join_words,
     plural,
     sanitize,
@@ -56,16 +57,17 @@ from tuiapp.verbs.facts import (
     checkpoint_facts,
     group_facts,
     list_facts,
+    media_facts,
+    media_words,
     read_through,
     reported_facts,
 )
-from tuiapp.verbs.output import in_json, print_json, tell
+from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.epochs import epoch_columns, epoch_facts
 from tuiapp.view.groups import MOST_TEXT, ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of, state_counts
-from tuiapp.view.media import media_facts, media_words
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
     BY_NAME,
