@@ -98,6 +98,7 @@ def test_presets(environment: dict[str, str]) -> None:
             check(terminal)
             terminal.press("ctrl+l", "up")
         terminal.press("ctrl+s")
+        terminal.wait("Save preset")
         check(terminal)
         terminal.press("\x1b[200~[red]\x9b31m\x07x\x1b[201~")
         check(terminal)
