@@ -14,7 +14,7 @@ from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLO
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
 from tuiapp.trainers.config.division import EQUAL, MEASURED, devices_per_node, examples_of_ranks, weights
-from tuiapp.trainers.config.mesh import Mesh, mesh_of
+from tuiapp.trainers.config.mesh import Mesh, mesh_of, parse_mesh
 from tuiapp.trainers.config.mirror import OFF, TENSORBOARD
 from tuiapp.trainers.config.normalization import parse_normalization
 from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
@@ -750,7 +750,9 @@ def cross_check(config: RunConfig) -> list[Problem]:
 
 
 def _cross_check(config: RunConfig) -> list[Problem]:
-    problems = _check_training(config) if BACKENDS[config.backend].builtin else _check_script(config)
+    if unreadable := _unreadable(config, _GRAMMARS):
+        return unreadable
+    problems = _check_training(config) if BACKENDS[config.backend].builtin else _unreadable(config, _SCRIPT_GRAMMARS)
     problems += _check_nodes(config)
     if config.device_ids and config.devices not in (0, len(config.device_ids)):
         problems.append(
@@ -815,10 +817,7 @@ def _check_training(config: RunConfig) -> list[Problem]:
             problems = check_batch(config, find_dataset(config.dataset, config.context))
         except DatasetError as error:
             problems = [Problem("context", str(error), also=("dataset",))]
-    try:
-        mesh = mesh_of(config.mesh, config.devices)
-    except ValueError as error:
-        return [*problems, Problem("mesh", str(error))]
+    mesh = mesh_of(config.mesh, config.devices)
     if config.mesh and (found := _check_mesh(config, mesh)):
         return [*problems, *found]
     shares = _check_shares(config)
@@ -835,10 +834,6 @@ def _check_training(config: RunConfig) -> list[Problem]:
                 also=("mesh",) if config.mesh else ("devices",),
             )
         )
-    try:
-        parse_normalization(config.normalize)
-    except ValueError as error:
-        problems.append(Problem("normalize", str(error)))
     local = config.global_batch_size // mesh.batch
     if config.accumulate > 1 and "accumulate" not in BACKENDS[config.backend].keys:
         message = f"{config.backend} takes a batch as a whole: use 1, or another backend."
@@ -908,15 +903,26 @@ def _check_task(config: RunConfig) -> list[Problem]:
     return []
 
 
-def _check_script(config: RunConfig) -> list[Problem]:
+_GRAMMARS: Mapping[str, Callable[[str], object]] = {
+    "mesh": parse_mesh,
+    "shares": weights,
+    "normalize": parse_normalization,
+    "devices_per_node": devices_per_node,
+    "slurm": split_words,
+    "master_port": read_ports,
+}
+"""What reads the values that have a grammar of their own, and raises ValueError."""
+_SCRIPT_GRAMMARS: Mapping[str, Callable[[str], object]] = {
+    "script": check_name,
+    "arguments": split_words,
+    "values": read_texts,
+    "environment": read_environment,
+    "output_pattern": compile_pattern,
+}
+
+
+def _unreadable(config: RunConfig, readers: Mapping[str, Callable[[str], object]]) -> list[Problem]:
     problems = []
-    readers: dict[str, Callable[[str], object]] = {
-        "script": check_name,
-        "arguments": split_words,
-        "values": read_texts,
-        "environment": read_environment,
-        "output_pattern": compile_pattern,
-    }
     for key, read in readers.items():
         try:
             read(getattr(config, key))
@@ -930,22 +936,10 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
     if config.launcher == "local":
         return []
     problems = []
-    try:
-        split_words(config.slurm)
-    except ValueError as error:
-        problems.append(Problem("slurm", str(error)))
     if config.launcher == "slurm" and config.platform == "auto":
         message = "auto is decided by this machine, but the job runs on others; use cuda or cpu."
         problems.append(Problem("platform", message, also=("launcher",)))
-    try:
-        read_ports(config.master_port)
-    except ValueError as error:
-        problems.append(Problem("master_port", str(error)))
-    try:
-        uneven = devices_per_node(config.devices_per_node)
-    except ValueError as error:
-        uneven = ()
-        problems.append(Problem("devices_per_node", str(error)))
+    uneven = devices_per_node(config.devices_per_node)
     nodes = len(uneven) or config.nodes
     if uneven and config.nodes not in (1, nodes):
         message = f"{config.devices_per_node} has {nodes} nodes, but nodes is {config.nodes}."

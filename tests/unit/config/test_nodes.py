@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.unit.config.test_placement import machine
 from tuiapp.trainers.config import slurm
 from tuiapp.trainers.config.machine import NotHereError, own_address
 from tuiapp.trainers.config.options import ConfigError
-from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.placement import place, placement_problems
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig, build_config
 
@@ -130,6 +131,18 @@ def test_what_does_not_fit_is_refused(keys: dict[str, object], said: str) -> Non
     with pytest.raises(ConfigError) as caught:
         on_nodes(**keys)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("keys", [{}, {"backend": "script", "script": __file__}])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("devices_per_node", text) for text in ("0+0", "+", "4+", "a+b")] + [("mesh", "batch=0"), ("shares", "3:0")],
+)
+def test_what_cannot_be_read_is_refused_where_it_has_no_effect_too(
+    keys: dict[str, object], key: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}: {re.escape(repr(value))} is n"):
+        build_config({**keys, key: value}, checks=[lambda config: placement_problems(config, machine(0))])
 
 
 def test_a_job_on_gpus_says_how_many_if_this_machine_has_none() -> None:
