@@ -7,14 +7,18 @@ NumPy, msgspec and its framework. It would also copy all arrays before it writes
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tuiapp.trainers.config.options import shown
 from tuiapp.trainers.contract.weight_files import INDEX_ENDING, check_weight_file, read_index
 
 Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -77,23 +81,45 @@ def load(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 def _load_file(path: Path) -> dict[str, npt.NDArray[Any]]:
     with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if not 2 <= size <= MAX_HEADER_BYTES:
-            raise ValueError(f"its header has {size:,} bytes")
-        parts = msgspec.json.decode(file.read(size), type=dict[str, msgspec.Raw])
-        # What other programs say of the file, in words.
-        parts.pop("__metadata__", None)
-        header = {name: msgspec.json.decode(part, type=_Entry) for name, part in parts.items()}
         arrays = {}
-        for name, entry in sorted(header.items(), key=lambda item: item[1].data_offsets):
-            if entry.dtype not in _DTYPES:
-                raise ValueError(f"{name} has the data type {entry.dtype}, which cannot be read here")
-            file.seek(8 + size + entry.data_offsets[0])
-            foreign = entry.dtype == "BF16" and not _knows_bfloat16()
-            dtype = BFLOAT16 if foreign else np.dtype(_DTYPES[entry.dtype])
-            count = (entry.data_offsets[1] - entry.data_offsets[0]) // dtype.itemsize
-            arrays[name] = np.fromfile(file, dtype, count).reshape(entry.shape)
+        for name, dtype, shape in _read_header(file):
+            try:
+                arrays[name] = np.fromfile(file, dtype, prod(shape)).reshape(shape)
+            except MemoryError:
+                words = f"there is no memory for {name}, which has {prod(shape) * dtype.itemsize:,} bytes"
+                raise OSError(errno.ENOMEM, words, str(path)) from None
     return arrays
+
+
+def _read_header(file: BinaryIO) -> list[tuple[str, np.dtype[Any], list[int]]]:
+    """Reads the name, type and shape of each array, in the order in which they follow.
+
+    Raises ValueError unless they fill the rest of the file, each beginning where the one before it ends.
+    """
+    size = int.from_bytes(file.read(8), "little")
+    if not 2 <= size <= MAX_HEADER_BYTES:
+        raise ValueError(f"its header has {size:,} bytes")
+    parts = msgspec.json.decode(file.read(size), type=dict[str, msgspec.Raw])
+    # What other programs say of the file, in words.
+    parts.pop("__metadata__", None)
+    header = {name: msgspec.json.decode(part, type=_Entry) for name, part in parts.items()}
+    found, end, available = [], 0, os.fstat(file.fileno()).st_size - 8 - size
+    for name, entry in sorted(header.items(), key=lambda item: item[1].data_offsets):
+        if entry.dtype not in _DTYPES:
+            raise ValueError(f"{name} has the data type {entry.dtype}, which cannot be read here")
+        foreign = entry.dtype == "BF16" and not _knows_bfloat16()
+        dtype = BFLOAT16 if foreign else np.dtype(_DTYPES[entry.dtype])
+        begin, end = end, end + prod(entry.shape) * dtype.itemsize
+        if min(entry.shape, default=0) < 0 or entry.data_offsets != (begin, end):
+            said = "{:,} to {:,}".format(*entry.data_offsets)
+            at = f"at bytes {said}, where the array before it ends at {begin:,}"
+            raise ValueError(f"{name}, {entry.dtype} of shape {shown(entry.shape)}, is said to be {at}")
+        if end > available:
+            raise ValueError(f"{name} ends at byte {end:,} of {available:,}")
+        found.append((name, dtype, entry.shape))
+    if end < available:
+        raise ValueError(f"{available - end:,} bytes at its end are of no array")
+    return found
 
 
 def as_float32(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

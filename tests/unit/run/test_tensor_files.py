@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +52,55 @@ def test_what_the_package_writes_is_read(tmp_path: Path) -> None:
     assert same(load(tmp_path / "x.safetensors"), arrays)
 
 
-def test_a_cut_file_is_damaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "bytes_more", "says"),
+    [
+        ({}, -3, "odd ends at byte 11 of 8"),
+        ({}, 3, "3 bytes at its end are of no array"),
+        (
+            {"odd": {"data_offsets": [7, 10]}},
+            0,
+            r"odd, U8 of shape \[3\], is said to be at bytes 7 to 10, where .* at 8",
+        ),
+        ({"odd": {"data_offsets": [9, 12]}}, 1, r"odd, .* at bytes 9 to 12, where the array before it ends at 8"),
+        ({"w": {"data_offsets": [-8, 0]}}, 0, r"w, F32 of shape \[2\], is said to be at bytes -8 to 0, where .* at 0"),
+        ({"w": {"shape": [-1, -2]}}, 0, r"w, F32 of shape \[-1, -2\], is said to be"),
+        ({"w": {"shape": [3]}}, 0, r"w, F32 of shape \[3\], is said to be"),
+        (
+            {"w": {"shape": [1 << 38], "data_offsets": [0, 1 << 40]}, "odd": None},
+            0,
+            "w ends at byte 1,099,511,627,776 of 11",
+        ),
+        ({"odd": {"shape": [1 << 70, 0], "data_offsets": [8, 8]}}, 0, "3 bytes at its end"),
+    ],
+)
+def test_a_damaged_file_is_not_read(
+    tmp_path: Path, changes: dict[str, dict[str, object] | None], bytes_more: int, says: str
+) -> None:
+    header: dict[str, dict[str, object]] = {
+        "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+        "odd": {"dtype": "U8", "shape": [3], "data_offsets": [8, 11]},
+    }
+    told = {name: {**entry, **(changes.get(name) or {})} for name, entry in header.items() if changes.get(name, 1)}
+    text = json.dumps(told).encode()
     file = tmp_path / "x.safetensors"
-    file.write_bytes(b"".join(encode(ARRAYS))[:-3])
-    with pytest.raises(ValueError, match="reshape"):
+    file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(11 + bytes_more))
+    with pytest.raises(ValueError, match=f"^{says}"):
         load(file)
+
+
+def test_an_array_too_large_for_memory_is_named(tmp_path: Path) -> None:
+    text = json.dumps({"w": {"dtype": "F32", "shape": [1 << 39], "data_offsets": [0, 1 << 41]}}).encode()
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(file, file.stat().st_size + (1 << 41))
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 40, hard))
+    try:
+        with pytest.raises(OSError, match="there is no memory for w, which has 2,199,023,255,552 bytes"):
+            load(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def test_what_has_no_place_in_a_file_is_named() -> None:
