@@ -1,6 +1,7 @@
 """Masks what must not leave the machine in what is made to be shared: reports, exports, what is printed.
 
-The run directory itself keeps the values, which a resume needs.
+The run directory itself keeps the values, which a resume needs. What views know of a run's configuration is masked
+(`known_values`), so that none of them has to think of it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 MASK = "***"
 
@@ -20,6 +22,28 @@ _SPECIAL_TOKEN = re.compile(r"(^|[_.-])(bos|cls|eos|mask|pad|sep|unk)_token$")
 _URL_PASSWORD = re.compile(r"(://[^:/@\s]+:)[^@\s]+@")
 
 
+class Masked(str):
+    """What is shown in a secret's place; equal to another if the secrets are."""
+
+    __slots__ = ("_secret",)
+    _secret: object
+
+    def __new__(cls, text: str, secret: object) -> Masked:
+        masked = super().__new__(cls, text)
+        masked._secret = secret
+        return masked
+
+    def __eq__(self, other: object) -> bool:
+        return self._secret == other._secret if isinstance(other, Masked) else super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+@lru_cache(4096)
 def is_secret(name: str) -> bool:
     """Whether a value of that name, as of an option, a variable or a key, is one to keep to oneself."""
     plain = name.lstrip("-").lower().replace("-", "_")
@@ -64,17 +88,25 @@ def mask_environment(text: str) -> str:
 
 
 def mask_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Masks a configuration's values, those of a script's own keys among them."""
-    return {key: _mask_value(key, value) for key, value in values.items()}
+    """Masks a configuration's values, those of a script's own keys among them: with a text's `Masked` in its place."""
+    masked = {key: _mask_value(key, value) for key, value in values.items()}
+    return {
+        key: Masked(value, values[key]) if isinstance(value, str) and value != values[key] else value
+        for key, value in masked.items()
+    }
 
 
 def _mask_value(key: str, value: object) -> object:
+    if isinstance(value, Masked) or value is None or isinstance(value, bool):
+        return value
+    if is_secret(key):
+        return MASK if value != "" else value
     if isinstance(value, Mapping):
-        return mask_values(value)
-    if key == "environment" and isinstance(value, str):
+        return {name: _mask_value(str(name), one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_mask_value(key, one) for one in value)
+    if not isinstance(value, str):
+        return value
+    if key == "environment":
         return mask_environment(value)
-    if key == "arguments" and isinstance(value, str):
-        return mask_arguments(value)
-    if isinstance(value, str):
-        return MASK if value and is_secret(key) else _URL_PASSWORD.sub(rf"\1{MASK}@", value)
-    return value
+    return mask_arguments(value) if key == "arguments" else _URL_PASSWORD.sub(rf"\1{MASK}@", value)

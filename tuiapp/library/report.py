@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from tuiapp.library.chart_view import chosen_objective
 from tuiapp.trainers.config.files import read_limited
 from tuiapp.trainers.config.run_config import OPTIONS
-from tuiapp.trainers.config.secrets import mask_values, mask_words
+from tuiapp.trainers.config.secrets import mask_words
 from tuiapp.trainers.contract.events import Alert, Media
 from tuiapp.trainers.contract.media import read_media
 from tuiapp.trainers.contract.metrics import TEST_EXAMPLES, held_out_of
@@ -160,7 +160,7 @@ def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows, Rows]:
     and in all runs, is left out.
     """
     unset = frozenset[str].intersection(*(default_keys(run.info) for run in runs))
-    values = [mask_values(known_values(run.info)) for run in runs]
+    values = [known_values(run.info) for run in runs]
     differing, same, defaults = Rows(), Rows(), Rows()
     for key in dict.fromkeys(key for known in values for key in known):
         texts = tuple(sanitize(value_text(known.get(key)), 300) or NOT_SET for known in values)

@@ -9,7 +9,6 @@ from string import ascii_lowercase
 from tuiapp.actions.selection import groups_of
 from tuiapp.library.script_facts import with_facts
 from tuiapp.trainers.config.options import suggest
-from tuiapp.trainers.config.run_config import to_toml_values
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
@@ -20,7 +19,7 @@ from tuiapp.view.comparison import Line, differing, objective_line, results
 from tuiapp.view.groups import Row, RunGroup, fold, has_best
 from tuiapp.view.groups import runs_of as runs_of_row
 from tuiapp.view.run_list import objective_words, tags, title
-from tuiapp.view.run_values import CONFIG
+from tuiapp.view.run_values import CONFIG, known_values
 
 WIDEST = 24  # characters of a value in the table; --json has all of it
 
@@ -72,7 +71,7 @@ def _groups(options: Namespace) -> list[Row]:
 
 
 def _facts(rows: Sequence[Row], differences: Sequence[Line], objective: Objective | None) -> dict[str, object]:
-    known = [[_config(info) for info in runs_of_row(row)] for row in rows]
+    known = [[known_values(info) if info.config else None for info in runs_of_row(row)] for row in rows]
 
     def values(name: str, configs: Sequence[dict[str, object] | None]) -> object:
         found = [config and config.get(name, config.get(name.removeprefix(CONFIG))) for config in configs]
@@ -82,10 +81,6 @@ def _facts(rows: Sequence[Row], differences: Sequence[Line], objective: Objectiv
     if groups := [row for row in rows if isinstance(row, RunGroup)]:
         facts["groups"] = [group_facts(group, objective) for group in groups]
     return {**facts, "differing": {line.name: [values(line.name, one) for one in known] for line in differences}}
-
-
-def _config(info: RunInfo) -> dict[str, object] | None:
-    return {**to_toml_values(info.config), **info.facts.config} if info.config else None
 
 
 def _head(row: Row, letter: str, *, is_best: bool) -> str:

@@ -14,6 +14,7 @@ from tuiapp.library.presets import (
     save_preset,
 )
 from tuiapp.trainers.config.run_config import to_toml, to_toml_values
+from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.verbs.output import print_json
 from tuiapp.verbs.sources import read_source
@@ -30,7 +31,7 @@ def list_all(options: Namespace) -> int:
                 "path": str(preset.path),
                 "description": preset.description,
                 "error": str(preset.error) if preset.error else None,
-                "config": to_toml_values(preset.config) if preset.config else None,
+                "config": mask_values(to_toml_values(preset.config)) if preset.config else None,
             }
             for preset in presets
         ]

@@ -171,8 +171,7 @@ def _facts(row: Row, names: Mapping[str, str], objective: Objective | None) -> d
     """Returns a run's or a group's entry, with a run's values that are asked for, by the names and what they mean."""
     if not isinstance(row, RunInfo):
         return group_facts(row, objective)
-    plain = {name: kind_of(full)[1] for name, full in names.items()}
-    values = {name: mask_values({plain[name]: listed_value(row, full)})[plain[name]] for name, full in names.items()}
+    values = {name: listed_value(row, full) for name, full in names.items()}
     return list_facts(row) | ({"values": values} if names else {})
 
 
@@ -217,7 +216,7 @@ def show_run(options: Namespace) -> int:
             "initial_weights": _initial(state),
             "replicas": _replicas(state),
             "script_config": shown(state.facts.config),
-            "script_summary": state.facts.summary,
+            "script_summary": shown(state.facts.summary),
             "script_metrics": {name: in_json(value) for name, value in reported.items()},
             "resume": (command := resume.command(run)) or None,
             "resume_step": point.step if command and (point := resume_point(run)) else None,
@@ -267,7 +266,7 @@ def show_run(options: Namespace) -> int:
     _print_facts("the script's configuration", {key: value for key, value in own.items() if key not in unset})
     if left_out := len(unset & own.keys()):
         print(f"  and {plural(left_out, 'key')} at the library's defaults: --all prints them")
-    _print_facts("the script's summary", state.facts.summary)
+    _print_facts("the script's summary", shown(state.facts.summary))
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
     _print_facts("pictures and texts", {name: media_words(kept) for name, kept in state.media.items()})
     _print_epochs(state.curves, everything=options.all)

@@ -23,7 +23,7 @@ from tuiapp.trainers.config.files import read_limited
 from tuiapp.trainers.config.options import format_value, suggest
 from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.trainers.config.script_syntax import as_value, read_values, split_words
-from tuiapp.trainers.config.secrets import MASK, is_secret, mask_values
+from tuiapp.trainers.config.secrets import Masked, mask_values
 from tuiapp.trainers.contract.metrics import ACCURACIES, accuracy_percent, evaluation_of, loss_of, split
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.known_metrics import by_importance, format_accuracy, is_bookkeeping, metric
@@ -72,11 +72,11 @@ def _keys_of(backend: str) -> dict[str, None]:
 
 
 def own_values(info: RunInfo) -> Mapping[str, object]:
-    """Returns a script's own configuration: the values that it was given, and what it says itself.
+    """Returns a script's own configuration, masked: the values that it was given, and what it says itself.
 
     Of one that says nothing it is what its arguments are: `--lr 0.1` is lr = 0.1.
     """
-    config, said = info.config, info.facts.config
+    config, said = info.config, mask_values(info.facts.config)
     if config is None or not (config.values or (config.arguments and not said)):
         return said
     return {**_given(config.values, "" if said else config.arguments), **said}
@@ -94,7 +94,7 @@ def _given(values: str, arguments: str) -> dict[str, object]:
                 found[name.replace("-", "_")] = as_value(text)
     with contextlib.suppress(ValueError):
         found.update(read_values(values))
-    return found
+    return mask_values(found)
 
 
 def default_keys(info: RunInfo) -> frozenset[str]:
@@ -103,9 +103,9 @@ def default_keys(info: RunInfo) -> frozenset[str]:
 
 
 def known_values(info: RunInfo) -> dict[str, object]:
-    """Returns a run's configuration by key: what its script says of it, and the keys of run.toml that it uses."""
+    """Returns a run's configuration, masked: what its script says of it, and the keys of run.toml that it uses."""
     config = info.config
-    used = {key: getattr(config, key) for key in _keys_of(config.backend)} if config else {}
+    used = mask_values({key: getattr(config, key) for key in _keys_of(config.backend)}) if config else {}
     group = {GROUP: info.about.group} if info.about.group else {}
     return {**group, **used, **own_values(info)}
 
@@ -114,6 +114,8 @@ def value_text(value: object) -> str:
     """Formats a value of `known_values`; a dash for none."""
     if value is None:
         return MISSING
+    if isinstance(value, Masked):
+        return value
     return format_value(value) if isinstance(value, bool | int | float | tuple) else format_fact(value)
 
 
@@ -135,7 +137,7 @@ def known_value(info: RunInfo, name: str) -> object:
     for one in same_names(name):
         value = own.get(one)
         if value is None and one in keys:
-            value = getattr(config, one)
+            value = mask_values({one: getattr(config, one)})[one]
         if value is not None:
             return value
     return None
@@ -148,11 +150,11 @@ def kind_of(name: str) -> tuple[str, str]:
 
 
 def value_of(info: RunInfo, name: str) -> object:
-    """Returns a run's value by its full name, None if it has none."""
+    """Returns a run's value by its full name, masked; None if it has none."""
     kind, rest = kind_of(name)
     if kind in (GREATEST, LEAST):
         return Objective(rest, kind == GREATEST).value(info)
-    return (known_value if kind == CONFIG else result_value)(info, rest)
+    return known_value(info, rest) if kind == CONFIG else mask_values({rest: result_value(info, rest)})[rest]
 
 
 def has_value(infos: Iterable[RunInfo], name: str) -> bool:
@@ -226,9 +228,6 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
         return text_of(value) if isinstance(value, Hashable) else known_text(value)
 
     def known_text(value: object) -> str:
-        if is_secret(name):
-            return MASK
-        value = mask_values({name: value})[name]
         short = f"{value:.6g}" if isinstance(value, float) else value_text(value)
         return sanitize(without_directories(short), 80) or MISSING
 

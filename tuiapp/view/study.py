@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import PRUNED
 from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError
 from tuiapp.trainers.state.known_metrics import metric
@@ -237,7 +238,7 @@ def study_facts(state: StudyState) -> dict[str, object]:
     return {
         "study": state.name,
         "kind": state.kind,
-        "keys": study.axes if study else dict.fromkeys(state.keys),
+        "keys": mask_values(study.axes) if study else dict.fromkeys(state.keys),
         "metric": objective.name if objective else None,
         "maximize": objective.rises if objective else None,
         "trials_asked": search.trials if search else len(state.trials),

@@ -7,8 +7,8 @@ from dataclasses import replace
 from textual.content import Content
 from textual.widgets import Static
 
-from tuiapp.trainers.config.options import format_value
 from tuiapp.trainers.config.run_config import RunConfig, changed_keys
+from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.state.known_metrics import format_accuracy
 from tuiapp.trainers.state.messages import describe_blemishes
 from tuiapp.trainers.state.objective import Objective
@@ -24,7 +24,7 @@ from tuiapp.trainers.state.text import (
 )
 from tuiapp.view.groups import ListRow, RunGroup, came_to, state_counts, value_range
 from tuiapp.view.run_list import brief, column_of, objective_words, state, tags
-from tuiapp.view.run_values import default_keys, differing_keys, key_column
+from tuiapp.view.run_values import default_keys, differing_keys, key_column, value_text
 from tuiapp.widgets.colors import MUTED
 
 LEAST_LINES, MOST_LINES = 4, 8
@@ -115,8 +115,8 @@ def _changed(info: RunInfo) -> str:
     if info.config is None:
         return ""
     unset = default_keys(info)
-    own = [f"{key}={format_fact(value)}" for key, value in info.facts.config.items() if key not in unset]
-    changed = changed_keys(info.config, RunConfig())
+    own = [f"{key}={format_fact(value)}" for key, value in mask_values(info.facts.config).items() if key not in unset]
+    changed = mask_values(changed_keys(info.config, RunConfig()))
     return sanitize(
-        "  ".join([*own, *(f"{key}={format_value(value)}" for key, value in changed.items())]) or "all defaults"
+        "  ".join([*own, *(f"{key}={value_text(value)}" for key, value in changed.items())]) or "all defaults"
     )

@@ -122,7 +122,7 @@ def main() -> None:
         project="tuiapp",
         name=info.name or run.run_id,
         id=run.run_id,
-        config=mask_values(known_values(info)),
+        config=known_values(info),
         settings=settings,
     )
     target.define_metric("*", step_metric="step")
@@ -130,7 +130,7 @@ def main() -> None:
     for entries, row in rows_of(run, lambda name: in_table(name, what)):
         target.log(row)
         count += entries
-    target.summary.update(info.facts.summary)
+    target.summary.update(mask_values(info.facts.summary))
     target.finish(int(info.status == "failed"))
     print(count)
 
