@@ -218,6 +218,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.set_defaults(does="doctor:examine")
     tools = verbs.add_parser("mcp", help="offer the runs to an assistant as tools, by MCP over stdin and stdout")
     tools.add_argument("--allow-launch", action="store_true", help="offer tools that launch, queue and stop runs, too")
+    tools.add_argument("--allow-outside", action="store_true", help="take paths of runs in other directories, too")
     _runs_dir(tools, again=True)
     tools.set_defaults(does="mcp:serve_tools", main=main)
     pages = verbs.add_parser("help", help="show the handbook: list its pages, print one, or search it")

@@ -1,15 +1,18 @@
 """`tuiapp mcp`: the runs for an assistant, by the Model Context Protocol over stdin and stdout.
 
 Each tool is a verb of the command line, called with `--json` in this process: the same checks, words and limits.
-Without `--allow-launch` there are only tools that read.
+Without `--allow-launch` there are only tools that read, without `--allow-outside` only runs of the runs directory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
+import os
 import shlex
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tuiapp import __version__
+from tuiapp.trainers.contract.lines import encode_line
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import collected
 from tuiapp.verbs.sources import runs_dir
@@ -38,14 +42,34 @@ def serve_tools(options: Namespace) -> int:
     """Serves until the client closes its end."""
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("Tools for assistants need the mcp package: pip install 'tuiapp[mcp]'")
-    make_server(runs_dir(options), options.main, may_launch=options.allow_launch).run("stdio")
+    _repair_requests()
+    directory, allowed = runs_dir(options), {"may_launch": options.allow_launch, "outside": options.allow_outside}
+    make_server(directory, options.main, **allowed).run("stdio")
     return 0
 
 
-def make_server(directory: Path, main: Main, *, may_launch: bool) -> MCPServer:
+def _repair_requests() -> None:
+    """Lets text in requests that UTF-8 cannot hold stand as escapes: the library would leave them without an answer."""
+    read, write = os.pipe()
+    given = os.dup(0)
+    os.dup2(read, 0)
+    os.close(read)
+
+    def pass_on() -> None:
+        with open(given, "rb") as lines, open(write, "wb") as repaired, contextlib.suppress(BrokenPipeError):
+            for line in lines:
+                with contextlib.suppress(ValueError, RecursionError):
+                    line = encode_line(json.loads(line)) if b"\\ud" in line.lower() else line
+                repaired.write(line)
+                repaired.flush()
+
+    threading.Thread(target=pass_on, daemon=True).start()
+
+
+def make_server(directory: Path, main: Main, *, may_launch: bool, outside: bool = False) -> MCPServer:
     """Returns the server with its tools; those that launch or stop runs only if the user allows it.
 
-    `main` runs a command.
+    `main` runs a command. Runs that are not in the directory are named by their paths, if that is allowed.
     """
     from mcp.server.mcpserver import MCPServer
     from mcp.types import ToolAnnotations
@@ -59,6 +83,11 @@ def make_server(directory: Path, main: Main, *, may_launch: bool) -> MCPServer:
 
     async def verb(*words: str) -> str:
         return await asyncio.to_thread(_call, main, directory, *words)
+
+    def named(*runs: str) -> Sequence[str]:
+        if not outside:
+            _check_inside(directory, runs)
+        return runs
 
     @tool(annotations=reads)
     async def list_runs(filter: str = "", sort: str = "", limit: int = 20) -> str:
@@ -74,7 +103,7 @@ def make_server(directory: Path, main: Main, *, may_launch: bool) -> MCPServer:
     @tool(annotations=reads)
     async def show_run(run: str) -> str:
         """Shows one run: configuration (secrets masked), results, checkpoints, alerts, and its first failure."""
-        return await verb("show", "--", run)
+        return await verb("show", "--", *named(run))
 
     @tool(annotations=reads)
     async def metrics(run: str, names: list[str] | None = None, points: int = 40) -> str:
@@ -82,7 +111,7 @@ def make_server(directory: Path, main: Main, *, may_launch: bool) -> MCPServer:
 
         names: which metrics; all without it. Values are means over the ranks.
         """
-        return await verb("metrics", "--points", str(_within(points, MOST_POINTS)), "--", run, *(names or []))
+        return await verb("metrics", "--points", str(_within(points, MOST_POINTS)), "--", *named(run), *(names or []))
 
     @tool(annotations=reads)
     async def compare(runs: list[str]) -> str:
@@ -90,7 +119,7 @@ def make_server(directory: Path, main: Main, *, may_launch: bool) -> MCPServer:
 
         runs: ids or names, a group's name, or a filter as of list_runs with a comparison (`tag:sweep`).
         """
-        return await verb("compare", "--", *runs)
+        return await verb("compare", "--", *named(*runs))
 
     @tool(annotations=reads)
     async def list_queue() -> str:
@@ -154,7 +183,7 @@ def make_server(directory: Path, main: Main, *, may_launch: bool) -> MCPServer:
     @tool(annotations=stops)
     async def stop(run: str) -> str:
         """Stops a live run: it saves a checkpoint and ends. One that waits in the queue is cancelled."""
-        return await verb("stop", "--", run)
+        return await verb("stop", "--", *named(run))
 
     return server
 
@@ -167,12 +196,21 @@ def _call(main: Main, directory: Path, *words: str) -> str:
     facts, said = list[object](), list[str]()
     collected.set((facts, said))
     try:
-        code = main([*words[:end], "--json", f"--runs-dir={directory}", *words[end:]])
+        code = main([f"--runs-dir={directory}", *words[:end], "--json", *words[end:]])
     except SystemExit:
         raise ToolError(f"the command line does not take {shlex.join(words)}") from None
     if code == 2 or not facts:
         raise ToolError("\n".join(said) or f"it ended with exit code {code}")
     return json.dumps(facts[-1], separators=(",", ":"))
+
+
+def _check_inside(directory: Path, runs: Sequence[str]) -> None:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    for run in runs:
+        is_path, path = os.sep in run or run in (".", ".."), Path(os.path.expanduser(run))
+        if is_path and path.is_dir() and path.resolve().parent != directory.resolve():
+            raise ToolError(f"{run} is not in {directory}: the user allows that by `tuiapp mcp --allow-outside`.")
 
 
 def _described(source: str, settings: dict[str, str] | None, name: str, group: str = "") -> list[str]:

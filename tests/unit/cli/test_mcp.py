@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,27 @@ async def test_a_launch_is_checked_as_on_the_command_line(tmp_path: Path) -> Non
     assert find_waiting(directory) == []
 
 
+CALLS: Mapping[str, tuple[Mapping[str, object], str]] = {
+    "list_runs": ({"filter": "state:stopped", "limit": 1}, f'"run":"{FIRST}"'),
+    "show_run": ({"run": FIRST}, '"status":"stopped"'),
+    "metrics": ({"run": "latest", "names": ["loss"], "points": 3}, '"loss"'),
+    "compare": ({"runs": [FIRST, SECOND]}, '"differing"'),
+    "list_queue": ({}, "[]"),
+    "list_presets": ({}, '"name":"quickstart"'),
+    "list_studies": ({}, "[]"),
+    "list_devices": ({}, '"host"'),
+    "launch": ({"source": "quickstart", "settings": {"seed": "x"}}, "seed: 'x' is not allowed"),
+    "queue_run": ({"source": "quickstart", "settings": {"seed": "x"}}, "seed: 'x' is not allowed"),
+    "sweep": ({"source": "quickstart", "grid": {"seed": "x,y"}}, "seed: 'x' is not allowed"),
+    # One that stops what is over changes nothing.
+    "stop": ({"run": FIRST}, "is not running"),
+}
+"""Tool → what it is given, and what its answer holds."""
+
+
 @pytest.mark.parametrize("may_launch", [False, True])
 async def test_a_client_that_starts_it_as_a_process(tmp_path: Path, runs: Sequence[RunDir], may_launch: bool) -> None:
+    elsewhere = record(tmp_path / "others", FIRST, interrupted.stopped())
     words = ["-P", "-m", "tuiapp", "mcp", "--runs-dir", str(tmp_path / "runs"), *["--allow-launch"] * may_launch]
     started = StdioServerParameters(command=sys.executable, args=words, env={**os.environ}, cwd=tmp_path)
     before = set(psutil.Process().children())
@@ -83,19 +103,45 @@ async def test_a_client_that_starts_it_as_a_process(tmp_path: Path, runs: Sequen
             tools = (await client.list_tools()).tools
             hints = {tool.name: tool.annotations.read_only_hint for tool in tools if tool.annotations}
             assert hints == {name: name in READING for name in READING + CHANGING * may_launch}
-            failed, text = await call(client, "list_runs")
-            assert (failed, [one["run"] for one in json.loads(text)]) == (False, [FIRST, SECOND])
-            failed, text = await call(client, "metrics", run=FIRST, names=["loss"])
-            assert not failed
-            assert json.loads(text)["metrics"]["loss"]["last"] is not None
-            failed, text = await call(client, "list_devices")
-            assert (failed, "host" in json.loads(text)) == (False, True)
-            # One that stops what is over changes nothing.
-            failed, text = await call(client, "stop", run=FIRST)
-            assert (failed, "is not running" in text) == (True, may_launch), text
+            for name, (given, said) in CALLS.items():
+                failed, text = await call(client, name, **given)
+                assert failed == (name in CHANGING), text
+                assert (said if name in hints else "Unknown tool") in text
+            failed, text = await call(client, "show_run", run=str(elsewhere.path))
+            assert (failed, "the user allows that by `tuiapp mcp --allow-outside`" in text) == (True, True), text
+            assert not (await call(client, "show_run", run=str(runs[0].path)))[0]
         errors.seek(0)
         assert "Traceback" not in errors.read()
     server.wait(30)
+
+
+async def test_runs_elsewhere_if_that_is_allowed(tmp_path: Path, runs: Sequence[RunDir]) -> None:
+    async with Client(make_server(tmp_path, main, may_launch=False, outside=True)) as client:
+        failed, text = await call(client, "show_run", run=str(runs[0].path))
+        assert (failed, json.loads(text)["run"]) == (False, FIRST)
+
+
+def test_text_that_utf8_cannot_hold_is_answered(tmp_path: Path) -> None:
+    show = {"name": "show_run", "arguments": {"run": "\ud800 \\ud800 😀"}}
+    asked = [
+        (
+            "initialize",
+            {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+        ),
+        ("tools/call", show),
+        ("\udfff", {}),
+    ]
+    lines = [{"jsonrpc": "2.0", "id": n, "method": method, "params": given} for n, (method, given) in enumerate(asked)]
+    command = [sys.executable, "-P", "-m", "tuiapp", "mcp", "--runs-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdin
+        assert server.stdout
+        for line in lines:
+            server.stdin.write(json.dumps(line).encode() + b"\n")
+            server.stdin.flush()
+            assert json.loads(server.stdout.readline())["id"] == line["id"]
+        server.stdin.close()
+        assert server.wait(30) == 0
 
 
 def test_a_line_for_each_metric(tuiapp: Any, tmp_path: Path, runs: Sequence[RunDir]) -> None:
