@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,13 +20,22 @@ from tuiapp.trainers.contract.events import COMMUNICATION, HOST, KERNELS, Profil
 
 pytestmark = pytest.mark.nightly
 
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    """No umask at all."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
 BACKENDS = ["torch-ddp", "torch-fsdp", "torch-dp", "keras-torch", *JAX_BACKENDS]
 
 
 @pytest.mark.parametrize("backend", mostly_by_hand(BACKENDS, "torch-ddp", "jax-sharding"))
-def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, runs_dir: Path) -> None:
+def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, runs_dir: Path, umask: None) -> None:
     devices = 1 if backend == "torch-dp" else 2
-    config = msgspec.structs.replace(MLP, backend=backend, devices=devices, epochs=6, checkpoint_every=0)
+    config = msgspec.structs.replace(MLP, backend=backend, devices=devices, epochs=6)
     with launched(config, runs_dir) as run:
         mailbox.send(run.run.commands, "profile", 5)
         end = run.end(170)
@@ -47,6 +58,12 @@ def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, r
             assert names & {operation.name for operation in one.largest}
         # Each step is reported, those that were profiled too.
         assert run.steps_of(0) == list(range(1, end.summary.steps + 1))
+        run.wait_gone()
+        assert [path.name for path in run.run.export.iterdir()]
+        assert [path.name for path in run.run.checkpoints.iterdir()]
+    # Whatever the umask, and whoever wrote it.
+    open_to_others = {str(path): mode for path in runs_dir.rglob("*") if (mode := path.lstat().st_mode & 0o077)}
+    assert not open_to_others
 
 
 @pytest.mark.by_hand

@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -56,9 +56,8 @@ def replace_unsynced(path: Path, *parts: bytes) -> None:
     For what has one writer: a file that a kill left incomplete beside it is overwritten the next time.
     """
     new = path.with_name(f"{path.name}.new")
-    fd = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        with open(fd, "wb") as file:
+        with open_own(new, "wb") as file:
             file.writelines(parts)
         os.replace(new, path)
     except OSError:
@@ -106,6 +105,19 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return fd
+
+
+def open_own(path: Path, mode: Literal["ab", "wb", "xb"]) -> BinaryIO:
+    """Opens a file of ours to be written, whatever the umask: a new one has mode 0600. Raises OSError."""
+    return open(path, mode, opener=open_regular)
+
+
+def take_from_others(path: Path) -> None:
+    """Gives what a library has written, and all below it, the modes of our own files. Raises OSError."""
+    for directory, _, files in os.walk(path):
+        os.chmod(directory, 0o700)
+        for name in files:
+            os.chmod(os.path.join(directory, name), 0o600)
 
 
 def read_end(path: Path, start: int, limit_bytes: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuiapp.trainers.config import slurm
-from tuiapp.trainers.config.files import read_end, write_atomically
+from tuiapp.trainers.config.files import open_own, read_end, write_atomically
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import RunStarted
 from tuiapp.trainers.contract.journal import JournalReader
@@ -156,7 +156,7 @@ def start_process(
     directory: str | None = None,
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Starts a command in its own session; returns it, and the length that its log had."""
-    with open(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+    with open_own(log_file, "ab") as log:
         said_before = log.tell()
         process = subprocess.Popen(
             command,

@@ -76,7 +76,7 @@ class Job:
         """Asks the process that waited in the queue for the run's lock."""
         deadline = monotonic() + HANDOVER_S
         while True:
-            self._run.handover.touch()
+            self._run.handover.touch(mode=0o600)
             try:
                 return self._run.take_lock()
             except BlockingIOError:

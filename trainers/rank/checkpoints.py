@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuiapp.trainers.config.division import MEASURED
+from tuiapp.trainers.config.files import open_own
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import best_by
 from tuiapp.trainers.contract.evaluations import NEVER, Evaluated
@@ -118,7 +119,7 @@ class Checkpoints:
     def export(self, model: Tensors) -> None:
         """Writes the trained model, as in `save`, to `export/model.safetensors`; after an early stop the best one."""
         best = self.best_model()
-        self.export_file(MODEL_FILE, lambda path: _write(path, best or model))
+        self.export_file(MODEL_FILE, lambda path: _write_file(path, tensor_files.encode(best or model)))
 
     def best_model(self) -> dict[str, npt.NDArray[Any]] | None:
         """After an early stop, what is to be exported in place of the last model; None on ranks that export nothing."""
@@ -139,7 +140,7 @@ class Checkpoints:
         """
         self._export(name, write)
         if (by := self._plan.normalization) is not None:
-            self._export(NORMALIZATION_FILE, lambda path: path.write_bytes(msgspec.json.encode(by) + b"\n"))
+            self._export(NORMALIZATION_FILE, lambda path: _write_file(path, [msgspec.json.encode(by), b"\n"]))
 
     def _export(self, name: str, write: Callable[[Path], object]) -> None:
         if self._rank:
@@ -259,15 +260,14 @@ def load(checkpoint: CheckpointDir) -> Saved:
     return Saved(checkpoint.manifest.step, model, state)
 
 
-def _write(path: Path, tensors: Tensors) -> None:
-    with path.open("wb") as file:
-        file.writelines(tensor_files.encode(tensors))
+def _write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    with open_own(path, "wb") as file:
+        file.writelines(parts)
 
 
 def _write_durably(path: Path, parts: Iterable[bytes | memoryview]) -> StoredFile:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     digest, size = hashlib.sha256(), 0
-    with open(fd, "wb") as file:
+    with open_own(path, "xb") as file:
         for part in parts:
             file.write(part)
             digest.update(part)

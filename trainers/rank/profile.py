@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tuiapp.trainers.config.files import make_private
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Alert, Operation, Profile
 
@@ -52,7 +53,7 @@ class Traced(NamedTuple):
 
 class Profiler(Protocol):
     def start(self, directory: Path | None) -> None:
-        """Begins once the devices have done what they were given; a trace is written below `directory`, if given."""
+        """Begins once the devices have done what they were given; a trace is written into `directory`, if given."""
 
     def stop(self) -> tuple[list[Traced], Path | None]:
         """Ends when the devices have done all; returns what those of this process did, and the trace's file."""
@@ -98,6 +99,8 @@ class Tracing:
         report.phase("profiling")
         directory = report.profiles / f"step-{step}" if report.rank < TRACED_RANKS else None
         try:
+            if directory is not None:
+                make_private(directory)
             report.profiler.start(directory)
         except Exception as error:
             self._tell(f"the profiler did not start: {type(error).__name__}: {error}", step)

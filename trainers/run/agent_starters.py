@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tuiapp.trainers.config.files import read_end
+from tuiapp.trainers.config.files import open_own, read_end
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.node_wire import VERSION
 
@@ -31,7 +31,7 @@ class SshAgent:
     def __init__(self, host: str, address: str, secret: str, log: Path, node: int) -> None:
         self._host, self._log = host, log
         command = shlex.join([sys.executable, "-P", "-m", "tuiapp.trainers.run.node", address, str(node)])
-        with log.open("wb") as file:
+        with open_own(log, "wb") as file:
             self._ssh = subprocess.Popen(
                 ["ssh", *OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
             )
@@ -86,7 +86,7 @@ class SrunAgents:
             # `--gpus` counts those of all nodes, and srun would ask as many of these.
             equal = len(set(devices)) == 1
             command.append(f"--gpus-per-node={gpus}" if equal else f"--gpus={sum(devices[1:])}")
-        with run.supervisor_log.open("ab") as file:
+        with open_own(run.supervisor_log, "ab") as file:
             self._srun = subprocess.Popen(
                 [*command, sys.executable, "-P", "-m", "tuiapp.trainers.run.node", str(run.path)],
                 env=environment,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuiapp.trainers.config.files import make_private, open_regular
+from tuiapp.trainers.config.files import make_private, open_own, open_regular
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.channel import MAX_KEPT_BYTES
 from tuiapp.trainers.run.node_wire import Part
@@ -39,6 +38,6 @@ class HandedCheckpoint:
         if not part.file:
             return True
         path = self.path / Path(part.file).name
-        with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+        with open_own(path, "ab") as file:
             file.write(part.data)
         return False

@@ -18,6 +18,7 @@ import msgspec
 
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
+from tuiapp.trainers.config.files import open_own
 from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.config.memory import jax_memory_words
 from tuiapp.trainers.config.options import ConfigError
@@ -78,7 +79,7 @@ def keep_sampler(
     )
 
     def log() -> IO[bytes]:
-        return open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+        return open_own(run.supervisor_log, "ab")
 
     return SamplerKeeper(order, environment, log, emit, watch, forget)
 

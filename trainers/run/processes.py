@@ -11,11 +11,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from time import monotonic
-from typing import IO
 
 from tuiapp.trainers.config import bootstrap
 from tuiapp.trainers.config.catalog import BACKENDS
-from tuiapp.trainers.config.files import make_private, read_end, user_cache
+from tuiapp.trainers.config.files import make_private, open_own, read_end, user_cache
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.ports import ANY
 from tuiapp.trainers.config.run_config import RunConfig
@@ -229,7 +228,7 @@ class RankProcess:
     def _start(
         self, command: list[str], environment: dict[str, str], passed: list[int], directory: str | None = None
     ) -> subprocess.Popen[bytes]:
-        with _append(self.directory / "stdout.log") as out, _append(self.directory / "stderr.log") as err:
+        with open_own(self.directory / "stdout.log", "ab") as out, open_own(self.directory / "stderr.log", "ab") as err:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -352,7 +351,7 @@ class RankProcess:
 
 def start_reaper(run: RunDir, token: str, *, notify: bool = True) -> subprocess.Popen[bytes]:
     """Starts the process that ends this node's ranks if this process dies; with `notify` it sends the user's notice."""
-    with _append(run.supervisor_log) as log:
+    with open_own(run.supervisor_log, "ab") as log:
         return subprocess.Popen(
             python("tuiapp.trainers.run.reaper", str(os.getpid()), token, *([str(run.path)] if notify else [])),
             stdin=subprocess.DEVNULL,
@@ -367,10 +366,6 @@ def bind_rendezvous(address: str, ports: range = ANY) -> socket.socket:
     listener = bind_free(address, ports)
     listener.listen(1024)
     return listener
-
-
-def _append(path: os.PathLike[str]) -> IO[bytes]:
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:

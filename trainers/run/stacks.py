@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from tuiapp.trainers.config.files import make_private, open_regular
 from tuiapp.trainers.contract.events import Stacks
 from tuiapp.trainers.state.messages import describe_ranks
 
@@ -62,7 +63,7 @@ def tell(directory: Path) -> None:
 def answer_unless_handled(directory: Path) -> None:
     """As `answer_the_signal`, for a user's script: leaves a handler of its own, or none on purpose, as it is."""
     if signal.getsignal(SIGNAL) == signal.SIG_DFL and not answers(os.getpid()):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory)
         answer_the_signal(directory)
 
 
@@ -215,7 +216,7 @@ def answers(pid: int) -> bool:
 
 
 def _opened(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def _size(path: Path) -> int:

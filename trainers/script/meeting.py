@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from tuiapp.trainers.config.files import read_end, read_limited
+from tuiapp.trainers.config.files import open_regular, read_end, read_limited
 from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
 from tuiapp.trainers.launch.processes import start_agent
 from tuiapp.trainers.script.jobs import JobRank, Recorder, check_not_stopped, digest, listens, notes
@@ -58,7 +58,7 @@ class _Note(NamedTuple):
     def create(self) -> int | None:
         """Returns a descriptor to write it; None if another node has created it."""
         try:
-            return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            return open_regular(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             return None
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuiapp.trainers.config.data_files import DATA_DIR, DataFile, DatasetError, cache_dir, data_dir, provided
-from tuiapp.trainers.config.files import make_private
+from tuiapp.trainers.config.files import make_private, open_own
 
 ROUNDS = 2
 
@@ -79,7 +79,7 @@ def _has_checksum(path: Path, sha256: str) -> bool:
 @contextmanager
 def alone(lock: Path, what: str) -> Iterator[None]:
     """Waits for other processes that hold a lock; `what` says what they do, for the message meanwhile."""
-    with lock.open("ab") as file:
+    with open_own(lock, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuiapp.trainers.config.data_files import DatasetError, cache_dir
-from tuiapp.trainers.config.files import make_private
+from tuiapp.trainers.config.files import make_private, open_own, open_regular
 from tuiapp.trainers.sources.arrays import Labels
 from tuiapp.trainers.sources.downloads import alone
 
@@ -67,7 +67,7 @@ def decode_all(
             partial.mkdir(mode=0o700)
             try:
                 _write_images(partial / "images.npy", what, len(labels), size, pictures)
-                with (partial / "labels.npy").open("wb") as file:
+                with open_own(partial / "labels.npy", "xb") as file:
                     np.save(file, labels)
                     os.fsync(file.fileno())
                 partial.rename(directory)
@@ -107,7 +107,7 @@ def _write_images(path: Path, what: str, count: int, size: int, pictures: Iterab
     shape = (count, size, size, CHANNELS)
     np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
     begin, each = header.tell(), size * size * CHANNELS
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         # A full disk is found out at once, not after an hour.
         os.posix_fallocate(fd, 0, begin + count * each)

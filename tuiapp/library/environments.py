@@ -18,7 +18,7 @@ from threading import Event
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 from tuiapp.trainers.config.catalog import BACKENDS
-from tuiapp.trainers.config.files import make_private, write_atomically
+from tuiapp.trainers.config.files import make_private, open_own, write_atomically
 from tuiapp.trainers.config.installed import Installed
 from tuiapp.trainers.config.interpreters import COMPLETE, Interpreter, environments_dir, find_interpreters, why_not
 from tuiapp.trainers.config.machine import Machine
@@ -140,7 +140,7 @@ def create(
         _remove(directory)
         try:
             directory.mkdir(mode=0o700)
-            with log_path(name).open("wb", buffering=0) as log:
+            with open_own(log_path(name), "wb") as log:
                 for command in _commands(recipe.made_of(cuda=cuda, older=older), directory, python):
                     _run(command, directory, log, lock, tell, cancelled)
             _check(name, directory)
@@ -214,7 +214,7 @@ def _commands(made_of: tuple[tuple[str, ...], str], directory: Path, python: str
 def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Tell, cancelled: Event) -> None:
     """Runs an installer to its end; raises CreateError with its last words if it fails."""
     temporary = directory / "tmp"
-    temporary.mkdir(exist_ok=True)
+    temporary.mkdir(mode=0o700, exist_ok=True)
     # PYTHONPATH: what is there would count as installed.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     with _started(command, {**environment, "TMPDIR": str(temporary)}, lock) as process:
@@ -228,6 +228,7 @@ def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Te
                 if not part:
                     break
                 log.write(part)
+                log.flush()
                 *lines, _ = (output.rpartition(b"\n")[2] + part).decode(errors="replace").split("\n")
                 output = (output + part)[-LAST_BYTES:]
                 for line in lines:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
+from tuiapp.trainers.config.files import take_from_others
 from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, KERNELS, StepMemory
 from tuiapp.trainers.rank.profile import Span, Traced
 
@@ -42,6 +43,7 @@ class JaxProfiler:
 
     def stop(self) -> tuple[list[Traced], Path | None]:
         jax.profiler.stop_trace()
+        take_from_others(self._directory)
         found = sorted(self._directory.glob("plugins/profile/*/*.xplane.pb"))
         spans = self._spans(ProfileData.from_file(str(found[-1])))
         traces = sorted(self._directory.glob("plugins/profile/*/*.trace.json.gz"))

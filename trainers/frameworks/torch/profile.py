@@ -60,9 +60,9 @@ class TorchProfiler:
             spans[rank].append(Span(event.name, _kind(event.name, of_gpu=of_gpu), start, end, own))
         path = None
         if self._directory is not None:
-            self._directory.mkdir(parents=True, exist_ok=True)
             path = self._directory / f"rank-{next(iter(self._devices))}.pt.trace.json.gz"
             profile.export_chrome_trace(str(path))
+            path.chmod(0o600)
         return [Traced(rank, found, peaks.get(rank)) for rank, found in spans.items()], path
 
 

@@ -1,0 +1,43 @@
+"""What is written is readable by nobody else, whatever the umask: by what opens files, or because it says so."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.unit.test_no_pickle import SOURCES
+
+FOR_THE_USER = (
+    "actions/report.py", "exporters/", "integrations/keras.py", "verbs/", "state/tensorboard.py", "launch/prepare.py",
+    # What all users share.
+    "contract/gpu_leases.py",
+    # Its bell is rung, not read.
+    "experiments/queue.py",
+)  # fmt: skip
+"""Write what somebody asked for, where they asked for it: with their umask."""
+
+
+def _wrong(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        name = called.rpartition(".")[2]
+        text = ast.unparse(node)
+        # No names of files.
+        if name == "open" and node.args and ("devnull" in text or "memfd" in text or text.startswith("open(answer,")):
+            continue
+        modes = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        if (
+            (name == "open" and any(mode[:1] in "wax" and len(mode) <= 3 for mode in modes) and "opener=" not in text)
+            or (name in ("mkdir", "makedirs", "touch") and "mode=" not in text)
+            or (called == "os.open" and "O_CREAT" in text)
+            or name in ("write_text", "write_bytes")
+        ):
+            yield text
+
+
+def test_files_of_ours_are_opened_in_one_way() -> None:
+    own = [path for path in SOURCES if not any(part in str(path) for part in FOR_THE_USER)]
+    found = {str(path): wrong for path in own if (wrong := [*_wrong(ast.parse(path.read_text()))])}
+    assert not found, "\n".join(f"{path}: {calls}" for path, calls in found.items())
