@@ -9,6 +9,7 @@ from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.run_state import RunState
 
 SAME = (
+    "beginning", "stop_asked", "marred",
     "run_id", "started", "ended", "lost", "status", "stop_requested", "checkpoints", "first_time", "last_time",
     "arrays", "gpus", "host", "telemetry_problems", "alerts", "failures", "stacks", "log",
     "log_count", "step", "phase", "total_steps", "test_accuracy", "facts", "nodes", "host_history",

@@ -88,6 +88,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether `facts.json` has more."""
 
 
+NOTHING = Status(schema=SCHEMA)
+
+
 class Details(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is too large for a status."""
 

@@ -13,36 +13,31 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
-from tuiapp.trainers.contract.events import Alert, Checkpoint, Event
+from tuiapp.trainers.contract.events import Alert, Checkpoint, Event, Summary
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 from tuiapp.trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
 from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.status import Details, Status, write_status
+from tuiapp.trainers.contract.status import NOTHING, Details, Status, write_status
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.agreement import Voter
 from tuiapp.trainers.state import snapshot
-from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.outcome import status_of, steps_on_all, summary_of
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.snapshot import Snapshot
-from tuiapp.trainers.state.status import Known, with_config
-from tuiapp.trainers.state.status_meter import NOTHING, StatusMeter
+from tuiapp.trainers.state.status import with_config
 
 
 class JournalKeeper:
-    """Writes a run's events to its journal; `lock` is the descriptor of the run's lock file.
+    """Writes a run's events to its journal; `lock` is the descriptor of the run's lock file."""
 
-    `before` is what the run had come to, `meter` what it comes to now.
-    """
-
-    def __init__(self, run: RunDir, lock: int | None, attempt: int, before: Known) -> None:
+    def __init__(self, run: RunDir, lock: int | None, attempt: int) -> None:
         self._writer = JournalWriter(run.journal)
         self._digest = DigestWriter(run, self._writer)
         self._watch = JournalWatch(self._writer, lock, attempt)
         self._checkpoint_ack = CheckpointAck(self._writer)
-        self.meter = StatusMeter(before.status, before.facts, lambda: self._digest.curves)
-        self._status = StatusWriter(run, self._writer, self.meter)
+        self._status = StatusWriter(run, self._writer, self._digest.state)
         self._started = monotonic()
         self._events: list[Event] = []
         """Those to be written next."""
@@ -53,6 +48,21 @@ class JournalKeeper:
         return monotonic() - self._started
 
     @property
+    def state(self) -> RunState:
+        """What the run has come to by all that was added."""
+        self._writer.append(self._events)
+        self._events.clear()
+        return self._digest.state
+
+    def summary(self, *, completed: bool) -> Summary:
+        """What the run has come to, without figures if a fault keeps them from being found."""
+        try:
+            return summary_of(self.state, self.seconds, completed=completed)
+        except Exception:
+            traceback.print_exc()
+            return Summary(seconds=self.seconds)
+
+    @property
     def is_blocked(self) -> bool:
         """Whether events wait for the disk."""
         return self._writer.blocked is not None
@@ -60,7 +70,6 @@ class JournalKeeper:
     def add(self, event: Event) -> None:
         if isinstance(event, Checkpoint):
             self._checkpoint_ack.add(event)
-        self.meter.add(event)
         self._events.append(event)
 
     def write(self, saver: Voter | None, *, durable: bool = False) -> None:
@@ -71,7 +80,7 @@ class JournalKeeper:
             self._digest.write_due()
             self._status.write_due(self.seconds)
         self._writer.sync_due()
-        self._checkpoint_ack.report_covered(self.meter.step, saver)
+        self._checkpoint_ack.report_covered(steps_on_all(self._digest.state), saver)
         self._events += self._watch.check()
 
     def write_at_once(self) -> None:
@@ -202,9 +211,6 @@ class JournalWatch:
 WRITE_EVERY_BYTES = 4 << 20
 """Least journal growth between two digests: a view reads as much in 0.1 s. It is never less than the digest's size."""
 
-MAX_UNREAD_BYTES = 16 << 20
-"""Most bytes read of earlier attempts, in two seconds of processor time; if more are unread, no digest is made."""
-
 CHUNK_BYTES = 1 << 17
 """Bytes per read: the supervisor stays small."""
 
@@ -217,19 +223,13 @@ class DigestWriter:
 
     def __init__(self, run: RunDir, journal: JournalWriter) -> None:
         self._run, self._journal = run, journal
-        self._state: RunState | None = None
         self._last_line = b""
-        try:
-            self._state = _read_state(run, journal.offset)
-        except Exception:
-            self._give_up()
+        self._failed = False
+        self.state, offset = snapshot.load(run) or Snapshot(snapshot.new_state(), 0)
+        for event in JournalReader(run.journal, offset, CHUNK_BYTES).rest():
+            self._apply(event)
         self._written_at, self._size = journal.offset, 0
         journal.on_line = self._add
-
-    @property
-    def curves(self) -> Curves | None:
-        """The run's; None where no digest is made."""
-        return self._state.curves if self._state is not None else None
 
     def write_due(self) -> None:
         if self._journal.offset - self._written_at >= max(WRITE_EVERY_BYTES, self._size):
@@ -237,11 +237,11 @@ class DigestWriter:
 
     def write(self) -> None:
         """Replaces the digest, unless lines wait for disk space: the digest would be ahead of the journal."""
-        if self._state is None or self._journal.waiting_bytes or not self._last_line:
+        if self._failed or self._journal.waiting_bytes or not self._last_line:
             return
         self._written_at = self._journal.offset
         try:
-            self._size = snapshot.save(self._run, self._state, self._journal.offset, self._last_line)
+            self._size = snapshot.save(self._run, self.state, self._journal.offset, self._last_line)
         except OSError:
             # The next one may find room.
             return
@@ -249,28 +249,20 @@ class DigestWriter:
             self._give_up()
 
     def _add(self, event: Event, line: bytes) -> None:
-        if self._state is None:
-            return
         self._last_line = line
+        self._apply(event)
+
+    def _apply(self, event: Event) -> None:
         try:
-            apply(self._state, event)
+            apply(self.state, event)
         except Exception:
             self._give_up()
 
     def _give_up(self) -> None:
         """Continues without a digest after a fault, which goes to supervisor.log; views then read the whole journal."""
-        traceback.print_exc()
-        self._state = None
-
-
-def _read_state(run: RunDir, end: int) -> RunState | None:
-    """Reads the journal up to its end; None if there is too much to read."""
-    state, offset = (snapshot.load(run) if end else None) or Snapshot(snapshot.new_state(), 0)
-    if end - offset > MAX_UNREAD_BYTES:
-        return None
-    for event in JournalReader(run.journal, offset, CHUNK_BYTES).rest():
-        apply(state, event)
-    return state
+        if not self._failed:
+            traceback.print_exc()
+        self._failed = True
 
 
 WRITE_S, WRITE_SHARE = 1.0, 0.01
@@ -280,8 +272,8 @@ WRITE_S, WRITE_SHARE = 1.0, 0.01
 class StatusWriter:
     """Replaces the run's status when events were written: for lists, which read no journal."""
 
-    def __init__(self, run: RunDir, journal: JournalWriter, meter: StatusMeter) -> None:
-        self._run, self._journal, self._meter = run, journal, meter
+    def __init__(self, run: RunDir, journal: JournalWriter, state: RunState) -> None:
+        self._run, self._journal, self._state = run, journal, state
         self._base: Status | None = None
         """Has the run's configuration."""
         self._details = Details()
@@ -295,13 +287,13 @@ class StatusWriter:
         """Replaces it, unless lines wait for disk space; the present attempt has taken so many seconds."""
         if self._journal.waiting_bytes or self._journal.offset == self._written_at:
             return
+        status = status_of(self._state, self._journal.offset, seconds)
         began = monotonic()
         self._base = self._base or with_config(self._run, NOTHING)
-        status = self._meter.status(self._journal.offset, seconds)
         status = replace(status, config=self._base.config, config_is=self._base.config_is)
         # Where there is no room, readers fold the journal.
         with suppress(OSError):
-            self._details = write_status(self._run, status, self._meter.facts, self._details)
+            self._details = write_status(self._run, status, self._state.facts, self._details)
             self._written_at = self._journal.offset
         now = monotonic()
         self._due = now + max(WRITE_S, (now - began) / WRITE_SHARE)

@@ -53,7 +53,6 @@ from tuiapp.trainers.contract.events import (
     StopRequested,
     Summary,
 )
-from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.manifest import CheckpointDir, read_checkpoint
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
@@ -73,7 +72,7 @@ from tuiapp.trainers.run.run_events import run_ended_event, run_started_event
 from tuiapp.trainers.run.teardown import Teardown
 from tuiapp.trainers.run.watchdog import Watchdog
 from tuiapp.trainers.state.messages import listed
-from tuiapp.trainers.state.status import known, last_attempt
+from tuiapp.trainers.state.status import last_attempt
 
 TICK_S = 0.05
 POLL_S = 0.1
@@ -103,8 +102,7 @@ class Supervisor:
         self._attempt = last_attempt(run) + 1
         # A script resumes from a checkpoint of its own.
         self._resumed_from = None if self._is_script and self._attempt > 1 else self._from
-        self._journal = JournalKeeper(run, lock, self._attempt, known(run, Liveness.NOBODY))
-        self._meter = self._journal.meter
+        self._journal = JournalKeeper(run, lock, self._attempt)
         self._saved: tuple[int, str] | None = None
         """Step and name of the last checkpoint."""
         self._attached: set[int] = set()
@@ -371,7 +369,8 @@ class Supervisor:
             self._wait_until = monotonic() + LATE_RANK_S
         if self._teardown.killing and (self._teardown.at_once or failure is None or not self._still_counts(failure[0])):
             return
-        last_step = self._meter.last_step(rank.rank)
+        reported = self._journal.state.ranks.get(rank.rank)
+        last_step = reported.step if reported else 0
         if failure is None:
             self._left[rank.rank] = monotonic()
             self._watchdog.note_end(rank.rank)
@@ -477,7 +476,7 @@ class Supervisor:
 
     def _summary(self, *, completed: bool = False) -> Summary:
         """What the run has come to."""
-        return self._meter.summary(self._journal.seconds, completed=completed)
+        return self._journal.summary(completed=completed)
 
     def _emit(self, event: Event) -> None:
         self._journal.add(event)

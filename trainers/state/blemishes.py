@@ -6,8 +6,8 @@ journal; they are part of the run's summary.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 
 from tuiapp.trainers.contract.about import About
@@ -39,19 +39,21 @@ def median(values: Sequence[float]) -> float:
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
+@dataclass(slots=True)
 class _Curve:
     """A metric that may be the training loss: where it is not finite on any rank, and its values on the first rank."""
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._steps, self._values = array("q"), array("d")
-        self._every, self._left = 1, 0
-        self._ends_bad: dict[int, bool] = {}
-        self._bad_from: int | None = None
-        self._bad_first = 0
-        """The first step of the entry that ends with `_bad_from`: a fast script's neighbours are joined."""
-        self._bad_steps: set[int] = set()
-        self._word = ""
+    rank: int
+    _steps: list[int] = field(default_factory=list)
+    _values: list[float] = field(default_factory=list)
+    _every: int = 1
+    _left: int = 0
+    _ends_bad: dict[int, bool] = field(default_factory=dict)
+    _bad_from: int | None = None
+    _bad_first: int = 0
+    """The first step of the entry that ends with `_bad_from`: a fast script's neighbours are joined."""
+    _bad_steps: set[int] = field(default_factory=set)
+    _word: str = ""
 
     def add(self, event: Metrics, given: Sequence[float | None]) -> None:
         column = [None if value is None or not isfinite(value) else value for value in given]
@@ -67,7 +69,7 @@ class _Curve:
             if len(self._bad_steps) < MOST_VALUES:
                 self._bad_steps.update(bad)
         self._ends_bad[event.rank] = column[-1] is None
-        if event.rank != self._rank:
+        if event.rank != self.rank:
             return
         for (step, _), value in zip(event.places(), column, strict=False):
             if value is None:
@@ -107,26 +109,26 @@ class _Curve:
         yield Blemish(kind="diverged", since_step=since, text=text)
 
 
+@dataclass(slots=True)
 class BlemishMeter:
-    """Finds a run's blemishes; `before` has those of earlier attempts.
+    """Finds the blemishes of an attempt that goes on after step `resumed_from`; `before` has those of earlier ones.
 
-    `resumed_from` is the step after which this one begins, None where only the first report of training tells it.
-    Where it has begun already, and its first events are not seen, nothing can be said of how the loss went.
+    As long as that step is not known, it is None, and all of those count.
     """
 
-    def __init__(self, before: Iterable[Blemish] = (), resumed_from: int | None = 0, *, begun: bool = False) -> None:
-        self._before, self._resumed_from, self._begun = before, resumed_from, begun
-        self._losses: dict[str, _Curve] = {}
-        self._told: set[int] = set()
-        """Steps at which an alert has named a value that is not finite."""
-        self._reported_at: float | None = None
-        self._hung_since: float | None = None
-        self._hung_s = 0.0
-        self._joined = 0
-        """Rows of a script that share entries."""
-        self._joined_from = 0
-        self._alerts: dict[str, list[Alert]] = {}
-        """By kind of blemish, in order."""
+    before: list[Blemish] = field(default_factory=list)
+    resumed_from: int | None = 0
+    _losses: dict[str, _Curve] = field(default_factory=dict)
+    _told: set[int] = field(default_factory=set)
+    """Steps at which an alert has named a value that is not finite."""
+    _reported_at: float | None = None
+    _hung_since: float | None = None
+    _hung_s: float = 0.0
+    _joined: int = 0
+    """Rows of a script that share entries."""
+    _joined_from: int = 0
+    _alerts: dict[str, tuple[Alert, int]] = field(default_factory=dict)
+    """Kind of blemish → the first alert of it, and how many there were."""
 
     def add(self, event: Event) -> None:
         if isinstance(event, Metrics):
@@ -137,8 +139,6 @@ class BlemishMeter:
     def _add_metrics(self, event: Metrics) -> None:
         if event.is_training:
             self._reported_at = event.time
-            if self._resumed_from is None:
-                self._resumed_from = event.first_step - 1
         for name, column in event.values.items():
             if is_loss(name) and (name in self._losses or len(self._losses) < MOST_LOSSES):
                 self._losses.setdefault(name, _Curve(event.rank)).add(event, column)
@@ -158,21 +158,23 @@ class BlemishMeter:
         # How an attempt began is a warning that is no blemish.
         least = ("error",) if alert.kind == "checkpoint" else ("error", "warning")
         if (kind := KINDS.get(alert.kind)) and alert.severity in least:
-            self._alerts.setdefault(kind, []).append(alert)
+            first, count = self._alerts.get(kind, (alert, 0))
+            self._alerts[kind] = first, count + 1
 
     def blemishes(self, steps: int, now: float) -> list[Blemish]:
         """Returns those known so far, of a run that has come to so many steps; `now` in seconds since the epoch."""
-        known = [one for one in self._before if (one.since_step or 0) <= (self._resumed_from or 0)]
+        begin = self.resumed_from
+        known = [one for one in self.before if begin is None or (one.since_step or 0) <= begin]
         if curve := self._losses.get(loss_of(self._losses)):
-            known += [*curve.not_finite(steps, self._told)] or ([] if self._begun else curve.diverged())
-        for kind, alerts in self._alerts.items():
-            text = alerts[0].text
+            known += [*curve.not_finite(steps, self._told)] or curve.diverged()
+        for kind, (first, count) in self._alerts.items():
+            text = first.text
             if kind == "hang":
                 lasted = self._hung_s + (now - self._hung_since if self._hung_since else 0.0)
                 text = f"no progress for {format_duration(lasted)}"
-            elif len(alerts) > 1 and kind in SEVERAL:
-                text = f"{len(alerts):,} {SEVERAL[kind]}, the first: {text}"
-            known.append(Blemish(kind=kind, since_step=alerts[0].step, text=text))
+            elif count > 1 and kind in SEVERAL:
+                text = f"{count:,} {SEVERAL[kind]}, the first: {text}"
+            known.append(Blemish(kind=kind, since_step=first.step, text=text))
         if self._joined:
             text = f"{plural(self._joined, 'row')} of metrics came faster than is kept, and were joined with neighbours"
             known.append(Blemish(kind="joined", since_step=self._joined_from, text=text))

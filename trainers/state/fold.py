@@ -7,6 +7,7 @@ from tuiapp.trainers.contract.events import about, place_name
 from tuiapp.trainers.contract.metrics import MAX_RANKS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, evaluation_of
 from tuiapp.trainers.state import media
 from tuiapp.trainers.state.array_state import ArrayState
+from tuiapp.trainers.state.blemishes import BlemishMeter
 from tuiapp.trainers.state.curves import MAX_CURVES
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.messages import (
@@ -39,7 +40,9 @@ def apply(state: RunState, event: object) -> None:
         return
     if state.first_time is None:
         state.first_time = event.time
-    state.last_time = max(state.last_time, event.time)
+    if state.beginning is None and not isinstance(event, ev.Queued):
+        state.beginning = event.time
+    before, state.last_time = state.last_time, max(state.last_time, event.time)
     state.mark_found()
     if isinstance(event, ev.Metrics):  # first, because most events are
         return _add_metrics(state, event)
@@ -94,7 +97,7 @@ def apply(state: RunState, event: object) -> None:
             _log(state, event, describe_node(event), stream="event" if event.state in ("joined", "back") else "warning")
         case ev.Queued():
             if state.queued is None:
-                _restart(state, state.step)
+                _restart(state, state.step, before)
                 state.first_time = event.time
                 # What was sampled is past, and the nodes may be others.
                 state.nodes, state.host = {}, None
@@ -105,7 +108,7 @@ def apply(state: RunState, event: object) -> None:
         case ev.RunStarted():
             if state.queued is not None:
                 state.queued, state.first_time = None, event.time
-            _begin(state, event)
+            _begin(state, event, before)
         case ev.Facts():
             state.facts = state.facts.followed_by(event)
             state.changed.add("run")
@@ -144,6 +147,7 @@ def apply(state: RunState, event: object) -> None:
                 _log(state, event, f"{source}: {problem}")
             state.changed.add("devices")
         case ev.Alert():
+            state.marred.add(event)
             if event.ended:
                 for alert in [alert for alert in state.alerts if about(alert) == about(event)]:
                     state.alerts.remove(alert)
@@ -172,6 +176,7 @@ def apply(state: RunState, event: object) -> None:
             state.changed |= {"media", "predictions"}
         case ev.StopRequested():
             state.stop_requested = event
+            state.stop_asked |= event.by in ("command", ev.PRUNED)
             _log(state, event, join_words(["stop requested", sanitize(event.by, 40), state.stop_words]))
             state.changed |= {"run", "alerts"}
         case ev.CheckpointRequested():
@@ -225,9 +230,9 @@ def _rank(state: RunState, number: int) -> RankState | None:
     return state.ranks.setdefault(number, RankState(number))
 
 
-def _begin(state: RunState, event: ev.RunStarted) -> None:
+def _begin(state: RunState, event: ev.RunStarted, before: float) -> None:
     if state.started is not None and event.attempt > state.started.attempt:
-        _restart(state, event.resumed_from or 0)
+        _restart(state, event.resumed_from or 0, before)
         state.first_time = event.time
     if (resumed := state.curves.begin(event)) is not None:
         _go_back(state, resumed)
@@ -252,6 +257,7 @@ def _begin(state: RunState, event: ev.RunStarted) -> None:
 
 def _go_back(state: RunState, step: int) -> None:
     """Drops what earlier attempts did after the step that the present one resumes from."""
+    state.marred.resumed_from = step
     if state.predictions and state.predictions.step > step:
         state.predictions = None
         state.changed.add("predictions")
@@ -261,11 +267,14 @@ def _go_back(state: RunState, step: int) -> None:
         state.checkpoints.remove(checkpoint)
 
 
-def _restart(state: RunState, step: int) -> None:
-    """Starts a new attempt: drops all problems of the previous one."""
+def _restart(state: RunState, step: int, before: float) -> None:
+    """Starts a new attempt: drops all problems of the previous one, which was over at `before`."""
+    marred = state.ended.summary.blemishes if state.ended else state.marred.blemishes(state.steps_done, before)
+    state.marred = BlemishMeter(marred, None)
     for rank in state.ranks.values():
         rank.restart(step)
     state.ended = state.stop_requested = None
+    state.stop_asked = False
     # The log has them.
     state.failures.clear()
     state.alerts.clear()
@@ -282,6 +291,7 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     full, gaps = state.curves.full, state.gaps.count
     batch = totals_of(event) if STEP_TIME in event.values else None
     state.meter.add_steps(event.mono, batch)
+    state.marred.add(event)
     if (resumed := state.curves.add(event)) is not None:
         _go_back(state, resumed)
     if rank := _rank(state, event.rank):

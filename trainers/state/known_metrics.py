@@ -116,6 +116,11 @@ def metric(name: str) -> Metric:
     return KNOWN.get(name) or Metric(name, sanitize(name, MAX_LABEL))
 
 
+def is_further(name: str) -> bool:
+    """Returns whether it is a figure of an evaluation beside those that every built-in trainer reports."""
+    return group_of(name) in HELD_OUT and name not in KNOWN
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
 

@@ -20,7 +20,7 @@ from tuiapp.trainers.contract import events as ev
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
 from tuiapp.trainers.state.array_state import ArrayState, Device
-from tuiapp.trainers.state.blemishes import unaccepted
+from tuiapp.trainers.state.blemishes import BlemishMeter, unaccepted
 from tuiapp.trainers.state.curves import Curves, SampledCurve
 from tuiapp.trainers.state.efficiency import EfficiencyMeter
 from tuiapp.trainers.state.history import Gaps
@@ -99,12 +99,14 @@ class RunState:
     removed: bool = False  # lost because its directory was removed
     replayed: bool = False  # a replay: it takes no commands
     stop_requested: ev.StopRequested | None = None
+    stop_asked: bool = False  # whether somebody has asked the attempt to stop for good: a command, or a search
     about: About = field(default_factory=About)  # what the user says of it
     planned: dict[str, object] = field(default_factory=dict)  # its run.toml
     facts: ev.Facts = field(default_factory=lambda: ev.Facts(time=0.0, mono=0.0))  # all that its script says of it
     # Newest last; some are no longer on disk.
     checkpoints: deque[ev.Checkpoint] = field(default_factory=lambda: deque(maxlen=MAX_CHECKPOINTS))
-    first_time: float | None = None  # of the attempt's first event, in seconds since the epoch
+    beginning: float | None = None  # of the first event that is not of a wait in a queue, in seconds since the epoch
+    first_time: float | None = None  # of the attempt's first event
     last_time: float = 0.0
     ranks: dict[int, RankState] = field(default_factory=dict)
     step: int = 0  # the furthest rank's last reported one
@@ -122,6 +124,7 @@ class RunState:
     host_history: HostHistory = field(default_factory=HostHistory)  # of node 0
     telemetry_problems: dict[str, str] = field(default_factory=dict)  # "NVML" or "sampler" → reason of the failure
     meter: EfficiencyMeter = field(default_factory=EfficiencyMeter)
+    marred: BlemishMeter = field(default_factory=BlemishMeter)
     alerts: deque[ev.Alert] = field(default_factory=lambda: deque(maxlen=MAX_ALERTS))
     trouble: str = ""  # why the journal of a live run does not grow; "" while all is well
     newer: str = ""  # the message if a later version of tuiapp wrote the run; "" if none did

@@ -29,7 +29,7 @@ from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.readings import HISTORY
 from tuiapp.trainers.state.run_state import MAX_ALERTS, MAX_CHECKPOINTS, MAX_LOG_LINES, LogEntry, RunState
 
-MAGIC = b"tuiapp-digest 6\n"
+MAGIC = b"tuiapp-digest 7\n"
 MAX_BYTES = 256 << 20
 """A longer file is no digest."""
 

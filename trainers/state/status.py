@@ -1,6 +1,6 @@
 """A run's status, however it is found: as its supervisor wrote it, or folded from the journal.
 
-A run whose supervisor was killed, or that an older version wrote, is folded by its readers. Of a long journal they keep
+A run whose supervisor was killed, or that an older version wrote, is folded by its readers. Unless it is live they keep
 the result in the user's cache directory, never in the run's; it may be deleted.
 """
 
@@ -16,45 +16,49 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tuiapp.trainers.config.files import make_private, open_regular, read_limited, user_cache, write_atomically
+from tuiapp.trainers.config.files import make_private, open_regular, read_limited, replace_unsynced, user_cache
 from tuiapp.trainers.config.options import ConfigError, Problem
 from tuiapp.trainers.config.run_config import MAX_FILE_BYTES, RunConfig, parse_toml
 from tuiapp.trainers.contract import status as files
 from tuiapp.trainers.contract.events import (
     JOURNAL_SCHEMA,
+    Alert,
+    Checkpoint,
     DeviceSample,
     Event,
     Facts,
     FrameworkMemory,
     Held,
+    HostSample,
     LogLine,
     Metrics,
+    Phase,
+    Predictions,
     RankSample,
+    RankStarted,
     RunEnded,
-    RunStarted,
     Sharding,
     Stacks,
 )
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter, last_line, line_start
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.status import Status
-from tuiapp.trainers.state.curves import Curves
-from tuiapp.trainers.state.status_meter import NOTHING, StatusMeter
+from tuiapp.trainers.contract.status import NOTHING, Status
+from tuiapp.trainers.state import snapshot
+from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.outcome import status_of
+from tuiapp.trainers.state.snapshot import Snapshot
 
-KEPT_BYTES = 1 << 20
-"""A journal of which more had to be read is not read again."""
-LITTLE_BYTES = 64 << 10
-"""So much more of a live run's journal is read at once: it may have its end."""
 LATE_S = 15.0
 """A live run whose status is so much older than its journal has a supervisor that writes none."""
 HEAD_BYTES = 16 << 10
 
 
-_NEEDLESS = tuple(
-    line_start(kind) for kind in (LogLine, DeviceSample, RankSample, FrameworkMemory, Sharding, Held, Stacks)
-)
+_MANY = (LogLine, DeviceSample, HostSample, RankSample, FrameworkMemory, Sharding, Held, Stacks)
+_NEEDLESS = tuple(line_start(kind) for kind in _MANY)
 """Kinds of events that say nothing of what a run comes to, and are many."""
+_SUMMED_UP = tuple(line_start(kind) for kind in (Metrics, Alert, Phase, Predictions, RankStarted, Checkpoint))
+"""Those of which the end of an attempt says what they came to."""
 
 
 class Known(NamedTuple):
@@ -99,20 +103,18 @@ def known(run: RunDir, liveness: Liveness | None = None) -> Known:
     written, journal = files.read_status(run), _stat(run.journal)
     if journal is None:
         return Known(written or NOTHING)
-    status = written if written is not None and written.size <= journal.st_size else NOTHING
-    details = files.read_details(run, status)
-    if details.metrics:
-        status = replace(status, summary=replace(status.summary, metrics=details.metrics))
-    found = Known(status, details.facts)
-    rest = journal.st_size - status.size
-    is_new = not rest or (status.size and rest > LITTLE_BYTES and _is_kept_current(run, liveness, journal))
-    if is_new:
-        return found
-    is_under_way = status.begun and not status.end and not status.queued
-    if is_under_way and not (liveness or run.liveness()).is_live:
-        # Lost. Its status does not say how far each rank was, and some may not have reported since.
-        found = Known(NOTHING)
-    return _fold(run, found, journal)
+    rest = journal.st_size - written.size if written else -1
+    if written is not None and (not rest or (rest > 0 and _is_kept_current(run, liveness, journal))):
+        details = files.read_details(run, written)
+        if details.metrics:
+            written = replace(written, summary=replace(written.summary, metrics=details.metrics))
+        return Known(written, details.facts)
+    if (kept := _read_kept(run, journal)) is not None:
+        return kept
+    found = _fold(run)
+    if not (liveness or run.liveness()).is_live:
+        _keep(run, journal.st_ino, found)
+    return found
 
 
 def append(run: RunDir, event: Event) -> None:
@@ -194,34 +196,15 @@ def _is_kept_current(run: RunDir, liveness: Liveness | None, journal: os.stat_re
     return False
 
 
-def _fold(run: RunDir, before: Known, journal: os.stat_result) -> Known:
-    if (kept := _read_kept(run, journal)) is not None and kept.status.size > before.status.size:
-        before = kept
-        if kept.status.size == journal.st_size:
-            return kept
-    begin = before.status.size
-    ended = last_line(run.journal).startswith(line_start(RunEnded))
-    # The end of an attempt sums up its metrics.
-    reader = JournalReader(run.journal, begin, skipped=(*_NEEDLESS, line_start(Metrics)) if ended else _NEEDLESS)
-    if not begin and (schema := journal_schema(run)) != JOURNAL_SCHEMA:
+def _fold(run: RunDir) -> Known:
+    if (schema := journal_schema(run)) != JOURNAL_SCHEMA:
         return Known(replace(NOTHING, journal=schema))
-    # What earlier attempts count for is known to who reads all of them.
-    curves = Curves(by_rank=False) if not begin else None
-    meter = StatusMeter(before.status, before.facts, lambda: curves)
+    state, offset = snapshot.load(run) or Snapshot(snapshot.new_state(), 0)
+    ended = last_line(run.journal).startswith(line_start(RunEnded))
+    reader = JournalReader(run.journal, offset, skipped=_NEEDLESS + _SUMMED_UP if ended else _NEEDLESS)
     for event in reader.rest():
-        meter.add(event)
-        if curves is None:
-            continue
-        if isinstance(event, RunStarted):
-            curves.begin(event)
-        elif isinstance(event, RunEnded):
-            curves.end(event)
-        elif isinstance(event, Metrics):
-            curves.add(event)
-    found = Known(with_config(run, meter.status(reader.offset)), meter.facts)
-    if reader.offset - begin > KEPT_BYTES:
-        _keep(run, journal.st_ino, found)
-    return found
+        apply(state, event)
+    return Known(with_config(run, status_of(state, reader.offset)), state.facts)
 
 
 def _schema_of(line: bytes) -> int:
@@ -240,7 +223,7 @@ def _read_kept(run: RunDir, journal: os.stat_result) -> Known | None:
     except (OSError, ValueError, RecursionError):
         return None
     same = (kept.directory, kept.inode, kept.status.schema) == (str(run.path), journal.st_ino, files.SCHEMA)
-    return Known(kept.status, kept.facts) if same and kept.status.size <= journal.st_size else None
+    return Known(kept.status, kept.facts) if same and kept.status.size == journal.st_size else None
 
 
 def _keep(run: RunDir, inode: int, found: Known) -> None:
@@ -248,7 +231,7 @@ def _keep(run: RunDir, inode: int, found: Known) -> None:
     # Where it cannot be kept, it is folded again.
     with contextlib.suppress(OSError, ValueError):
         make_private(file.parent)
-        write_atomically(file, files.encoder.encode(_Folded(str(run.path), inode, *found)))
+        replace_unsynced(file, files.encoder.encode(_Folded(str(run.path), inode, *found)))
 
 
 def _kept_file(run: RunDir) -> Path:

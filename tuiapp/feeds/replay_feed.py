@@ -11,8 +11,8 @@ from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.trainers.contract.events import Event, RunStarted
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.status import NOTHING
 from tuiapp.trainers.state.status import Known, known
-from tuiapp.trainers.state.status_meter import NOTHING
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)  # for the speed keys
 READ_AHEAD = 512  # queued events

@@ -26,7 +26,7 @@ from tuiapp.trainers.contract.manifest import CheckpointDir, best_checkpoint, li
 from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.experiments.queue import start_keeper
 from tuiapp.trainers.state.curves import Curves
-from tuiapp.trainers.state.known_metrics import KNOWN, format_accuracy, metric, ordered
+from tuiapp.trainers.state.known_metrics import KNOWN, format_accuracy, is_further, metric, ordered
 from tuiapp.trainers.state.messages import (
     describe_alone,
     describe_average,
@@ -38,7 +38,6 @@ from tuiapp.trainers.state.messages import (
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.resume_point import ResumePoint, resume_point
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.status_meter import is_further
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import (
     MISSING,

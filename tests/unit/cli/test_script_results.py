@@ -20,8 +20,8 @@ from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.known_metrics import format_accuracy
 from tuiapp.trainers.state.messages import describe_result
+from tuiapp.trainers.state.outcome import summary_of
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.status_meter import StatusMeter
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.verbs.narration import describe_end
 from tuiapp.view.chart import ChartOptions, build_chart
@@ -41,10 +41,10 @@ def history(**last: float | None) -> list[AnyEvent]:
 
 
 def summed(events: list[AnyEvent]) -> Summary:
-    meter = StatusMeter()
+    state = RunState()
     for event in events:
-        meter.add(event)
-    return meter.summary(60.0)
+        apply(state, event)
+    return summary_of(state, 60.0)
 
 
 @pytest.mark.parametrize(

@@ -153,26 +153,6 @@ def test_a_full_disk_costs_the_digest_alone(tmp_path: Path) -> None:
         assert now.offset == run.journal.stat().st_size
 
 
-def test_a_journal_that_is_long_without_a_digest_gets_none(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = JournalWriter(run.journal)
-    journal.append(history(1))
-    journal.close()
-    monkeypatch.setattr(journal_keeper, "MAX_UNREAD_BYTES", 1000)
-    journal = JournalWriter(run.journal)
-    digest = DigestWriter(run, journal)
-    journal.append(history(2))
-    digest.write()
-    assert not run.digest.exists()
-    monkeypatch.undo()
-    digest = DigestWriter(run, journal)
-    digest.write_due()
-    assert not run.digest.exists()
-    journal.append([LogLine(rank=0, stream="stdout", text="a line")])
-    digest.write()
-    assert load(run)
-    assert_complete(run)
-
-
 @pytest.mark.parametrize("part", ["tuiapp.trainers.run.journal_keeper.apply", "tuiapp.trainers.state.snapshot.save"])
 def test_a_fault_in_it_costs_the_digest_alone(
     part: str, run: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

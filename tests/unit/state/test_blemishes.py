@@ -150,7 +150,6 @@ def test_an_attempt_keeps_what_it_resumes_behind() -> None:
     meter = BlemishMeter([early, late], 20)
     assert meter.blemishes(30, 0.0) == [early]
     script = BlemishMeter([early, late], None)
-    script.add(losses(1.0, first=100))
     assert script.blemishes(100, 0.0) == [early, late]
 
 
