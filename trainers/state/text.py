@@ -31,7 +31,9 @@ _DROPPED = dict.fromkeys(
         *range(0xE0000, 0xE0080),  # tags
     ]
 )
-_CLEAN: dict[int, str | None] = {**_DROPPED, 0x09: _TAB, 0x0A: " ", 0x0B: " ", 0x0C: " ", 0x2028: " ", 0x2029: " "}
+_BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
+"""Those of paths that are no UTF-8, as Python has them in text."""
+_CLEAN: dict[int, str | None] = {**_DROPPED, **_BYTES, 0x09: _TAB, 0x0A: " ", 0x0B: " ", 0x0C: " ", 0x2028: " ", 0x2029: " "}
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"

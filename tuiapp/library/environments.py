@@ -137,8 +137,8 @@ def create(
             if not again:
                 raise CreateError(f"{directory} is there already. To make it anew: tuiapp env remove {name}")
             _check_not_used(directory)
-        _remove(directory)
         try:
+            _remove(directory)
             directory.mkdir(mode=0o700)
             with open_own(log_path(name), "wb") as log:
                 for command in _commands(recipe.made_of(cuda=cuda, older=older), directory, python):
@@ -297,10 +297,12 @@ def _check_not_used(directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
+    if directory.is_symlink() or not directory.is_dir():
+        directory.unlink(missing_ok=True)
+        return
     # First, so that what is left of it if this is interrupted does not count.
     (directory / COMPLETE).unlink(missing_ok=True)
-    if directory.exists():
-        shutil.rmtree(directory)
+    shutil.rmtree(directory)
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import Namespace
+from threading import Event
 
 from tuiapp.library import environments
 from tuiapp.library.environments import Environment, inspect_environments
@@ -66,7 +68,15 @@ def create(options: Namespace) -> int:
         if line.startswith(SHOWN):
             print(sanitize(f"{format_bytes(done):>10}  {line}"), file=sys.stderr)
 
-    directory = environments.create(options.name, tell, cuda=options.cuda, older=older)
+    # The installer, in a session of its own, would go on.
+    cancelled = Event()
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is signal.SIG_DFL:
+            signal.signal(ending, lambda *_: cancelled.set())
+    try:
+        directory = environments.create(options.name, tell, cuda=options.cuda, older=older, cancelled=cancelled)
+    except environments.CancelledError:
+        raise KeyboardInterrupt from None
     print(f"made {sanitize(str(directory))}; log: {environments.log_path(options.name)}", file=sys.stderr)
     return 0
 

@@ -121,15 +121,36 @@ def test_a_cancelled_one_leaves_nothing_behind(stuck: Path) -> None:
     assert left() == ["jax.log"]
 
 
-def test_ctrl_c_ends_the_installer_and_leaves_nothing_behind(stuck: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_installer_and_leaves_nothing_behind(stuck: Path, ending: signal.Signals) -> None:
     with subprocess.Popen([*TUIAPP, "env", "create", "jax"], stderr=subprocess.PIPE, text=True) as process:
         pid = wait_for(stuck, process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Downloads about 170 MB" in said
     wait_dead(pid)
     assert left() == ["jax.log"]
+
+
+@pytest.mark.parametrize("to", ["", "file", "elsewhere"])
+def test_what_stands_in_its_place_is_removed_and_what_a_link_leads_to_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "uv").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "uv").chmod(0o700)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / COMPLETE).touch()
+    environments_dir().mkdir(parents=True)
+    if to == "file":
+        (environments_dir() / "jax").touch()
+    else:
+        (environments_dir() / "jax").symlink_to(tmp_path / (to or "nowhere"))
+    with pytest.raises(CreateError, match="uv failed"):
+        create("jax", quiet, again=True)
+    assert left() == ["jax.log"]
+    assert (tmp_path / "elsewhere" / COMPLETE).exists()
 
 
 @pytest.mark.by_hand
