@@ -33,7 +33,16 @@ _DROPPED = dict.fromkeys(
 )
 _BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
 """Those of paths that are no UTF-8, as Python has them in text."""
-_CLEAN: dict[int, str | None] = {**_DROPPED, **_BYTES, 0x09: _TAB, 0x0A: " ", 0x0B: " ", 0x0C: " ", 0x2028: " ", 0x2029: " "}
+_CLEAN: dict[int, str | None] = {
+    **_DROPPED,
+    **_BYTES,
+    0x09: _TAB,
+    0x0A: " ",
+    0x0B: " ",
+    0x0C: " ",
+    0x2028: " ",
+    0x2029: " ",
+}
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
