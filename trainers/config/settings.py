@@ -44,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of a GPU's memory above which it counts as in use: for a launch and for the queue."""
     idle_load: Annotated[int, Option(minimum=0, maximum=100)] = 10
     """Percent of utilization from which on a GPU counts as in use."""
+    large_journal_mib: Annotated[int, Option(minimum=1, maximum=2**30)] = 1024
+    """Above so many MiB a run's journal is called large."""
     environments: Mapping[str, str] = msgspec.field(default_factory=dict)
     """A backend, or a framework for all of its backends → the interpreter of the ranks."""
     keys: Mapping[str, str] = msgspec.field(default_factory=dict)

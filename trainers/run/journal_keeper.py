@@ -13,6 +13,7 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
+from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.contract.events import Alert, Checkpoint, Event, Summary
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 from tuiapp.trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
@@ -27,6 +28,7 @@ from tuiapp.trainers.state.outcome import status_of, steps_on_all, summary_of
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.snapshot import Snapshot
 from tuiapp.trainers.state.status import with_config
+from tuiapp.trainers.state.text import format_bytes
 
 
 class JournalKeeper:
@@ -141,7 +143,8 @@ class JournalWatch:
         self._noted_at = 0.0
         self._beat_at = 0.0
         self._dropped = 0
-        self._given_up = self._sync_reported = False
+        self._given_up = self._sync_reported = self._is_large = False
+        self._large_bytes = current_settings().large_journal_mib << 20
         self._wait_until: float | None = None
         self._update_note()
 
@@ -169,6 +172,10 @@ class JournalWatch:
             self._sync_reported = True
             why = f"the disk did not confirm the journal's last second ({failed.strerror or failed})"
             alerts.append(Alert(kind="journal", text=f"{why}: it may be lost if the machine goes down"))
+        if self._journal.offset > self._large_bytes and not self._is_large:
+            self._is_large = True
+            text = f"the journal has grown beyond {format_bytes(self._large_bytes)}"
+            alerts.append(Alert(kind="journal", severity="info", text=text))
         return alerts
 
     def wait_for_room(self, give_up: Callable[[], bool]) -> None:

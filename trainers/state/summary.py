@@ -13,6 +13,7 @@ import msgspec
 from tuiapp.trainers.config.catalog import takes
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import SCHEMA, RunConfig, best_by
+from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import (
     Blemish,
@@ -62,6 +63,9 @@ class RunInfo:
     """Which one of those that wait it is, from 1, as far as whoever lists them knows."""
     begun: RunStarted | None = None
     """The last attempt's first event; of its `config` backend and global batch."""
+    journal_bytes: int = 0
+    has_large_journal: bool = False
+    """As the user's settings say."""
 
     @property
     def name(self) -> str:
@@ -151,7 +155,15 @@ def _summarise(run: RunDir, about: About) -> RunInfo:
     # A copy of the directory has files of another age.
     started = status.started or _made(run)
     found = partial(
-        RunInfo, run, config=config, started=started, facts=facts or NO_FACTS, about=about, begun=status.begun
+        RunInfo,
+        run,
+        config=config,
+        started=started,
+        facts=facts or NO_FACTS,
+        about=about,
+        begun=status.begun,
+        journal_bytes=status.size,
+        has_large_journal=status.size > current_settings().large_journal_mib << 20,
     )
     if why := describe_schema(status.journal):
         return found(status="newer", problem=why, summary=status.summary, reason="")

@@ -36,6 +36,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         "group": info.about.group,
         "note": info.about.note or None,
         "epoch_seconds": info.epoch_seconds,
+        "journal_bytes": info.journal_bytes,
         "best_loss": info.summary.best_loss,
         "best_accuracy": info.best_accuracy,
         **config_facts(config),

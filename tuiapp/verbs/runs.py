@@ -78,6 +78,7 @@ from tuiapp.view.run_list import (
     columns_of,
     compared_names,
     equal_columns,
+    journal,
     listed_value,
     meant,
     objective_words,
@@ -378,6 +379,7 @@ def _overview(info: RunInfo) -> dict[str, str]:
         **({f"{summary.evaluated_on} loss": KNOWN[TEST_LOSS].format(loss)} if loss is not None else {}),
         "took": BY_NAME["took"].cell(info),
         "started": _moment(started_at(info)),
+        "journal": journal(info) + " (large)" * info.has_large_journal,
         **({"host": info.host} if info.host else {}),
         **({"part of": f"{info.where}. {describe_alone(info.begun)}".rstrip(". ")} if info.where else {}),
     }

@@ -19,6 +19,7 @@ from tuiapp.trainers.state.signs import BLEMISH, SIGNS
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import (
     MISSING,
+    format_bytes,
     format_count,
     format_duration,
     format_seconds,
@@ -150,6 +151,11 @@ def brief(info: RunInfo) -> str:
     return sanitize(info.name, 40) or sanitize(info.directory.run_id)
 
 
+def journal(info: RunInfo) -> str:
+    """Returns the size of a run's journal, with a sign if it is large."""
+    return f"{BLEMISH} " * info.has_large_journal + format_bytes(info.journal_bytes)
+
+
 def tags(info: RunInfo) -> str:
     """Returns a run's tags, separated by commas; "" for none."""
     return sanitize(", ".join(info.about.tags))
@@ -210,6 +216,7 @@ COLUMNS = (
     ),
     _figure("epochs_done", "epochs done", 11, 15, lambda info: info.summary.epochs or None, format_count),
     _figure("best_loss", "best loss", 9, 13, _best_loss, KNOWN[TEST_LOSS].format, falls=False, rises=False),
+    Column("journal", 11, journal, 16, name="journal", key=lambda info: info.journal_bytes, falls=True),
     _words("run", 44, 12, lambda info: sanitize(_run_id(info)), _run_id),
 )
 
@@ -280,6 +287,7 @@ def columns_of(
     by, are the last to be left out for want of room, and those `removed` do not come in. The state is always there.
     """
     hidden = {one.name for one in _constant(infos)}
+    hidden |= set() if any(info.has_large_journal for info in infos) else {"journal"}
     hidden |= {name for name in ("name", "eta") if not told([BY_NAME[name]], infos)}
     if infos and all(one.config is not None and not BACKENDS[one.config.backend].builtin for one in infos):
         figures = {one.name: one.figure for one in COLUMNS if one.figure is not None}

@@ -156,6 +156,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
     started = facts[0].pop("started")
     assert started == histories.START
     assert [facts[0].pop(name) for name in ("host", "slurm_job", "node", "nodes")] == ["gpubox", None, None, None]
+    assert facts[0].pop("journal_bytes") == (recorded / COMPLETED / "events.jsonl").stat().st_size
     assert facts[0] == {
         "run": COMPLETED,
         "name": None,

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tuiapp.trainers.config.settings import settings_path
 from tuiapp.trainers.contract.events import LogLine
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.run import journal_keeper
@@ -37,6 +38,20 @@ def test_it_waits_once_however_often_it_is_asked_to(tmp_path: Path, monkeypatch:
     assert (tmp_path / "events.jsonl").read_bytes().count(b"\n") == 2
     os.close(full)
     os.close(file)
+
+
+def test_a_large_journal_is_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings_path().parent.mkdir()
+    settings_path().write_text("large_journal_mib = 1\n")
+    writer = JournalWriter(tmp_path / "events.jsonl")
+    watch = JournalWatch(writer, None, 1)
+    assert watch.check() == []
+    writer.append([LogLine(rank=0, stream="stdout", text="x" * (1 << 20))])
+    (alert,) = watch.check()
+    assert alert.text.startswith("the journal has grown beyond 1.00 MiB")
+    assert watch.check() == []
+    writer.close()
 
 
 FULL = """

@@ -18,6 +18,7 @@ from tuiapp.trainers.contract.events import Facts, Figures, RunStarted, Summary
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess, objective_of
+from tuiapp.trainers.state.signs import BLEMISH
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_duration
 from tuiapp.view.comparison import differing, results
@@ -46,6 +47,15 @@ def test_other_commands_do_not_wait_for_them() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "tuiapp.cli" in loaded
     assert not {"tuiapp.view.run_list", "tuiapp.actions.action", "tuiapp.trainers.state.summary"} & set(loaded)
+
+
+def test_the_size_of_a_journal_has_a_column_if_one_is_large() -> None:
+    small, large = (replace(info(n), journal_bytes=n << 30, has_large_journal=n > 1) for n in (1, 2))
+    assert "journal" not in [one.name for one in columns_of([small])]
+    (column,) = [one for one in columns_of([small, large]) if one.name == "journal"]
+    assert [column.cell(one) for one in (small, large)] == ["1.00 GiB", f"{BLEMISH} 2.00 GiB"]
+    assert order([small, large], "journal") == [large, small]
+    assert choose([small, large], "journal>1500000000") == [large]
 
 
 WHOLE = sum(column.width for column in COLUMNS) + 2 * (len(COLUMNS) - 1)
