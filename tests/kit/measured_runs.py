@@ -16,7 +16,7 @@ from tuiapp.trainers.contract.about import About, write_about
 from tuiapp.trainers.contract.events import AnyEvent, Metrics, RankSample, RunEnded, RunStarted, Status, Summary
 from tuiapp.trainers.contract.metrics import SYNC_WAIT
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.experiments.group_study import GroupStudy, study_file
+from tuiapp.trainers.experiments.study import Study, StudyDir
 
 STEPS = 40
 PACE_S = 0.05
@@ -68,9 +68,9 @@ def recorded_script(runs_dir: Path, number: int, devices: int, step_s: float) ->
     return _in_group(record(runs_dir, began.run_id, events, config))
 
 
-def record_study(runs_dir: Path, study: GroupStudy) -> None:
+def record_study(runs_dir: Path, study: Study) -> None:
     """The file of the study whose runs these are."""
-    file = study_file(runs_dir, GROUP)
+    file = StudyDir(runs_dir, GROUP).file
     file.parent.mkdir(parents=True)
     file.write_bytes(msgspec.json.encode(study))
 

@@ -65,6 +65,12 @@ def replace_unsynced(path: Path, *parts: bytes) -> None:
         raise
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether an error, or what caused it, is a disk without space, or a quota that is used up."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in (errno.ENOSPC, errno.EDQUOT) or (error.__cause__ is not None and is_full(error.__cause__))
+
+
 def make_private(directory: Path) -> None:
     """Makes a directory and missing parents, all of mode 0700; an existing one is unchanged. Raises OSError."""
     # With parents=True the mode would apply to the last one only.

@@ -42,6 +42,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """What it belongs to with other runs, as a sweep; "" for nothing."""
     accepted: tuple[str, ...] = ()
     """Kinds of blemishes that the user knows of, and that are no longer shown."""
+    values: dict[str, bool | int | float | str] = {}
+    """Key → what its study has given it: the combination that it is the run of."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -79,6 +81,7 @@ class Change:
             note=about.note if self.note is None else _plain_lines(self.note),
             group=about.group if self.group is None else self.group.strip(),
             accepted=tuple(dict.fromkeys((*about.accepted, *self.accepted))),
+            values=about.values,
         )
 
 

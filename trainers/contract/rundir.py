@@ -127,7 +127,7 @@ class RunDir:
             return Liveness.ELSEWHERE
         if os.path.exists(f"{path}/{RunDir.queued.name}"):
             return Liveness.UNWATCHED_JOB
-        if os.path.exists(f"{path}/{RunDir.waits.name}"):
+        if os.path.lexists(f"{path}/{RunDir.waits.name}"):
             return Liveness.WAITING
         return Liveness.UNKNOWN if held is None else Liveness.NOBODY
 

@@ -6,17 +6,24 @@ starts in another one, hours later. It is as private as the run's directory, and
 
 from __future__ import annotations
 
+import errno
+import json
+import math
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from tuiapp.trainers.config.files import read_limited, write_atomically
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
 
-MAX_FILE_BYTES = 1 << 20
+T = TypeVar("T")
+
+MAX_FILE_BYTES = 8 << 20
+"""Linux lets a process have an environment of 6 MiB at most: execve(2)."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,17 +73,63 @@ class Entry(NamedTuple):
         return self.waiting.rank, self.run.run_id
 
 
+DAMAGED = Waiting(order=math.inf, held=True)
+"""Stands for one that cannot be read: it is the last in the queue, and can be cancelled alone."""
+
+
+def encode_exact(message: Any) -> bytes:
+    """Encodes a message for `decode_exact`, which returns its text as it was, bytes that are no UTF-8 included."""
+    return json.dumps(msgspec.to_builtins(message), indent=2).encode() + b"\n"
+
+
+def decode_exact(text: str, type_: type[T]) -> T:
+    """Raises ValueError, RecursionError."""
+    return msgspec.convert(json.loads(text), type_)
+
+
 def read_waiting(file: Path) -> Waiting | None:
-    """Reads `waits.json` or `kept.json`; None if it is missing or damaged."""
+    """Reads `waits.json` or `kept.json`; None if it is missing, `DAMAGED` if it cannot be read."""
     try:
-        return msgspec.json.decode(read_limited(file, MAX_FILE_BYTES), type=Waiting)
-    except (OSError, ValueError, RecursionError):
+        return decode_exact(read_limited(file, MAX_FILE_BYTES), Waiting)
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError, RecursionError):
+        return DAMAGED
 
 
 def write_waiting(file: Path, waiting: Waiting) -> None:
-    """Writes it, readable by nobody else; raises OSError."""
-    write_atomically(file, msgspec.json.format(msgspec.json.encode(waiting)) + b"\n")
+    """Writes it, readable by nobody else; raises OSError, also where an environment is too large."""
+    text = encode_exact(waiting)
+    if len(text) > MAX_FILE_BYTES:
+        size = f"an environment of {len(text) >> 20} MiB, of which {MAX_FILE_BYTES >> 20} are kept"
+        raise OSError(errno.E2BIG, size, str(file))
+    write_atomically(file, text)
+
+
+def note_started(run: RunDir) -> None:
+    """Takes a run that has started out of the queue; what its session had stays only if it may start again.
+
+    Raises OSError.
+    """
+    if (waiting := read_waiting(run.waits)) is None:
+        return
+    kept = msgspec.structs.replace(waiting, tried=waiting.tried + 1)
+    if not kept.retry:
+        kept = msgspec.structs.replace(kept, environment={})
+    if kept.retry or kept.exclusive:
+        write_waiting(run.kept, kept)
+    else:
+        # The keeper need not live until the run ends, and nobody else removes it.
+        remove(run.kept)
+    remove(run.waits)
+
+
+def remove(file: Path) -> None:
+    """Removes one of these files, whatever stands in its place. Raises OSError."""
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
+        file.unlink(missing_ok=True)
 
 
 def find_waiting(runs_dir: Path) -> list[Entry]:
@@ -91,4 +144,4 @@ def find_kept(runs_dir: Path) -> list[Entry]:
 
 
 def _with(runs_dir: Path, name: str) -> Iterator[RunDir]:
-    return (run for run in find_run_dirs(runs_dir) if os.path.exists(f"{run.path}/{name}"))
+    return (run for run in find_run_dirs(runs_dir) if os.path.lexists(f"{run.path}/{name}"))

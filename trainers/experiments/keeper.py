@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from tuiapp.trainers.config.files import is_full, read_end
 from tuiapp.trainers.config.gpu_choice import Use, use_of
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.config.options import ConfigError
@@ -26,16 +27,17 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.config.visible_gpus import VISIBLE
 from tuiapp.trainers.contract.gpu_leases import leases
-from tuiapp.trainers.contract.lock import is_held, take
+from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting
+from tuiapp.trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting, note_started, remove
+from tuiapp.trainers.experiments import daemon
 from tuiapp.trainers.experiments.gpu_watch import GpuWatch
 from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
 from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
-from tuiapp.trainers.experiments.queue import Outlook, files_of, has_started, has_work, is_transient, put, write_outlook
-from tuiapp.trainers.experiments.starter import note_started
+from tuiapp.trainers.experiments.queue import Outlook, files_of, has_work, is_transient, put, write_outlook
 from tuiapp.trainers.experiments.sweep import keep_searches
-from tuiapp.trainers.launch.processes import module
+from tuiapp.trainers.launch.processes import module, start_process
+from tuiapp.trainers.launch.queued import DISK_IS_FULL, end, has_started
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
 
@@ -51,9 +53,21 @@ TELL_S = 5.0
 """Between two outlooks that differ only in when runs are expected to start."""
 BACKOFF_S = 10.0
 """Before a failed run is tried again; twice as long each time."""
+LATER_S = 10.0
+"""Before a run is tried again that could neither start nor be ended, as on a full disk."""
 SETTLE_S = 40.0
-"""For the starters of a keeper that was killed."""
-MAX_LOG_BYTES = 1 << 20
+"""For what a keeper that was killed had just started."""
+LAST_BYTES = 2000
+"""Of what a process has said that could not become a supervisor."""
+
+
+class _Started(NamedTuple):
+    """A run that has a process, and is not known to train yet."""
+
+    start: Start
+    process: subprocess.Popen[bytes]
+    said_before: int
+    """How long its log was."""
 
 
 class Keeper:
@@ -63,7 +77,11 @@ class Keeper:
         self._queue: list[Entry] = []
         self._kept: dict[str, Entry] = {}
         self._live: dict[str, Held] = {}
-        self._starters: dict[str, tuple[subprocess.Popen[bytes], Start]] = {}
+        self._starting: dict[str, _Started] = {}
+        self._supervisors: list[subprocess.Popen[bytes]] = []
+        """Processes of this one that train: they are reaped."""
+        self._later: dict[str, tuple[float, str]] = {}
+        """Run that could neither start nor be ended → when to try it again, and why not now."""
         self._gpus = GpuWatch()
         self._seen: tuple[int, ...] = ()
         self._scanned = self._looked = self._told = -math.inf
@@ -90,7 +108,7 @@ class Keeper:
         retries = any(one.waiting.retry for one in self._kept.values())
         # A search that was killed has left runs without one that follows them.
         searched = keep_searches(self._runs_dir)
-        return not (waits or self._starters or retries or searched)
+        return not (waits or self._starting or retries or searched)
 
     def _settle(self) -> None:
         """Waits for what a keeper that was killed was just starting: which GPUs that has is not known before."""
@@ -108,12 +126,41 @@ class Keeper:
         return changed
 
     def _reap(self) -> bool:
-        ended = [run_id for run_id, (starter, _) in self._starters.items() if starter.poll() is not None]
-        for run_id in ended:
-            del self._starters[run_id]
-        if ended:
+        """Takes note of runs that have started, or could not; returns whether there are any."""
+        self._supervisors = [one for one in self._supervisors if one.poll() is None]
+        done = [run_id for run_id, one in self._starting.items() if one.process.poll() is not None or has_begun(one)]
+        for run_id in done:
+            started = self._starting.pop(run_id)
+            code = started.process.returncode
+            if code is None:
+                self._supervisors.append(started.process)
+            elif code == DISK_IS_FULL:
+                self._postpone(run_id, f"there is no space left in {self._runs_dir}")
+            elif code:
+                said = read_end(started.start.entry.run.supervisor_log, started.said_before, LAST_BYTES).strip()
+                self._fail(started.start.entry.run, f"The run's supervisor did not start (exit code {code}).\n{said}")
+        if done:
             self._scan()
-        return bool(ended)
+        return bool(done)
+
+    def _fail(self, run: RunDir, reason: str) -> None:
+        """Ends a run that cannot be started."""
+        try:
+            lock = run.take_lock()
+            try:
+                if os.path.lexists(run.waits) and not has_started(run):
+                    end(run, "failed", reason.strip())
+                    daemon.say(f"{run.run_id}: {reason}")
+            finally:
+                os.close(lock)
+        except FileNotFoundError:
+            # It was deleted.
+            pass
+        except OSError as error:
+            self._postpone(run.run_id, f"{run.path} cannot be written: {error.strerror or error}")
+
+    def _postpone(self, run_id: str, why: str) -> None:
+        self._later[run_id] = time.time() + LATER_S, why
 
     def _look(self, *, whole: bool) -> None:
         if whole:
@@ -139,16 +186,16 @@ class Keeper:
         self._scanned = time.monotonic()
         self._queue = []
         for entry in find_waiting(self._runs_dir):
-            if entry.run.run_id in self._starters:
+            if entry.run.run_id in self._starting:
                 continue
             if has_started(entry.run) or entry.run.has_job():
                 # Its keeper was killed before it could note that.
                 with contextlib.suppress(OSError):
-                    note_started(entry.run, entry.waiting)
+                    note_started(entry.run)
             else:
                 self._queue.append(entry)
         self._kept = {one.run.run_id: one for one in find_kept(self._runs_dir)}
-        live = {run.run_id for run in live_runs(self._runs_dir)} - self._starters.keys()
+        live = {run.run_id for run in live_runs(self._runs_dir)} - self._starting.keys()
         for run_id in self._live.keys() - live:
             self._end(run_id)
         for run_id in live - self._live.keys():
@@ -165,13 +212,13 @@ class Keeper:
     def _review(self) -> None:
         """Puts runs back into the queue that are to be tried again, and forgets those that have ended."""
         for run_id, (run, waiting) in list(self._kept.items()):
-            if run_id in self._live or run_id in self._starters or run.is_live():
+            if run_id in self._live or run_id in self._starting or run.is_live():
                 continue
             del self._kept[run_id]
             with contextlib.suppress(OSError):
                 if waiting.retry and is_transient(run):
                     self._try_again(run, waiting)
-                run.kept.unlink(missing_ok=True)
+                remove(run.kept)
 
     def _try_again(self, run: RunDir, waiting: Waiting) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -182,7 +229,7 @@ class Keeper:
                 put(run, again)
                 self._queue.append(Entry(run, again))
                 self._queue.sort(key=lambda one: one.rank)
-                _say(f"{run.run_id} failed and is tried again")
+                daemon.say(f"{run.run_id} failed and is tried again")
             finally:
                 os.close(lock)
 
@@ -193,33 +240,32 @@ class Keeper:
         busy = {gpu.uuid for gpu in gpus if use_of(gpu) == Use.IN_USE}
         # What the driver said is seconds old.
         busy = (busy | {lease.gpu for lease in leases()}) - ours
-        starting = [self._starting(start) for _, start in self._starters.values()]
+        starting = [_held_by(one.start) for one in self._starting.values()]
         return Facts(time.time(), gpus, busy, [*self._live.values(), *starting], cpu_slots(current_settings()))
 
-    @staticmethod
-    def _starting(start: Start) -> Held:
-        waiting = start.entry.waiting
-        return Held(start.entry.run.run_id, start.gpus, exclusive=waiting.exclusive, on_slurm=waiting.on_slurm)
-
     def _decide(self) -> tuple[list[Start], dict[str, str]]:
-        return decide(self._queue, self._facts())
+        now = time.time()
+        self._later = {run_id: later for run_id, later in self._later.items() if later[0] > now}
+        ready = [one for one in self._queue if one.run.run_id not in self._later]
+        starts, reasons = decide(ready, self._facts())
+        return starts, reasons | {run_id: why for run_id, (_, why) in self._later.items()}
 
     def _start(self, start: Start) -> None:
         run, waiting = start.entry
         self._queue = [one for one in self._queue if one.run != run]
-        command = module("tuiapp.trainers.experiments.starter", str(run.path), ",".join(start.gpus))
+        command = module("tuiapp.trainers.launch.queued", str(run.path), ",".join(start.gpus))
+        directory = waiting.directory if os.path.isdir(waiting.directory) else "/"
+        environment = waiting.environment or None
         try:
-            starter = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                env=waiting.environment or None,
-                cwd=waiting.directory if os.path.isdir(waiting.directory) else "/",
-                start_new_session=True,
-            )
-        except OSError as error:
-            _say(f"{run.run_id} cannot be started: {error}")
+            started = start_process(run.supervisor_log, command, environment=environment, directory=directory)
+        except (OSError, ValueError) as error:
+            # A full disk, or an environment with a name that has "=", or too long.
+            if is_full(error):
+                self._postpone(run.run_id, f"there is no space left in {self._runs_dir}")
+            else:
+                self._fail(run, f"It cannot be started: {error}")
             return
-        self._starters[run.run_id] = starter, start
+        self._starting[run.run_id] = _Started(start, *started)
 
     def _tell(self, reasons: dict[str, str]) -> None:
         """Writes for the views how what waits stands."""
@@ -279,32 +325,26 @@ def _changed_at(path: Path) -> int:
         return 0
 
 
-def _say(words: str) -> None:
-    print(time.strftime("%Y-%m-%d %H:%M:%S"), words, file=sys.stderr, flush=True)
+def _held_by(start: Start) -> Held:
+    waiting = start.entry.waiting
+    return Held(start.entry.run.run_id, start.gpus, exclusive=waiting.exclusive, on_slurm=waiting.on_slurm)
+
+
+def has_begun(started: _Started) -> bool:
+    """Whether a run that has a process has left the queue."""
+    return not os.path.lexists(started.start.entry.run.waits)
 
 
 def main() -> int:
     """Keeps the queue of the directory that the argument names; ends at once if another process does."""
     runs_dir = Path(sys.argv[1])
     files = files_of(runs_dir)
-    # It outlives the login; which GPUs a run may see is that run's own matter.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Which GPUs a run may see is that run's own matter.
     os.environ.pop(VISIBLE, None)
-    with contextlib.suppress(OSError):
-        if files.log.stat().st_size > MAX_LOG_BYTES:
-            os.truncate(files.log, 0)
-    while True:
-        try:
-            lock = take(files.lock, 0.5)
-        except BlockingIOError:
-            return 0
-        try:
-            Keeper(runs_dir).keep()
-        finally:
-            os.close(lock)
-        # Whoever added a run meanwhile has seen that there was a keeper.
-        if not has_work(runs_dir):
-            return 0
+    # Whoever added a run while it ended has seen that there was a keeper.
+    while daemon.serve(files.lock, files.log, lambda: Keeper(runs_dir).keep()) and has_work(runs_dir):
+        pass
+    return 0
 
 
 if __name__ == "__main__":

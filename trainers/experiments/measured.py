@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tuiapp.trainers.contract.events import (
     AnyEvent,
@@ -30,37 +30,6 @@ WARM = 0.1
 """Share of the steps at the beginning that do not count where the summary has no speed, as in `warm_after`."""
 
 Unit: TypeAlias = Literal["examples/s", "steps/s"]
-
-
-class Spread(NamedTuple):
-    """A figure of several runs."""
-
-    median: float
-    least: float
-    most: float
-    size: int
-    """How many runs."""
-
-    def times(self, factor: float) -> Spread:
-        """Returns it in another unit."""
-        return Spread(self.median * factor, self.least * factor, self.most * factor, self.size)
-
-    @property
-    def half(self) -> float:
-        """Half of the range, over the median: "± 3 %"."""
-        return (self.most - self.least) / 2 / self.median if self.median else 0.0
-
-
-def spread(values: Iterable[float | None]) -> Spread | None:
-    """Returns the spread of those that are known; None for none."""
-    known = [value for value in values if value is not None]
-    return Spread(statistics.median(known), min(known), max(known), len(known)) if known else None
-
-
-def median(values: Iterable[float | None]) -> float | None:
-    """Returns the median of those that are known; None for none."""
-    found = spread(values)
-    return found.median if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,3 +174,8 @@ def _steady(series: Series) -> float | None:
 def whole(runs: Sequence[Measured]) -> list[Measured]:
     """Returns those whose figures count."""
     return [run for run in runs if run.is_whole]
+
+
+def unit_of(runs: Sequence[Measured]) -> Unit:
+    """Returns what throughput is counted in: examples if all runs that count report them."""
+    return "steps/s" if any(run.unit == "steps/s" for run in whole(runs)) else "examples/s"

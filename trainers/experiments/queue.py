@@ -1,43 +1,54 @@
 """The queue of a directory of runs: what waits in it, in which order, and who starts it.
 
 A queued run is a run directory with a place in the queue (`tuiapp.trainers.contract.waiting`). Whoever changes that
-holds the run's lock meanwhile, as the keeper does who starts it: a run is started or cancelled, never both.
+holds the run's lock meanwhile, as the process that starts it does: a run is started or cancelled, never both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-import signal
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
-from tuiapp.trainers.config.files import make_private, read_limited, write_atomically
+from tuiapp.trainers.config.datasets import Dataset
+from tuiapp.trainers.config.files import make_private, open_regular, read_limited, write_atomically
 from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.options import ConfigError, Problem
+from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import About
-from tuiapp.trainers.contract.events import Queued, RunEnded, Status
-from tuiapp.trainers.contract.lock import is_held
+from tuiapp.trainers.contract.events import Queued
+from tuiapp.trainers.contract.lock import is_held, read_note
+from tuiapp.trainers.contract.process_identity import identity
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import Waiting, find_kept, find_waiting, read_waiting, write_waiting
-from tuiapp.trainers.launch.directory import make_directory, working_directory
+from tuiapp.trainers.contract.waiting import (
+    DAMAGED,
+    Entry,
+    Waiting,
+    find_kept,
+    find_waiting,
+    read_waiting,
+    write_waiting,
+)
+from tuiapp.trainers.experiments import daemon
+from tuiapp.trainers.launch.directory import make_directories, working_directory
 from tuiapp.trainers.launch.prepare import prepare
-from tuiapp.trainers.launch.processes import TOO_SLOW, apart, module, start_process
+from tuiapp.trainers.launch.processes import apart
+from tuiapp.trainers.launch.queued import end, has_started
 from tuiapp.trainers.state.status import append, known
-from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.trainers.state.summary import summarise
 
 KEEPER = "tuiapp.trainers.experiments.keeper"
-_FORMER = b"trainers.experiments.keeper"
-"""The keeper's module before 0.3: one that has lived through the upgrade can start nothing."""
 MAX_FORECAST_BYTES = 4 << 20
 BUSY_S = 5.0
-"""How long to wait for the keeper, which holds a run's lock while it starts it."""
+"""How long to wait for the process that starts a run, which holds its lock."""
 
 
 class QueueError(Exception):
@@ -59,6 +70,9 @@ class _Files:
     def __init__(self, runs_dir: Path) -> None:
         self.directory = runs_dir / ".queue"
         self.lock = self.directory / "lock"
+        """Locked by the keeper."""
+        self.order = self.directory / "order"
+        """Locked by who reads and then changes the order."""
         self.bell = self.directory / "bell"
         self.outlook = self.directory / "outlook.json"
         self.log = self.directory / "keeper.log"
@@ -69,61 +83,77 @@ def files_of(runs_dir: Path) -> _Files:
     return _Files(runs_dir)
 
 
-def enqueue(
-    config: RunConfig,
+def add(config: RunConfig, runs_dir: Path, about: About | None = None, **place: Any) -> RunDir:
+    """As `add_all`, one run."""
+    return add_all([(config, about or About())], runs_dir, **place)[0]
+
+
+def add_all(
+    runs: Sequence[tuple[RunConfig, About]],
     runs_dir: Path,
-    about: About | None = None,
     *,
     machine: Machine | None = None,
-    priority: int = 0,
+    tell: Callable[[int, int], None] = lambda done, count: None,
     retry: int = 0,
-    exclusive: bool = False,
-    parallel: int = 0,
-    held: bool = False,
-) -> RunDir:
-    """Puts a new run at the end of the queue; returns its directory. `start_keeper` sees to it that it starts.
+    **place: Any,
+) -> list[RunDir]:
+    """Puts new runs at the end of the queue, all or none, and sees to it that it has a keeper.
 
-    The configuration is checked as at a launch, but for what is busy now; GPUs that it does not name are chosen when it
-    starts. `Waiting` says what the other arguments are. Raises ConfigError, LaunchError.
+    The configurations are checked as at a launch, but for what is busy now; devices that they do not name are chosen
+    when they start. `place` has further fields of `Waiting`. Raises ConfigError, LaunchError; QueueError once they are
+    queued, if nothing can start them.
     """
-    if config.launcher in ("join", "ssh"):
-        message = f"{config.launcher} cannot be queued: the queue starts runs on this machine, or with slurm on others."
-        raise ConfigError([Problem("launcher", message)])
     machine = machine or inspect_machine()
-    plan = prepare(config, unused(machine))
-    run = make_directory(plan, runs_dir, machine, about or About())
-    waiting = Waiting(
-        order=time.time(),
-        priority=priority,
-        retry=retry,
-        exclusive=exclusive,
-        parallel=parallel,
-        held=held,
-        platform=plan.config.platform,
-        devices=len(config.device_ids) or (config.devices if plan.config.platform == "cuda" else plan.config.devices),
-        device_ids=plan.config.device_ids if config.device_ids else (),
-        per_device_batch_size=config.per_device_batch_size,
-        on_slurm=config.launcher == "slurm",
-        environment=apart(),
-        directory=working_directory() or "/",
-    )
-    lock = run.take_lock()
-    try:
-        put(run, waiting)
-    finally:
-        os.close(lock)
-    return run
+    plans = check_all([config for config, _ in runs], machine)
+    environment, directory = apart(), working_directory() or "/"
+    with _alone(runs_dir):
+        entries = [one.waiting.order for one in find_waiting(runs_dir) if one.waiting is not DAMAGED]
+        first = max(entries, default=0.0) + 1
+
+        def complete(number: int, run: RunDir) -> None:
+            tell(number, len(runs))
+            config, placed = runs[number][0], plans[number].config
+            waiting = Waiting(
+                order=first + number,
+                platform=placed.platform,
+                devices=len(config.device_ids) or (config.devices if placed.platform == "cuda" else placed.devices),
+                device_ids=placed.device_ids if config.device_ids else (),
+                per_device_batch_size=config.per_device_batch_size,
+                on_slurm=config.launcher == "slurm",
+                environment=environment,
+                directory=directory,
+                retry=retry,
+                **place,
+            )
+            put(run, waiting)
+
+        made = make_directories(
+            [(plan, about) for plan, (_, about) in zip(plans, runs, strict=True)], runs_dir, machine, complete
+        )
+    if problem := start_keeper(runs_dir):
+        raise QueueError(f"{', '.join(run.run_id for run in made)}: queued, but nothing starts it. {problem}.")
+    return made
 
 
-def add(config: RunConfig, runs_dir: Path, about: About | None = None, **place: Any) -> RunDir:
-    """As `enqueue`, and sees to it that the queue has a keeper."""
-    run = enqueue(config, runs_dir, about, **place)
-    start_keeper(runs_dir)
-    return run
+def check_all(configs: Sequence[RunConfig], machine: Machine) -> list[Plan]:
+    """Checks configurations as a launch does, but for what is busy now, and data that they share once.
+
+    Raises ConfigError, LaunchError.
+    """
+    examined: dict[tuple[object, ...], Dataset | None] = {}
+    plans = list[Plan]()
+    for config in configs:
+        if config.launcher in ("join", "ssh"):
+            words = "cannot be queued: the queue starts runs on this machine, or with slurm on others."
+            raise ConfigError([Problem("launcher", f"{config.launcher} {words}")])
+        kind = (config.backend, config.python, config.dataset, config.context, config.image_size, config.seed)
+        plans.append(prepare(config, unused(machine), data=examined.get(kind)))
+        examined[kind] = plans[-1].facts
+    return plans
 
 
 def put(run: RunDir, waiting: Waiting) -> None:
-    """Gives a run, whose lock the caller holds, its place in the queue. Raises OSError."""
+    """Gives a run, which nobody else has, its place in the queue. Raises OSError."""
     # The event first: with it alone the run is not queued, and without it a view would not know that it is.
     append(run, Queued(job="", reason="" if not waiting.tried else f"start {waiting.tried + 1}"))
     write_waiting(run.waits, waiting)
@@ -131,10 +161,15 @@ def put(run: RunDir, waiting: Waiting) -> None:
 
 def change(runs_dir: Path, run: RunDir, **fields: object) -> None:
     """Changes fields of a run's `Waiting`. Raises QueueError if it does not wait, or cannot be written."""
-    with _own(run) as waiting:
-        write_waiting(run.waits, msgspec.structs.replace(waiting, **fields))
-    ring(runs_dir)
+    _change(run, **fields)
     start_keeper(runs_dir)
+
+
+def _change(run: RunDir, **fields: object) -> None:
+    with _own(run) as waiting:
+        if waiting is DAMAGED:
+            raise QueueError(f"{run.waits} cannot be read; the run can only be cancelled.")
+        write_waiting(run.waits, msgspec.structs.replace(waiting, **fields))
 
 
 def move(runs_dir: Path, run: RunDir, place: int) -> None:
@@ -142,23 +177,36 @@ def move(runs_dir: Path, run: RunDir, place: int) -> None:
 
     Raises QueueError.
     """
-    queue = find_waiting(runs_dir)
-    moved = next((one for one in queue if one.run.run_id == run.run_id), None)
-    if moved is None:
-        raise QueueError(f"{run.run_id} does not wait in the queue.")
-    others = [one for one in queue if one is not moved]
-    place = max(0, min(place, len(others)))
-    before, after = others[:place][-1:], others[place:][:1]
-    if not others:
-        return
-    priority = (before or after)[0].waiting.priority
-    low = before[0].waiting.order if before else None
-    high = after[0].waiting.order if after and after[0].waiting.priority == priority else None
-    if low is not None and high is not None:
-        order = (low + high) / 2
-    else:
-        order = low + 1.0 if low is not None else (high or time.time()) - 1.0
-    change(runs_dir, run, order=order, priority=priority)
+    with _alone(runs_dir):
+        queue = find_waiting(runs_dir)
+        moved = next((one for one in queue if one.run.run_id == run.run_id), None)
+        if moved is None:
+            raise QueueError(f"{run.run_id} does not wait in the queue.")
+        others = [one for one in queue if one is not moved and one.waiting is not DAMAGED]
+        place = max(0, min(place, len(others)))
+        if not others:
+            return
+        low, high = (_order(others, place - 1), _order(others, place))
+        if low is not None and high is not None and low[0] == high[0] and not low[1] < (low[1] + high[1]) / 2 < high[1]:
+            # No number is left between them.
+            for number, entry in enumerate(others):
+                with contextlib.suppress(QueueError):
+                    _change(entry.run, order=float(number))
+            low, high = (low[0], place - 1.0), (high[0], float(place))
+        priority, order = low or high or (0, 0.0)
+        if low is None:
+            order -= 1.0
+        elif high is None or high[0] != priority:
+            order += 1.0
+        else:
+            order = (order + high[1]) / 2
+        _change(run, order=order, priority=priority)
+    start_keeper(runs_dir)
+
+
+def _order(queue: Sequence[Entry], place: int) -> tuple[int, float] | None:
+    """Priority and order of a place; None before the first and after the last."""
+    return (queue[place].waiting.priority, queue[place].waiting.order) if 0 <= place < len(queue) else None
 
 
 def cancel(runs_dir: Path, run: RunDir, reason: str = "cancelled in the queue") -> None:
@@ -166,12 +214,6 @@ def cancel(runs_dir: Path, run: RunDir, reason: str = "cancelled in the queue") 
     with _own(run):
         end(run, "stopped", reason)
     ring(runs_dir)
-
-
-def end(run: RunDir, status: Status, reason: str) -> None:
-    """Ends a queued run, whose lock the caller holds. Raises OSError."""
-    append(run, RunEnded(status=status, reason=reason, summary=summarise(run).summary))
-    run.waits.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -194,54 +236,77 @@ def _own(run: RunDir) -> Iterator[Waiting]:
         os.close(lock)
 
 
-def has_started(run: RunDir) -> bool:
-    """Whether a run has been started since it was queued, by a keeper that could not note it any more."""
-    status = known(run).status
-    return bool(status.queued.job if status.queued else status.begun or status.end)
+@contextlib.contextmanager
+def _alone(runs_dir: Path) -> Iterator[None]:
+    """Keeps others from changing the order meanwhile. Raises QueueError."""
+    files = files_of(runs_dir)
+    try:
+        make_private(files.directory)
+        fd = open_regular(files.order, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise QueueError(f"{files.directory} cannot be used for the queue: {error.strerror or error}.") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def is_transient(run: RunDir) -> bool:
-    """Whether an ended run failed for want of a device, of the host's memory, of a node, or of its supervisor.
-
-    Also if that did not start in time.
-    """
+    """Whether an ended run failed for want of a device, of the host's memory, of a node, or of its supervisor."""
     info = summarise(run)
     if info.status != "failed":
         return info.status == "lost"
-    end = known(run).status.end
-    return info.reason.startswith(TOO_SLOW) or (end is not None and end.transient)
+    last = known(run).status.end
+    return last is not None and last.transient
 
 
 def ring(runs_dir: Path) -> None:
     """Tells the keeper that something has changed."""
     with contextlib.suppress(OSError):
-        files_of(runs_dir).bell.touch()
+        fd = open_regular(files_of(runs_dir).bell, os.O_WRONLY | os.O_CREAT)
+        os.utime(fd)
+        os.close(fd)
 
 
-def start_keeper(runs_dir: Path) -> None:
-    """Starts the queue's keeper unless there is one, or nothing waits but what is held; rings its bell."""
+def start_keeper(runs_dir: Path) -> str:
+    """Starts the queue's keeper unless there is one, or nothing waits but what is held; rings its bell.
+
+    Returns why what waits cannot start; "" if it can.
+    """
     files = files_of(runs_dir)
-    with contextlib.suppress(OSError):
-        if not files.directory.exists() and not has_work(runs_dir):
-            # Looking at runs writes nothing.
-            return
+    # Looking at runs writes nothing.
+    if not has_work(runs_dir):
+        return ""
+    try:
         make_private(files.directory)
-        files.bell.touch()
-        if (is_held(files.lock) and not _end_former_keeper(runs_dir)) or not has_work(runs_dir):
-            return
-        start_process(files.log, module(KEEPER, str(runs_dir.absolute())), environment=apart(), directory="/")
+        ring(runs_dir)
+        start = partial(daemon.start, files.lock, files.log, KEEPER, str(runs_dir.absolute()), environment=apart())
+        start()
+        if daemon.trouble(files.lock) and _end_former_keeper(runs_dir):
+            start()
+    except OSError as error:
+        return f"the queue's keeper cannot be started: {error.filename or files.directory}: {error.strerror or error}"
+    return keeper_trouble(runs_dir)
 
 
 def _end_former_keeper(runs_dir: Path) -> bool:
-    """Ends a keeper that was started before an upgrade took its modules away; returns whether there was one."""
-    directory, ended = os.fsencode(runs_dir.absolute()), False
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if _FORMER in words and directory in words:
-                os.kill(int(process.name), signal.SIGKILL)
-                ended = True
-    return ended
+    """Ends a keeper that an upgrade has taken its modules from, and that notes nothing; returns if there was one."""
+    directory, noted = os.fsencode(runs_dir.absolute()), read_note(files_of(runs_dir).lock).supervisor
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if KEEPER in words and directory in map(os.fsencode, words) and identity(process.pid) != noted:
+                process.kill()
+                process.wait(BUSY_S)
+                return True
+    return False
+
+
+def keeper_trouble(runs_dir: Path) -> str:
+    """Says why the queue's keeper starts nothing; "" if all is well, or nobody keeps it."""
+    trouble = daemon.trouble(files_of(runs_dir).lock)
+    return trouble and f"the queue's keeper starts nothing: {trouble}"
 
 
 def keep_alive(run: RunDir) -> None:
@@ -266,47 +331,7 @@ def outlook(runs_dir: Path) -> Mapping[str, Outlook]:
         return {}
 
 
-def write_outlook(runs_dir: Path, known: Mapping[str, Outlook]) -> None:
+def write_outlook(runs_dir: Path, known_: Mapping[str, Outlook]) -> None:
     """Writes what `outlook` reads."""
     with contextlib.suppress(OSError):
-        write_atomically(files_of(runs_dir).outlook, msgspec.json.encode(known))
-
-
-def placed(infos: Sequence[RunInfo]) -> list[RunInfo]:
-    """Returns the same runs; those that wait in the queue with their place, and why and how long they wait."""
-    queue = [info for info in infos if info.waiting is not None]
-    if not queue:
-        return [*infos]
-    known = dict[str, Outlook]()
-    for directory in {info.directory.path.parent for info in queue}:
-        known |= outlook(directory)
-    queue.sort(key=lambda info: (info.waiting.rank if info.waiting else (), info.directory.run_id))
-    found = {
-        info.directory: replace(info, place=place, reason=_words(info, known.get(info.directory.run_id, Outlook())))
-        for place, info in enumerate(queue, start=1)
-    }
-    return [found.get(info.directory, info) for info in infos]
-
-
-def describe_place(run: RunDir) -> str:
-    """Says which place a waiting run has in the queue, why it waits, and when it is expected to start."""
-    queue = find_waiting(run.path.parent)
-    place = next((n for n, one in enumerate(queue, start=1) if one.run.run_id == run.run_id), None)
-    if place is None:
-        return ""
-    info = replace(summarise(run), waiting=queue[place - 1].waiting, reason="")
-    seen = outlook(run.path.parent).get(run.run_id, Outlook())
-    return ", ".join(filter(None, (f"number {place} of {len(queue)}", _words(info, seen))))
-
-
-def _words(info: RunInfo, seen: Outlook) -> str:
-    if info.waiting is not None and info.waiting.held:
-        return "held"
-    start = f"expected to start {clock(seen.start)}" if seen.start else ""
-    return ", ".join(filter(None, (seen.reason, start))) or info.reason
-
-
-def clock(moment: float) -> str:
-    """Formats a Unix time of the next days: "19:05", or "Thu 19:05" if that is not today."""
-    local = time.localtime(moment)
-    return time.strftime("%H:%M" if local.tm_yday == time.localtime().tm_yday else "%a %H:%M", local)
+        write_atomically(files_of(runs_dir).outlook, msgspec.json.encode(known_))

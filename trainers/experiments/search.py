@@ -8,9 +8,9 @@ goes on where it was killed. The only module that imports Optuna.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
-import signal
 import sys
 import time
 import traceback
@@ -23,10 +23,10 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.config.files import is_full, open_regular, write_atomically
 from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.config.options import ConfigError, Value
 from tuiapp.trainers.contract import mailbox
@@ -34,11 +34,12 @@ from tuiapp.trainers.contract.about import About, AboutError, read_about
 from tuiapp.trainers.contract.events import Facts, Metrics, RunStarted
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.lines import encode_json
-from tuiapp.trainers.contract.lock import is_held, take
+from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.experiments import daemon
 from tuiapp.trainers.experiments.queue import add, files_of, is_transient, start_keeper
-from tuiapp.trainers.experiments.space import Axis, run_name, with_values
+from tuiapp.trainers.experiments.space import Axis, run_name, short_value, with_values
 from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
 from tuiapp.trainers.experiments.sweep import end_run
 from tuiapp.trainers.launch import LaunchError
@@ -203,7 +204,13 @@ class Searcher:
         study = self._study
         try:
             config = with_values(study.base, params)
-            about = About(name=name_of(trial.number, params), group=study.name, tags=study.tags)
+            name = name_of(trial.number, params)
+            about = About(
+                name=name,
+                group=study.name,
+                tags=study.tags,
+                values={key: value for key, value in params.items() if not isinstance(value, tuple)},
+            )
             run = add(
                 config,
                 self._place.runs_dir,
@@ -213,9 +220,11 @@ class Searcher:
                 retry=study.retry,
             )
         except (ConfigError, LaunchError, AboutError) as error:
+            if is_full(error):
+                raise
             trial.set_user_attr(WHY, str(error))
             self._tell(trial.number, None, TrialState.FAIL)
-            _say(f"trial {trial.number} {params}: {error}")
+            daemon.say(f"trial {trial.number} {params}: {error}")
             return
         trial.set_user_attr(RUN, run.run_id)
         self._watch(trial, run)
@@ -227,7 +236,7 @@ class Searcher:
                 one.trial.report(value, place)
                 if not one.asked_to_stop and one.trial.should_prune():
                     one.asked_to_stop = True
-                    _say(f"trial {one.trial.number} is pruned at {place}: {value:g}")
+                    daemon.say(f"trial {one.trial.number} is pruned at {place}: {value:g}")
                     with contextlib.suppress(OSError):
                         mailbox.send(one.run.commands, "pruned")
 
@@ -273,7 +282,8 @@ def _unreported(name: str, reported: Iterable[str]) -> str:
 
 def name_of(number: int, params: Mapping[str, Value]) -> str:
     """What a trial's run is called."""
-    return run_name({f"{number}: {key}" if place == 0 else key: params[key] for place, key in enumerate(params)})
+    named = {f"{number}: {key}" if place == 0 else key: params[key] for place, key in enumerate(params)}
+    return run_name(named, short_value)
 
 
 def distribution(axis: Axis) -> BaseDistribution:
@@ -290,9 +300,7 @@ def open_study(place: StudyDir, study: Study) -> optuna.Study:
     search, objective = study.search, study.objective
     assert search is not None
     assert objective is not None
-    storage: Any = search.storage
-    if not storage:
-        storage = JournalStorage(JournalFileBackend(str(place.journal)))
+    storage: Any = search.storage or _own_storage(place.journal)
     opened = optuna.create_study(
         storage=storage,
         study_name=study.name,
@@ -313,6 +321,21 @@ def open_study(place: StudyDir, study: Study) -> optuna.Study:
     return opened
 
 
+def _own_storage(journal: Path) -> JournalStorage:
+    """Opens the study's own file of trials; cuts what a full disk has left of its last line, which none can read."""
+    lock = JournalFileSymlinkLock(str(journal))
+    fd = open_regular(journal, os.O_RDWR | os.O_CREAT)
+    with open(fd, "r+b") as file:
+        lock.acquire()
+        try:
+            text = file.read()
+            if not text.endswith(b"\n"):
+                file.truncate(text.rfind(b"\n") + 1)
+        finally:
+            lock.release()
+    return JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
+
+
 def _pruner(search: Search) -> optuna.pruners.BasePruner:
     if search.pruner == "none":
         return optuna.pruners.NopPruner()
@@ -320,10 +343,6 @@ def _pruner(search: Search) -> optuna.pruners.BasePruner:
         return optuna.pruners.HyperbandPruner(min_resource=10, max_resource=POINTS)
     # The first ones show what can be expected; the first fifth of a run shows little.
     return optuna.pruners.MedianPruner(n_startup_trials=max(2, min(5, search.trials // 4)), n_warmup_steps=POINTS // 5)
-
-
-def _say(words: str) -> None:
-    print(time.strftime("%Y-%m-%d %H:%M:%S"), words, file=sys.stderr, flush=True)
 
 
 def storage_problem(url: str) -> str:
@@ -344,22 +363,27 @@ def main() -> int:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         print(storage_problem(sys.stdin.read()))
         return 0
-    place = StudyDir(Path(sys.argv[1]), sys.argv[2])
-    # It outlives the login.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        lock = take(place.lock, 0.5)
-    except BlockingIOError:
-        return 0
+    place = StudyDir(Path(sys.argv[1]), sys.argv[2])
+    daemon.serve(place.lock, place.log, lambda: _search(place))
+    return 0
+
+
+def _search(place: StudyDir) -> None:
+    if not place.is_searched():
+        return
     try:
         ended = Searcher(place).search()
     except Exception as error:  # Said where the study is looked at.
+        if is_full(error):
+            raise
+        if "disk is full" in str(error):  # as SQLite says
+            raise OSError(errno.ENOSPC, str(error)) from error
         traceback.print_exc()
         ended = Ended(reason=f"the search failed: {type(error).__name__}: {error}; see {place.log}", failed=True)
     write_atomically(place.ended, encode_json(ended))
-    os.close(lock)
-    return 0
+    # Its runs have the session's environment as long as they need it.
+    place.change(environment={}, directory="/")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -91,15 +91,16 @@ def read_axis(base: Mapping[str, object], key: str, text: str, *, draws: bool = 
         log, low, high, whole, _ = found
         _check_ends(key, option, low, high, log=log)
         return Axis(key, spoken, low=low, high=high, log=log, whole=whole)
-    values, problems = dict[Value, None](), list[Problem]()
+    # Python takes 1, 1.0 and True for the same.
+    values, problems = dict[tuple[type, Value], Value](), list[Problem]()
     for piece in pieces:
         try:
-            values.update(dict.fromkeys(_values(key, option, piece)))
+            values |= {(type(value), value): value for value in _values(key, option, piece)}
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return Axis(key, spoken, tuple(values))
+    return Axis(key, spoken, tuple(values.values()))
 
 
 def _values(key: str, option: Option | None, piece: str) -> list[Value]:
@@ -119,9 +120,13 @@ def _values(key: str, option: Option | None, piece: str) -> list[Value]:
     if count > MOST_RUNS:
         raise ConfigError([Problem(key, f"{shown(piece)} has {count:,} values; at most {MOST_RUNS:,} are allowed.")])
     numbers = [_between(low, high, place / max(1, count - 1), log=log) for place in range(count)]
-    # What is computed is short enough to be read in a name; the ends are as they were given.
-    each: list[Value] = [round(number) if whole else float(f"{number:.4g}") for number in numbers]
-    each[-1], each[0] = (int(high), int(low)) if whole else (high, low)
+    each: list[Value] = []
+    for digits in range(4, 18):
+        # What is computed is short enough to be read in a name, but apart; the ends are as they were given.
+        each = [round(number) if whole else float(f"{number:.{digits}g}") for number in numbers]
+        each[-1], each[0] = (int(high), int(low)) if whole else (high, low)
+        if whole or each == sorted(set(each)):
+            break
     return [option.check(value) if option else value for value in each]
 
 
@@ -220,14 +225,14 @@ def check_draws(base: RunConfig, axes: Sequence[Axis], checks: Sequence[Check] =
     return list(problems.values())
 
 
-def run_name(values: Mapping[str, Value]) -> str:
-    """What the run of a combination is called: its values."""
-    words = " ".join(f"{key}={short_value(value)}" for key, value in values.items())
+def run_name(values: Mapping[str, Value], written: Callable[[Value], str] = format_value) -> str:
+    """What the run of a combination is called: its values, as they are `written`."""
+    words = " ".join(f"{key}={without_directories(written(value))}" for key, value in values.items())
     return words if len(words) <= MAX_NAME_CHARACTERS else words[: MAX_NAME_CHARACTERS - 1] + "…"
 
 
 def short_value(value: Value) -> str:
-    """A value as names and tables have it."""
+    """A value as tables and the names of a search's runs have it."""
     return f"{value:.4g}" if isinstance(value, float) else without_directories(format_value(value))
 
 

@@ -1,4 +1,4 @@
-"""A study: runs that go through values of some keys, as a grid or as a search.
+"""A study: runs that go through values of some keys, by a grid or a search; or over devices or backends, to compare.
 
 Its runs are those of the group with its name. What was asked for is `studies/NAME/study.json` in the directory of runs;
 a search keeps its trials beside it, in Optuna's own journal.
@@ -7,6 +7,7 @@ a search keeps its trials beside it, in Optuna's own journal.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -23,21 +25,20 @@ from tuiapp.trainers.config.options import ConfigError, Problem, shown, suggest
 from tuiapp.trainers.config.run_config import RunConfig, build_config
 from tuiapp.trainers.contract.about import MAX_TAG_CHARACTERS, read_about
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.contract.waiting import MAX_FILE_BYTES, decode_exact, encode_exact
 from tuiapp.trainers.experiments.space import Axis, read_axis
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.objective import Objective
     from tuiapp.trainers.state.summary import RunInfo
 
-MAX_FILE_BYTES = 1 << 20
 NAME = re.compile(rf"(?![.-])[A-Za-z0-9._-]{{1,{MAX_TAG_CHARACTERS}}}")
 NAME_RULE = f"1 to {MAX_TAG_CHARACTERS} letters, digits, '.', '_' or '-', the first one no '.' or '-'"
 NO_OPTUNA = "a search needs Optuna: pip install 'tuiapp[sweep]'."
-SWEEP = "sweep"
-"""The kind of these studies; others are of `tuiapp.trainers.experiments.group_study`."""
 JOURNAL = "journal.log"
 """Optuna's journal, which `optuna-dashboard` opens."""
 
+Kind: TypeAlias = Literal["grid", "search", "scale", "shootout"]
 Sampler: TypeAlias = Literal["tpe", "random"]
 Pruner: TypeAlias = Literal["median", "hyperband", "none"]
 
@@ -62,14 +63,21 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 class Study(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for."""
 
-    name: str
-    kind: str = SWEEP
-    axes: dict[str, str]
+    name: str = ""
+    kind: Kind | Literal["sweep"] = "sweep"
+    """A sweep is a grid or a search."""
+    axes: dict[str, str] = {}
     """Key → what it goes through: see `tuiapp.trainers.experiments.space`."""
-    config: dict[str, object]
+    config: dict[str, object] = {}
     """The configuration that all runs have in common."""
     search: Search | None = None
     """None: every combination is a run."""
+    weak: bool = False
+    """Of a scaling study: the global batch grows with the devices."""
+    order: list[str] = []
+    """Of a shoot-out: the backends, the one first that the others are compared with."""
+    left_out: dict[str, str] = {}
+    """Backend → why it cannot run here."""
     metric: str = ""
     """What its runs are best by; "" for what they suggest."""
     rises: bool = False
@@ -81,8 +89,12 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     created: float = msgspec.field(default_factory=time.time)
     stopped: bool = False
     environment: dict[str, str] = msgspec.field(default_factory=dict)
-    """Of whoever asked for a search: its runs start in it."""
+    """Of whoever asked for a search, until that has ended: its runs start in it."""
     directory: str = "/"
+
+    def __post_init__(self) -> None:
+        if self.kind == "sweep":
+            msgspec.structs.force_setattr(self, "kind", "search" if self.search else "grid")
 
     @property
     def base(self) -> RunConfig:
@@ -129,34 +141,46 @@ class StudyDir:
         try:
             if not NAME.fullmatch(self.name):
                 raise FileNotFoundError
-            return msgspec.json.decode(read_limited(self.file, MAX_FILE_BYTES), type=Study)
+            text = read_limited(self.file, MAX_FILE_BYTES)
+            return msgspec.structs.replace(decode_exact(text, Study), name=self.name)
         except (FileNotFoundError, NotADirectoryError):
             known = [one.name for one in find_studies(self.runs_dir)]
             hint = suggest(self.name, known) or (f" There are {', '.join(known[:20])}." if known else "")
             raise StudyError(f"There is no study {shown(self.name)}.{hint}") from None
         except (OSError, ValueError, RecursionError) as error:
-            words = f"{self.file} cannot be read: {error}"
-            if (kind := self.kind()) != SWEEP:
-                words = f"{self.name} is no sweep: see it by tuiapp {kind} --show {self.name}."
-            raise StudyError(words) from None
+            raise StudyError(f"{self.file} cannot be read: {error}.") from None
 
-    def kind(self) -> str:
-        """What kind of study it is, whether or not it can be read; "" if there is none."""
-        return _kind(self.file) if NAME.fullmatch(self.name) else ""
+    def exists(self) -> bool:
+        """Whether there is such a study, readable or not."""
+        return bool(NAME.fullmatch(self.name)) and os.path.lexists(self.file)
 
     def change(self, **fields: object) -> Study:
         """Changes what was asked for, whoever else does so at the same time; raises StudyError."""
-        try:
-            with _alone(self.path):
-                study = msgspec.structs.replace(self.read(), **fields)
+        with self.alone():
+            study = msgspec.structs.replace(self.read(), **fields)
+            try:
                 self.write(study)
-        except OSError as error:
-            raise StudyError(f"{self.file} cannot be written: {error.strerror or error}.") from None
+            except OSError as error:
+                raise StudyError(f"{self.file} cannot be written: {error.strerror or error}.") from error
         return study
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keeps others from changing the study, or queueing runs of it, meanwhile; raises StudyError."""
+        self.read()
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StudyError(f"{self.path} cannot be used: {error.strerror or error}.") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def write(self, study: Study) -> None:
         """Raises OSError."""
-        write_atomically(self.file, msgspec.json.format(msgspec.json.encode(study)) + b"\n")
+        write_atomically(self.file, encode_exact(study))
 
     def is_searched(self) -> bool:
         """Whether it is a search that has not ended; False if its file cannot be read."""
@@ -202,21 +226,7 @@ def find_studies(runs_dir: Path) -> list[StudyDir]:
     except OSError:
         return []
     places = [StudyDir(runs_dir, name) for name in names]
-    return [place for place in places if place.kind()]
-
-
-class _Kind(msgspec.Struct):
-    kind: str = ""
-
-
-def _kind(file: Path) -> str:
-    """What kind of study a file describes, readable or not; "" if there is none."""
-    try:
-        return msgspec.json.decode(read_limited(file, MAX_FILE_BYTES), type=_Kind).kind or SWEEP
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError, RecursionError):
-        return SWEEP
+    return [place for place in places if place.exists()]
 
 
 def make_study(runs_dir: Path, study: Study) -> StudyDir:
@@ -224,25 +234,35 @@ def make_study(runs_dir: Path, study: Study) -> StudyDir:
     numbered = study.name.endswith("-")
     if not NAME.fullmatch(f"{study.name}1" if numbered else study.name):
         raise StudyError(f"{shown(study.name)} is no name of a study: use {NAME_RULE}.")
+    groups = {read_about(run)[0].group for run in find_run_dirs(runs_dir)}
+    directory, number = studies_dir(runs_dir), 0
     try:
-        make_private(studies_dir(runs_dir))
-        number = 1
-        while True:
-            place = StudyDir(runs_dir, f"{study.name}{number}" if numbered else study.name)
-            try:
-                place.path.mkdir(mode=0o700)
-            except FileExistsError:
-                if not numbered:
-                    raise StudyError(
-                        f"There is a study {study.name!r} already: choose another --name, or go on with it by "
-                        f"tuiapp study resume {study.name}."
-                    ) from None
+        make_private(directory)
+        with TemporaryDirectory(prefix=".new-", dir=directory) as hidden:
+            new = Path(hidden, "study")
+            new.mkdir(mode=0o700)
+            write_atomically(new / "study.json", encode_exact(study))
+            while True:
                 number += 1
-                continue
-            place.write(msgspec.structs.replace(study, name=place.name))
-            return place
+                place = StudyDir(runs_dir, f"{study.name}{number}" if numbered else study.name)
+                if place.name not in groups and _rename(new, place.path):
+                    return place
+                if not numbered:
+                    words = f"There is a study or group {study.name!r} already: choose another --name"
+                    raise StudyError(f"{words}, or see it by tuiapp study show {study.name}.")
     except OSError as error:
-        raise StudyError(f"Cannot write {studies_dir(runs_dir)}: {error.strerror or error}.") from error
+        raise StudyError(f"Cannot write {directory}: {error.strerror or error}.") from error
+
+
+def _rename(directory: Path, target: Path) -> bool:
+    """Returns False if there is something of that name; an empty directory is nothing. Raises OSError."""
+    try:
+        os.rename(directory, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        return False
+    return True
 
 
 def stem_of(source: str) -> str:
@@ -259,13 +279,3 @@ def lacks_optuna() -> str:
 def problem(text: str) -> ConfigError:
     """Returns a problem of a study that is none of a key."""
     return ConfigError([Problem("", text)])
-
-
-@contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from tuiapp.trainers.config.catalog import BACKENDS
-from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
-from tuiapp.trainers.config.options import ConfigError, Problem, shown, suggest
+from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.options import ConfigError, Problem, Value, shown, suggest
 from tuiapp.trainers.config.run_config import RunConfig, best_by, figure_of
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.config.user_code import PY
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import About
-from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.experiments import daemon
 from tuiapp.trainers.experiments.holders import cpu_slots
-from tuiapp.trainers.experiments.queue import QueueError, cancel, enqueue, start_keeper
-from tuiapp.trainers.experiments.space import Axis, all_configs, check_draws, checks_of, combinations, run_name
+from tuiapp.trainers.experiments.queue import QueueError, add_all, cancel, check_all
+from tuiapp.trainers.experiments.space import all_configs, check_draws, checks_of, combinations, run_name, short_value
 from tuiapp.trainers.experiments.study import (
-    SWEEP,
     Study,
     StudyDir,
     StudyError,
@@ -35,8 +36,7 @@ from tuiapp.trainers.experiments.study import (
     problem,
 )
 from tuiapp.trainers.launch.directory import working_directory
-from tuiapp.trainers.launch.prepare import prepare
-from tuiapp.trainers.launch.processes import apart, module, start_process
+from tuiapp.trainers.launch.processes import apart, module
 from tuiapp.trainers.state.objective import GUESSED_FROM, guess
 from tuiapp.trainers.state.summary import summarise
 
@@ -47,20 +47,18 @@ BUILTIN_METRICS = (TEST_ACCURACY, TEST_LOSS, LOSS)
 """What the built-in trainers can be best by."""
 
 
-def plan_grid(study: Study, machine: Machine) -> list[tuple[str, RunConfig]]:
-    """As `check_grid`, after what a launch checks beside the keys; raises LaunchError, too."""
-    pairs = check_grid(study.base, study.read_axes(), machine)
-    # It is the same of all that differ in numbers alone.
-    for config in _kinds(pairs):
-        prepare(config, unused(machine))
-    return pairs
+class Planned(NamedTuple):
+    """A run of a scaling study or a shoot-out that is to be queued."""
+
+    config: RunConfig
+    note: str
 
 
-def check_grid(base: RunConfig, axes: Sequence[Axis], machine: Machine) -> list[tuple[str, RunConfig]]:
-    """Returns each combination's name and configuration; raises ConfigError with the problems of all."""
-    combined = combinations(axes)
-    configs = all_configs(base, combined, checks_of(machine))
-    return [(run_name(values), config) for values, config in zip(combined, configs, strict=True)]
+def plan_grid(study: Study, machine: Machine) -> list[RunConfig]:
+    """Returns the configuration of each combination, checked as at a launch; raises ConfigError, LaunchError."""
+    configs = all_configs(study.base, combinations(study.read_axes()), checks_of(machine))
+    check_all(configs, machine)
+    return configs
 
 
 def begin_grid(
@@ -76,23 +74,54 @@ def begin_grid(
     Raises ConfigError, LaunchError, StudyError, and then has queued nothing.
     """
     machine = machine or inspect_machine()
-    pairs = plan_grid(study, machine)
+    combined = combinations(study.read_axes())
+    configs = all_configs(study.base, combined, checks_of(machine))
     place = make_study(runs_dir, study)
-    runs = list[RunDir]()
-    for number, (name, config) in enumerate(pairs):
-        tell(number, len(pairs))
-        runs.append(_queue(study, place, name, config, machine, held=held))
-    start_keeper(runs_dir)
-    return place, runs
+    with _removed_on_failure(place):
+        return place, _queue(study, place, zip(combined, configs, strict=True), machine, held=held, tell=tell)
 
 
-def _queue(study: Study, place: StudyDir, name: str, config: RunConfig, machine: Machine, *, held: bool) -> RunDir:
-    about = About(name=name, group=place.name, tags=study.tags)
-    return enqueue(
-        config,
+def begin_measured(
+    study: Study, runs_dir: Path, plans: Sequence[Planned], repeat: int, machine: Machine
+) -> tuple[StudyDir, list[RunDir]]:
+    """Queues the runs of a scaling study or a shoot-out, each to run alone: one of each plan, `repeat` times.
+
+    So whatever else the machine does meets them all alike. Raises as `begin_grid`.
+    """
+    place = make_study(runs_dir, study)
+    with _removed_on_failure(place):
+        runs = [(config, About(group=place.name, note=note)) for config, note in plans] * repeat
+        return place, add_all(runs, runs_dir, machine=machine, exclusive=True, parallel=1)
+
+
+@contextlib.contextmanager
+def _removed_on_failure(place: StudyDir) -> Iterator[None]:
+    try:
+        yield
+    except QueueError:
+        # Its runs are queued.
+        raise
+    except BaseException:
+        # Ctrl-C, too.
+        shutil.rmtree(place.path, ignore_errors=True)
+        raise
+
+
+def _queue(
+    study: Study,
+    place: StudyDir,
+    pairs: Iterable[tuple[dict[str, Value], RunConfig]],
+    machine: Machine,
+    *,
+    held: bool,
+    tell: Callable[[int, int], None] = lambda done, count: None,
+) -> list[RunDir]:
+    about = About(group=place.name, tags=study.tags)
+    return add_all(
+        [(config, replace(about, name=run_name(values), values=values)) for values, config in pairs],
         place.runs_dir,
-        about,
         machine=machine,
+        tell=tell,
         priority=study.priority,
         retry=study.retry,
         parallel=study.parallel,
@@ -100,31 +129,25 @@ def _queue(study: Study, place: StudyDir, name: str, config: RunConfig, machine:
     )
 
 
-def _kinds(pairs: Sequence[tuple[str, RunConfig]]) -> list[RunConfig]:
-    """Returns one configuration of each backend, model, data set, script and interpreter."""
-    kinds = {(one.backend, one.model, one.dataset, one.script, one.python): one for _, one in pairs}
-    return list(kinds.values())
-
-
-def missing(place: StudyDir) -> dict[str, RunConfig]:
-    """Returns the combinations of a grid that no run has completed or is still to, by name; raises ConfigError."""
-    study = place.read()
-    combined = combinations(study.read_axes())
-    configs = all_configs(study.base, combined)
-    wanted = {run_name(values): config for values, config in zip(combined, configs, strict=True)}
-    there = [info for info in place.infos() if info.is_live or info.status == "completed"]
-    for info in there:
-        wanted.pop(info.about.name, None)
-    return wanted
-
-
 def resume_grid(place: StudyDir, *, held: bool = False) -> list[RunDir]:
-    """Queues the combinations that are missing; raises ConfigError, LaunchError, StudyError."""
-    study, machine = place.change(stopped=False), inspect_machine()
-    wanted = missing(place)
-    runs = [_queue(study, place, name, config, machine, held=held) for name, config in wanted.items()]
-    start_keeper(place.runs_dir)
-    return runs
+    """Queues the combinations of a grid that no run has completed or is still to.
+
+    Raises ConfigError, LaunchError, StudyError.
+    """
+    with place.alone():
+        study = replace(place.read(), stopped=False)
+        place.write(study)
+        combined = combinations(study.read_axes())
+        configs = all_configs(study.base, combined)
+        there = [info.about for info in place.infos() if info.is_live or info.status == "completed"]
+        # Older runs have the values in their names alone.
+        known = {repr(about.values) if about.values else about.name for about in there}
+        missing = [
+            (values, config)
+            for values, config in zip(combined, configs, strict=True)
+            if not known & {repr(values), run_name(values), run_name(values, short_value)}
+        ]
+        return _queue(study, place, missing, inspect_machine(), held=held) if missing else []
 
 
 def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
@@ -145,13 +168,8 @@ def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
         problems += _storage_problems(search.storage)
     if problems:
         raise ConfigError(problems)
-    parallel = search.parallel or fits(base, machine)
-    return msgspec.structs.replace(
-        study,
-        search=msgspec.structs.replace(search, parallel=min(parallel, search.trials)),
-        environment=apart(),
-        directory=working_directory() or "/",
-    )
+    search = replace(search, parallel=min(search.parallel or fits(base, machine), search.trials))
+    return replace(study, search=search, environment=apart(), directory=working_directory() or "/")
 
 
 def _storage_problems(url: str) -> list[Problem]:
@@ -179,7 +197,7 @@ def _with_objective(study: Study, runs_dir: Path) -> Study:
         if name not in BUILTIN_METRICS and not base.model.startswith(PY):
             words = f"{name} is not reported by {base.backend}; use {', '.join(BUILTIN_METRICS)}."
             raise ConfigError([Problem("--metric", words + suggest(name, BUILTIN_METRICS))])
-        return msgspec.structs.replace(study, metric=name, rises=study.rises if study.metric else rises)
+        return replace(study, metric=name, rises=study.rises if study.metric else rises)
     if study.metric:
         return study
     earlier = [
@@ -188,7 +206,7 @@ def _with_objective(study: Study, runs_dir: Path) -> Study:
         if info.config and _same_script(info.config, base)
     ]
     if found := guess(earlier):
-        return msgspec.structs.replace(study, metric=found.name, rises=found.rises)
+        return replace(study, metric=found.name, rises=found.rises)
     words = "name the metric that the script reports: nothing is known of it before its first run."
     raise ConfigError([Problem("--metric", words)])
 
@@ -208,48 +226,54 @@ def fits(config: RunConfig, machine: Machine) -> int:
 def plan_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
     """As `check_search`, with what a launch checks beside the keys; raises LaunchError, too."""
     study = check_search(study, runs_dir, machine)
-    prepare(study.base, unused(machine))
+    check_all([study.base], machine)
     return study
 
 
 def begin_search(study: Study, runs_dir: Path, machine: Machine | None = None) -> StudyDir:
     """Starts a search; raises ConfigError, LaunchError, StudyError."""
-    machine = machine or inspect_machine()
-    study = plan_search(study, runs_dir, machine)
-    place = make_study(runs_dir, study)
-    start_search(place)
+    place = make_study(runs_dir, plan_search(study, runs_dir, machine or inspect_machine()))
+    with _removed_on_failure(place):
+        start_search(place)
     return place
 
 
 def resume_search(place: StudyDir, trials: int) -> Study:
     """Gives a search more trials and starts it; raises StudyError."""
-    search = place.read().search
-    if search is None:
-        raise StudyError(f"{place.name} is a grid, which has no trials to add.")
-    if lack := lacks_optuna():
-        raise StudyError(lack)
-    study = place.change(stopped=False, search=msgspec.structs.replace(search, trials=search.trials + trials))
-    place.ended.unlink(missing_ok=True)
+    with place.alone():
+        study = place.read()
+        if study.search is None:
+            raise StudyError(f"{place.name} is a {study.kind}, which has no trials to add.")
+        if lack := lacks_optuna():
+            raise StudyError(lack)
+        search = replace(study.search, trials=study.search.trials + trials)
+        study = replace(study, stopped=False, search=search, environment=apart(), directory=working_directory() or "/")
+        place.write(study)
+        place.ended.unlink(missing_ok=True)
     start_search(place)
     return study
 
 
 def start_search(place: StudyDir) -> None:
-    """Starts a study's search unless it runs or has ended."""
-    with contextlib.suppress(OSError, StudyError):
-        if not place.is_searched() or is_held(place.lock):
-            return
-        study = place.read()
-        directory = study.directory if os.path.isdir(study.directory) else "/"
-        command = module(SEARCH, str(place.runs_dir.absolute()), place.name)
-        start_process(place.log, command, environment=study.environment or None, directory=directory)
+    """Starts a study's search unless it runs or has ended; raises StudyError."""
+    if not place.is_searched():
+        return
+    study = place.read()
+    arguments = (str(place.runs_dir.absolute()), place.name)
+    directory = study.directory if os.path.isdir(study.directory) else "/"
+    environment = study.environment or apart()
+    try:
+        daemon.start(place.lock, place.log, SEARCH, *arguments, environment=environment, directory=directory)
+    except (OSError, ValueError) as error:
+        raise StudyError(f"The search {place.name} cannot be started: {error}") from error
 
 
 def keep_searches(runs_dir: Path) -> bool:
     """Starts the searches that have not ended and have no process, as after a reboot; returns whether one goes on."""
     going_on = [place for place in find_studies(runs_dir) if place.is_searched()]
     for place in going_on:
-        start_search(place)
+        with contextlib.suppress(StudyError):
+            start_search(place)
     return bool(going_on)
 
 
@@ -258,14 +282,16 @@ def stop_study(place: StudyDir) -> int:
 
     Returns how many runs; raises StudyError.
     """
-    kind, infos = place.kind(), place.infos()
-    if kind == SWEEP or not (kind or infos):
+    infos = place.infos()
+    if place.exists() or not infos:
         place.change(stopped=True)
     live = [info.directory for info in infos if info.is_live]
     # What waits first: none of them starts in the place of one that stops.
     for run in sorted(live, key=lambda run: not run.waits.exists()):
         end_run(place.runs_dir, run, place.name)
-    start_search(place)
+    if place.exists():
+        # It ends by itself.
+        start_search(place)
     return len(live)
 
 

@@ -9,6 +9,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,45 +28,104 @@ from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.config.user_code import UserCodeError, files_of, read_text
 from tuiapp.trainers.contract.about import About, write_about
 from tuiapp.trainers.contract.lines import encode_json
+from tuiapp.trainers.contract.lock import is_held, take
 from tuiapp.trainers.contract.notices import write_notification_config
 from tuiapp.trainers.contract.rundir import RunDir, make_run_dir
 from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.prepare import installed_for
 
+_NEW = ".new-"
+MAKING_S = 60.0
+"""How long runs that are being made may stand still: what is older has lost its maker."""
+
 
 def make_directory(plan: Plan, runs_dir: Path, machine: Machine, about: About) -> RunDir:
     """Makes the directory of a new run; leaves nothing behind if it raises LaunchError."""
+    return make_directories([(plan, about)], runs_dir, machine)[0]
+
+
+def make_directories(
+    runs: Sequence[tuple[Plan, About]],
+    runs_dir: Path,
+    machine: Machine,
+    complete: Callable[[int, RunDir], None] = lambda number, run: None,
+) -> list[RunDir]:
+    """Makes the directories of new runs, all or none; each becomes visible when it is whole, by a rename.
+
+    `complete` adds to each, while it is hidden, what else belongs to it. Raises LaunchError.
+    """
+    made = list[RunDir]()
+    described = dict[tuple[str, ...], bytes]()
     try:
-        make_private(runs_dir)
-        run = make_run_dir(runs_dir.absolute(), plan.config.backend, subject(plan.config))
+        with _hidden_directory(runs_dir) as hidden:
+            built = list[RunDir]()
+            for number, (plan, about) in enumerate(runs):
+                built.append(make_run_dir(hidden, plan.config.backend, subject(plan.config)))
+                config = plan.config
+                kind = (config.backend, config.python, config.script, config.working_directory)
+                if kind not in described:
+                    described[kind] = _describe_environment(config, machine)
+                _fill(built[-1], plan, about, described[kind])
+                complete(number, built[-1])
+            try:
+                made += [_publish(run, runs_dir) for run in built]
+            except BaseException:
+                for run in made:
+                    shutil.rmtree(run.path, ignore_errors=True)
+                raise
+    except UserCodeError as error:
+        raise LaunchError(str(error)) from error
     except OSError as error:
         raise LaunchError(
             f"Cannot create a run directory in {runs_dir}: {error.strerror}. "
             f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
         ) from error
+    return made
+
+
+def _fill(run: RunDir, plan: Plan, about: About, environment: bytes) -> None:
+    config = plan.config
+    for directory in directories(run, plan):
+        directory.mkdir(mode=0o700)
+    write_atomically(run.config, to_toml(config).encode())
+    write_plan(run.plan, plan)
+    if about != About():
+        write_about(run, about)
+    write_atomically(run.environment, environment)
+    keep_code(run, config)
+    write_notification_config(run, read_settings()[0])
+    for file, copy in code_copies(run, config).items():
+        copy.parent.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(copy, read_text(file).encode())
+
+
+@contextlib.contextmanager
+def _hidden_directory(runs_dir: Path) -> Iterator[Path]:
+    """Yields a directory for runs that are being made; removes it, and what others have left that were killed."""
+    make_private(runs_dir)
+    for left in runs_dir.glob(f"{_NEW}*"):
+        with contextlib.suppress(OSError):
+            # A maker on another machine may have a lock that this one does not see.
+            if time.time() - left.stat().st_mtime > MAKING_S and not is_held(left / "lock"):
+                shutil.rmtree(left, ignore_errors=True)
+    hidden = Path(tempfile.mkdtemp(prefix=_NEW, dir=runs_dir.absolute()))
+    lock = None
     try:
-        for directory in directories(run, plan):
-            directory.mkdir(mode=0o700)
-        write_atomically(run.config, to_toml(plan.config).encode())
-        write_plan(run.plan, plan)
-        if about != About():
-            write_about(run, about)
-        environment = msgspec.json.format(encode_json(_describe_environment(plan, machine)))
-        write_atomically(run.environment, environment + b"\n")
-        keep_code(run, plan.config)
-        write_notification_config(run, read_settings()[0])
-        for file, copy in code_copies(run, plan.config).items():
-            copy.parent.mkdir(mode=0o700, exist_ok=True)
-            write_atomically(copy, read_text(file).encode())
-    except BaseException as error:
-        # Ctrl-C, too.
-        shutil.rmtree(run.path, ignore_errors=True)
-        if isinstance(error, UserCodeError):
-            raise LaunchError(str(error)) from error
-        if isinstance(error, OSError):
-            raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
-        raise
-    return run
+        lock = take(hidden / "lock")
+        yield hidden
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _publish(run: RunDir, runs_dir: Path) -> RunDir:
+    target = runs_dir.absolute() / run.run_id
+    # Two runs that start within one second may have drawn the same digits.
+    while os.path.lexists(target):
+        target = target.with_name(f"{run.run_id[:-4]}{os.urandom(2).hex()}")
+    os.rename(run.path, target)
+    return RunDir(target)
 
 
 def directories(run: RunDir, plan: Plan) -> list[Path]:
@@ -95,14 +157,14 @@ def code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:
     return copies
 
 
-def _describe_environment(plan: Plan, machine: Machine) -> dict[str, object]:
-    config, ranks = plan.config, installed_for(plan.config, find_interpreter(plan.config.backend, plan.config.python))
+def _describe_environment(config: RunConfig, machine: Machine) -> bytes:
+    ranks = installed_for(config, find_interpreter(config.backend, config.python))
     packages = dict.fromkeys(["numpy", *BACKENDS[config.backend].packages])
     versions = {name: ranks.version_of(name) for name in packages}
     if not BACKENDS[config.backend].builtin and (code := read_code(config)):
         found = {name: ranks.version_of(name) for name in imported(code[1])}
         versions |= {name: version for name, version in found.items() if version}
-    return {
+    facts = {
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "interpreter": ranks.python,
@@ -116,6 +178,7 @@ def _describe_environment(plan: Plan, machine: Machine) -> dict[str, object]:
         "working_directory": working_directory(),
         "git_commit": _git_commit(config.working_directory or None),
     }
+    return msgspec.json.format(encode_json(facts)) + b"\n"
 
 
 def _git_commit(directory: str | None) -> str | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.data_files import DatasetError
-from tuiapp.trainers.config.datasets import check_images, find_dataset, is_examined
+from tuiapp.trainers.config.datasets import Dataset, check_images, find_dataset, is_examined
 from tuiapp.trainers.config.environment import hang_limit_s, telemetry_interval_s
 from tuiapp.trainers.config.hidden_modules import check_hidden
 from tuiapp.trainers.config.installed import Installed
@@ -27,10 +27,10 @@ from tuiapp.trainers.launch.examination import examine
 from tuiapp.trainers.state.initial import find_weights
 
 
-def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False) -> Plan:
+def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False, data: Dataset | None = None) -> Plan:
     """Places a configuration, checks what is installed and the data, and makes the plan.
 
-    A run that `resumes` no longer needs the weights that it began with.
+    A run that `resumes` no longer needs the weights that it began with. `data` has been examined for another run.
     """
     # Refused before anything starts, like any wrong setting.
     telemetry_interval_s()
@@ -53,7 +53,7 @@ def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False) -> Pl
         if not is_examined(config.dataset):
             data = find_dataset(config.dataset, config.context)
         else:
-            data = examine(config, interpreter.python)
+            data = data or examine(config, interpreter.python)
             if problems := [*check_facts(config, data), *check_data_fits(config, machine, data)]:
                 raise ConfigError(problems)
     except DatasetError as error:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from tuiapp.trainers.config import slurm
 from tuiapp.trainers.config.files import open_own, read_end, write_atomically
@@ -22,11 +23,10 @@ from tuiapp.trainers.contract.rundir import LISTENER_VARIABLE, RunDir
 from tuiapp.trainers.launch.directory import working_directory
 from tuiapp.trainers.launch.errors import LaunchError
 
+SUPERVISOR_MODULE = "tuiapp.trainers.run.supervisor"
 START_TIMEOUT_S = 30.0
 STEP_TIMEOUT_S = 90.0
 """Of a job within an allocation: `srun` has to start it first, which then starts the supervisor."""
-TOO_SLOW = "The run's supervisor did not start within"
-"""As the error begins where the machine was too busy, or its disks were."""
 
 
 def start_supervisor(
@@ -41,8 +41,22 @@ def start_supervisor(
     `passed` are descriptors to inherit, `resumed` its arguments beyond the directory; `environment` is this process's
     if None.
     """
-    command = module("tuiapp.trainers.run.supervisor", str(run.path), *resumed)
+    command = module(SUPERVISOR_MODULE, str(run.path), *resumed)
     return _start(run, command, START_TIMEOUT_S, offset, passed, environment)
+
+
+def become_supervisor(
+    run: RunDir,
+    offset: int = 0,
+    passed: Sequence[int] = (),
+    *resumed: str,
+    environment: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """As `start_supervisor`, in place of this process, whose output is the supervisor's log. Raises OSError."""
+    for fd in passed:
+        os.set_inheritable(fd, True)
+    command = module(SUPERVISOR_MODULE, str(run.path), *resumed)
+    os.execve(command[0], command, environment or os.environ)
 
 
 def _start(
@@ -79,7 +93,7 @@ def _wait_for_start(
             said = read_end(run.supervisor_log, said_before, 8000).strip()[-2000:]
             code = process.returncode
             what = (
-                f"{TOO_SLOW} {timeout_s:.0f} s"
+                f"The run's supervisor did not start within {timeout_s:.0f} s"
                 if code is None
                 else f"The run's supervisor did not start (exit code {code})"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.config.slurm import SlurmError
 from tuiapp.trainers.config.user_code import UserCodeError, read_text
 from tuiapp.trainers.contract import gpu_leases, mailbox
+from tuiapp.trainers.contract.events import RunStarted
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.manifest import CheckpointError, list_checkpoints
 from tuiapp.trainers.contract.notices import write_notification_config
@@ -60,13 +61,18 @@ def go_on(run: RunDir, plan: Plan, environment: Mapping[str, str]) -> None:
 
 
 def resume(
-    run: RunDir, config: RunConfig | None = None, machine: Machine | None = None, lock: int | None = None
+    run: RunDir,
+    config: RunConfig | None = None,
+    machine: Machine | None = None,
+    lock: int | None = None,
+    start: Callable[..., RunStarted] = start_supervisor,
 ) -> Resumed:
     """Resumes a run that has ended, or was lost, from its newest complete checkpoint that the journal covers.
 
     If the journal covers none, from the one that leaves the smallest gap in it, which the notes name. The supervisor is
     up when this returns; in Slurm's queue the run's job is. `config`, with more epochs or other devices, replaces
-    run.toml. `lock` is the descriptor that holds the run's lock, if the caller has taken it.
+    run.toml. `lock` is the descriptor that holds the run's lock, if the caller has taken it; `start` starts the
+    supervisor.
 
     Raises:
         ConfigError: This machine cannot run it, or run.toml cannot be read.
@@ -78,7 +84,7 @@ def resume(
     status = summarise(run).status
     lock = _take_lock(run) if lock is None else os.dup(lock)
     try:
-        return _resume(run, lock, status, config, machine)
+        return _resume(run, lock, status, config, machine, start)
     finally:
         # The supervisor has the lock now.
         os.close(lock)
@@ -108,7 +114,14 @@ def _take_lock(run: RunDir) -> int:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
 
 
-def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machine: Machine | None) -> Resumed:
+def _resume(
+    run: RunDir,
+    lock: int,
+    status: str,
+    config: RunConfig | None,
+    machine: Machine | None,
+    start: Callable[..., RunStarted],
+) -> Resumed:
     try:
         before = _config_text(run)
         launched = read_config(run)
@@ -116,7 +129,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         if not (BACKENDS[launched.backend].builtin and BACKENDS[plan.config.backend].builtin):
             if launched.backend != plan.config.backend:
                 raise CheckpointError(f"it is a run of backend {launched.backend}: start a new run for another")
-            return _restart(run, lock, status, plan, before, changed=config not in (None, launched))
+            return _restart(run, lock, status, plan, before, start, changed=config not in (None, launched))
         config, data = plan.config, plan.data
         found, problems = list_checkpoints(run.checkpoints)
         point, notes = first_usable(resume_points(run, found), problems, config, data.classes)
@@ -143,11 +156,13 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     notes = [f"{note}; resuming from {checkpoint.path.name}" for note in [*notes, *_changed_code(run, config)]]
     # Views find missing steps on their own: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
-    attempt, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes)
+    attempt, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes, start=start)
     return Resumed(attempt, step, [*notes, *gap], offset)
 
 
-def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes, *, changed: bool) -> Resumed:
+def _restart(
+    run: RunDir, lock: int, status: str, plan: Plan, before: bytes, start: Callable[..., RunStarted], *, changed: bool
+) -> Resumed:
     """Starts a script again, which loads what it has saved itself; one that has completed, only with a change."""
     if status == "completed" and not changed:
         further = f"To train it further, change its arguments: tuiapp run --resume {run.run_id} -- ARGUMENTS."
@@ -156,7 +171,7 @@ def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes, *, 
         # A full disk does not keep it from starting again.
         keep_code(run, plan.config, last_attempt(run) + 1)
         _keep_last_step(run)
-    attempt, offset = _start_attempt(run, plan, before, lock, "")
+    attempt, offset = _start_attempt(run, plan, before, lock, "", start=start)
     return Resumed(attempt, 0, [], offset)
 
 
@@ -165,7 +180,13 @@ def _keep_last_step(run: RunDir) -> None:
 
 
 def _start_attempt(
-    run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: str, environment: Mapping[str, str] | None = None
+    run: RunDir,
+    plan: Plan,
+    before: bytes,
+    lock: int,
+    *resumed: str,
+    environment: Mapping[str, str] | None = None,
+    start: Callable[..., RunStarted] = start_supervisor,
 ) -> tuple[int, int]:
     """Starts the supervisor of a further attempt; returns its number, and its first event's offset in the journal.
 
@@ -190,7 +211,7 @@ def _start_attempt(
                 leases = gpu_leases.take(plan.config.device_ids, run.run_id) if plan.config.launcher == "local" else []
             try:
                 passed = (lock, *leases)
-                started = start_supervisor(run, offset, passed, str(lock), *resumed, environment=environment)
+                started = start(run, offset, passed, str(lock), *resumed, environment=environment)
                 return started.attempt, offset
             finally:
                 gpu_leases.let_go(leases)

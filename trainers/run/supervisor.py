@@ -16,6 +16,7 @@ the run, and no rank, can block it. It ends once all ranks have ended; the journ
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -56,6 +57,7 @@ from tuiapp.trainers.contract.events import (
 from tuiapp.trainers.contract.manifest import CheckpointDir, read_checkpoint
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import note_started
 from tuiapp.trainers.run import disk_full_safe_stdio, notice, wire
 from tuiapp.trainers.run.agreement import Agreement, Voter
 from tuiapp.trainers.run.failures import left_early
@@ -143,6 +145,8 @@ class Supervisor:
         for note in notes:
             self._emit(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
+        with contextlib.suppress(OSError):
+            note_started(self._run)
         try:
             self._start_processes()
             self._event_loop()

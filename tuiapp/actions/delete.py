@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tuiapp.actions.action import ActionError, Outcome, Question, some
 from tuiapp.library.find import titled
+from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
 from tuiapp.trainers.experiments.study import StudyDir
 from tuiapp.trainers.state.summary import RunInfo, read_only_reason
@@ -25,14 +26,14 @@ _REMOVED = ".removed-"
 
 
 def refusal(info: RunInfo) -> str:
-    """Says why a run cannot be deleted; "" if it can."""
-    return "It has not ended. Stop it first: s." if info.is_live else ""
+    """Says why a run cannot be deleted; "" if it can: also one that waits in the queue."""
+    return "It has not ended. Stop it first: s." if info.is_live and info.waiting is None else ""
 
 
 def check(runs: Sequence[RunDir]) -> None:
     """Raises ActionError if one of runs has not ended: then none is deleted."""
-    if live := [run for run in runs if run.is_live()]:
-        raise ActionError("\n".join(map(_is_running, live)))
+    if live := [run for run in runs if _is_running(run)]:
+        raise ActionError("\n".join(map(_refused, live)))
 
 
 def question(infos: Sequence[RunInfo]) -> Question:
@@ -108,13 +109,18 @@ def sweep_removed(directory: Path) -> int:
     return len(left)
 
 
-def _is_running(run: RunDir) -> str:
+def _is_running(run: RunDir) -> bool:
+    seen = run.liveness()
+    return seen.is_live and seen is not Liveness.WAITING
+
+
+def _refused(run: RunDir) -> str:
     return f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}"
 
 
 def _take_lock(run: RunDir) -> int | None:
-    running = ActionError(_is_running(run))
-    if run.is_live():
+    running = ActionError(_refused(run))
+    if _is_running(run):
         raise running
     if not run.lock.exists() and not os.access(run.path, os.W_OK):
         return None

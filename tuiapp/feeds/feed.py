@@ -138,7 +138,7 @@ class JournalFeed(PollingThread):
         """Says how the run stands in the queue, which no journal knows."""
         if os.path.exists(self._run.waits):
             # Few runs wait there.
-            from tuiapp.trainers.experiments.queue import describe_place
+            from tuiapp.library.queue_words import describe_place
 
             words = describe_place(self._run)
             if words != self._place:

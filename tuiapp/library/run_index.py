@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias
 
 from tuiapp.library.find import find_runs, unreadable
 from tuiapp.library.liveness import keep_watched
+from tuiapp.library.queue_words import placed
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.experiments.queue import placed
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
 POLL_S = 1.0

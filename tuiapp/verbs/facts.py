@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from tuiapp.trainers.contract.manifest import CheckpointDir
 from tuiapp.trainers.state.media import Kept
 from tuiapp.trainers.state.objective import Objective, objective_names
-from tuiapp.trainers.state.results import result_value
+from tuiapp.trainers.state.results import Spread, result_value
 from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts
 from tuiapp.trainers.state.text import plural
-from tuiapp.view.groups import RunGroup, Spread, best_row, runs_of
+from tuiapp.view.groups import RunGroup, best_row, runs_of
 from tuiapp.view.run_list import started_at
 from tuiapp.view.run_values import METRIC
 
@@ -81,12 +81,11 @@ def group_facts(group: RunGroup, objective: Objective | None) -> dict[str, objec
 
 
 def _came_to(group: RunGroup, value: Callable[[RunInfo], float | None]) -> dict[str, object] | None:
-    known = [found for info in group.counted if (found := value(info)) is not None]
-    if (spread := Spread.of(group.counted, value)) is None:
+    if (spread := Spread.of(map(value, group.counted))) is None:
         return None
     if group.is_alike:
-        return {"mean": spread.mean, "deviation": spread.deviation, "n": spread.count}
-    return {"least": min(known), "greatest": max(known), "n": spread.count}
+        return {"mean": spread.mean, "deviation": spread.deviation, "n": spread.size}
+    return {"least": spread.least, "greatest": spread.most, "n": spread.size}
 
 
 def _number(name: str, info: RunInfo) -> float | None:

@@ -11,7 +11,10 @@ from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
 
+from msgspec.structs import replace
+
 from tuiapp.library.export import ExportError, exists, put_in_place
+from tuiapp.library.queue_words import queue_trouble
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.facts import wants_ascii
 from tuiapp.trainers.config.machine import Machine
@@ -19,9 +22,10 @@ from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
-from tuiapp.trainers.experiments.group_study import GroupStudy, Planned, begin_study, check_name, free_name
 from tuiapp.trainers.experiments.measured import Measured, whole
 from tuiapp.trainers.experiments.queue import keep_alive, outlook
+from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError, stem_of
+from tuiapp.trainers.experiments.sweep import Planned, begin_measured
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import format_duration, format_rate, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
@@ -65,15 +69,15 @@ def check_show(options: Namespace, verb: str) -> None:
 
 
 def carry_out(
-    options: Namespace, study: GroupStudy, plans: Sequence[Planned], labels: Sequence[str], machine: Machine
+    options: Namespace, study: Study, plans: Sequence[Planned], labels: Sequence[str], machine: Machine
 ) -> str:
     """Queues the runs of a new study, of which each round has these labels, and follows them; returns its name.
 
-    Raises KeyboardInterrupt once it has told what becomes of the study, and as `begin_study`.
+    Raises KeyboardInterrupt once it has told what becomes of the study, and as `begin_measured`.
     """
-    directory, subject_name = runs_dir(options), subject(plans[0].config).removesuffix(".py")
-    name = check_name(options.name or free_name(directory, f"{study.kind}-{subject_name}"))
-    runs = begin_study(directory, name, study, plans, options.repeat, machine)
+    directory, wanted = runs_dir(options), options.name or stem_of(f"{study.kind}-{subject(plans[0].config)}")
+    place, runs = begin_measured(replace(study, name=wanted), directory, plans, options.repeat, machine)
+    name = place.name
     tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
     try:
         follow(runs, [*labels] * options.repeat, directory)
@@ -82,6 +86,15 @@ def carry_out(
         tell(f"To end it, what waits and what runs: tuiapp study stop {name}")
         raise
     return name
+
+
+def read_study(directory: Path, name: str, kind: str) -> Study:
+    """Returns the study of that name; raises StudyError if there is none, or it is of another kind."""
+    study = StudyDir(directory, name).read()
+    if study.kind != kind:
+        words = f"There is no study {name!r} that tuiapp {kind} has made, but a {study.kind}"
+        raise StudyError(f"{words}. To see it: tuiapp study show {name}")
+    return study
 
 
 def follow(runs: Sequence[RunDir], labels: Sequence[str], directory: Path) -> None:
@@ -114,7 +127,7 @@ def _why(run: RunDir, directory: Path) -> str:
     waiting, seen = read_waiting(run.waits), outlook(directory).get(run.run_id)
     if waiting and waiting.held:
         return f"it is held; to let it start: tuiapp queue release {run.run_id}"
-    return seen.reason if seen else ""
+    return queue_trouble(directory) or (seen.reason if seen else "")
 
 
 def _stands(info: RunInfo) -> str:

@@ -10,19 +10,14 @@ from typing import NamedTuple
 
 from tuiapp.actions import queue
 from tuiapp.actions.action import Outcome
+from tuiapp.library.queue_words import clock, queue_trouble, why_it_waits
 from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.placement import placement_problems
 from tuiapp.trainers.config.run_config import Check
 from tuiapp.trainers.contract.about import About, Change
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Entry, find_waiting
-from tuiapp.trainers.experiments.queue import (
-    Outlook,
-    add,
-    clock,
-    outlook,
-    start_keeper,
-)
+from tuiapp.trainers.experiments.queue import Outlook, add_all, outlook, start_keeper
 from tuiapp.trainers.state.initial import check_weights
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
@@ -45,19 +40,15 @@ def add_runs(options: Namespace) -> int:
         raise UsageError(f"--name names one run, and these are {len(options.sources)}: give them a --group or --tag.")
     checks = queue_checks(machine)
     configs = [read_source(one, options.settings, checks, options.arguments) for one in options.sources or [None]]
-    runs = [
-        add(
-            config,
-            directory,
-            about,
-            machine=machine,
-            priority=options.priority,
-            retry=options.retry,
-            parallel=options.parallel,
-            held=options.hold,
-        )
-        for config in configs
-    ]
+    runs = add_all(
+        [(config, about) for config in configs],
+        directory,
+        machine=machine,
+        priority=options.priority,
+        retry=options.retry,
+        parallel=options.parallel,
+        held=options.hold,
+    )
     ids = [one.run.run_id for one in find_waiting(directory)]
     if options.json:
         facts = [{"run": run.run_id, "directory": str(run.path), "place": _place(ids, run)} for run in runs]
@@ -84,8 +75,11 @@ def list_queue(options: Namespace) -> int:
     """Prints what waits, the next one first."""
     directory = runs_dir(options)
     entries, known = find_waiting(directory), outlook(directory)
-    start_keeper(directory)
-    rows = [_Row(n + 1, one, summarise(one.run), known.get(one.run.run_id, Outlook())) for n, one in enumerate(entries)]
+    trouble = start_keeper(directory) or queue_trouble(directory)
+    rows = [
+        _Row(number, one, summarise(one.run), known.get(one.run.run_id, Outlook()), trouble)
+        for number, one in enumerate(entries, start=1)
+    ]
     if options.json:
         print_json([_facts(row) for row in rows])
         return 0
@@ -103,10 +97,12 @@ class _Row(NamedTuple):
     entry: Entry
     info: RunInfo
     seen: Outlook
+    trouble: str
 
     @property
     def reason(self) -> str:
-        return "held" if self.entry.waiting.held else sanitize(self.seen.reason)
+        # When it is expected to start has a column of its own.
+        return sanitize(why_it_waits(self.entry.waiting, Outlook(reason=self.seen.reason), self.trouble))
 
 
 def _column(name: str, rank: int, cell: Callable[[_Row], str], most: int = 60) -> Column[_Row]:

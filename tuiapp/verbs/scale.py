@@ -13,13 +13,20 @@ from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.learning_rate import rate_words
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.run_config import RunConfig, with_global_batch
-from tuiapp.trainers.experiments.group_study import GroupStudy, Planned, read_study
-from tuiapp.trainers.experiments.measured import measure
-from tuiapp.trainers.experiments.scaling import unit_of
-from tuiapp.trainers.experiments.study import runs_of_group
+from tuiapp.trainers.experiments.measured import measure, unit_of
+from tuiapp.trainers.experiments.study import Study, runs_of_group
+from tuiapp.trainers.experiments.sweep import Planned
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.measured_studies import carry_out, check_show, drawn, print_study, targets, write_files
+from tuiapp.verbs.measured_studies import (
+    carry_out,
+    check_show,
+    drawn,
+    print_study,
+    read_study,
+    targets,
+    write_files,
+)
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
 
@@ -38,7 +45,7 @@ def study_scaling(options: Namespace) -> int:
         raise UsageError("One number of devices alone shows no scaling: give several, as --devices 1,2.")
     plans = [_plan(options, devices, counts[0], machine) for devices in counts]
     labels = [plural(devices, "device") for devices in counts]
-    name = carry_out(options, GroupStudy(kind="scale", weak=options.weak), plans, labels, machine)
+    name = carry_out(options, Study(kind="scale", weak=options.weak), plans, labels, machine)
     return _print(options, name, files)
 
 

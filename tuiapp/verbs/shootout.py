@@ -11,12 +11,20 @@ from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.placement import place
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.experiments.group_study import GroupStudy, Planned, read_study
 from tuiapp.trainers.experiments.measured import measure
-from tuiapp.trainers.experiments.study import StudyError, runs_of_group
+from tuiapp.trainers.experiments.study import Study, StudyError, runs_of_group
+from tuiapp.trainers.experiments.sweep import Planned
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.measured_studies import carry_out, check_show, drawn, print_study, targets, write_files
+from tuiapp.verbs.measured_studies import (
+    carry_out,
+    check_show,
+    drawn,
+    print_study,
+    read_study,
+    targets,
+    write_files,
+)
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
@@ -37,7 +45,7 @@ def study_backends(options: Namespace) -> int:
     if not plans:
         raise StudyError("No backend can run this here.")
     order = [plan.config.backend for plan in plans]
-    name = carry_out(options, GroupStudy(kind="shootout", order=order, left_out=left_out), plans, order, machine)
+    name = carry_out(options, Study(kind="shootout", order=order, left_out=left_out), plans, order, machine)
     return _print(options, name, files)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
@@ -50,19 +49,21 @@ def list_studies(options: Namespace) -> int:
     for info in RunIndex(directory).read_all():
         if info.about.group:
             groups.setdefault(info.about.group, []).append(info)
-    states = list[StudyState]()
+    facts, rows = list[dict[str, object]](), list[tuple[str, ...]]()
     for name, infos in sorted(groups.items()):
-        # One that is damaged must not hide the others.
-        with contextlib.suppress(StudyError):
-            states.append(read_study_state(StudyDir(directory, name), infos))
+        try:
+            state = read_study_state(StudyDir(directory, name), infos)
+            facts.append({**study_facts(state), "trials": len(state.trials)})
+            rows.append(_row(state))
+        except StudyError as error:
+            facts.append({"study": name, "kind": "damaged", "trials": len(infos), "problem": str(error)})
+            rows.append((sanitize(name), "damaged", MISSING, str(len(infos)), MISSING, sanitize(str(error))))
     if options.json:
-        print_json([{**study_facts(state), "trials": len(state.trials)} for state in states])
-        return 0
-    if not states:
+        print_json(facts)
+    elif not rows:
         print("There are no studies. To begin one: tuiapp sweep PRESET --grid KEY=A,B", file=sys.stderr)
-        return 0
-    for line in aligned([("STUDY", "KIND", "KEYS", "TRIALS", "BEST", ""), *map(_row, states)]):
-        print(line)
+    else:
+        print(*aligned([("STUDY", "KIND", "KEYS", "TRIALS", "BEST", ""), *rows]), sep="\n")
     return 0
 
 
@@ -124,6 +125,8 @@ def resume_study(options: Namespace) -> int:
     """Gives a search more trials; queues the combinations of a grid that have not been completed."""
     place = _place(options)
     study = place.read()
+    if study.kind in MEASURED:
+        raise UsageError(f"{study.name} is no sweep: see it by tuiapp {study.kind} --show {study.name}.")
     if study.search is None:
         if options.trials:
             raise UsageError(
@@ -179,7 +182,7 @@ def delete_study(options: Namespace) -> int:
     """Deletes a study, and with --runs its runs; asks on a terminal. Nothing while it makes or has live runs."""
     place = _place(options)
     runs = place.runs()
-    if not place.kind():
+    if not place.exists():
         if not runs:
             place.read()
         if not options.runs:
@@ -197,7 +200,7 @@ def delete_study(options: Namespace) -> int:
     outcome = delete.do(doomed)
     print_outcome(outcome)
     whole = len(outcome.done) == len(doomed)
-    if whole and place.kind():
+    if whole and place.exists():
         delete.remove_study(place)
         delete.sweep_removed(place.path.parent)
     if options.json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from msgspec.structs import replace as replace_fields
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, format_metric, plural, sanitize
@@ -92,37 +92,15 @@ class ListRow:
         return self.group.key if self.group else self.infos[0].directory
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """What several runs came to."""
-
-    mean: float
-    deviation: float | None
-    """The standard deviation of a sample; None of a single value."""
-    count: int
-
-    @classmethod
-    def of(cls, infos: Iterable[RunInfo], value: Callable[[RunInfo], float | None]) -> Spread | None:
-        """Returns that of the values that are known; None if none is."""
-        found = [each for info in infos if (each := value(info)) is not None]
-        if not found:
-            return None
-        # Many times as fast as `statistics.stdev`.
-        # Of equal values the sum would differ in its last digit.
-        mean = found[0] if min(found) == max(found) else sum(found) / len(found)
-        others = len(found) - 1
-        deviation = math.sqrt(sum([(each - mean) ** 2 for each in found]) / others) if others else None
-        return cls(mean, deviation, len(found))
-
-    def words(self, figure: Figure[Any]) -> str:
-        """Formats it as "98.1 ± 0.2 %"."""
-        mean = figure.words(self.mean)
-        if self.deviation is None:
-            return mean
-        short = figure.deviation or (_two_digits if figure.words is format_metric else figure.words)
-        deviation = short(self.deviation)
-        unit = next((one for one in (" %", " pp") if mean.endswith(one) and deviation.endswith(one)), "")
-        return f"{mean.removesuffix(unit)} ± {deviation}"
+def spread_words(spread: Spread, figure: Figure[Any]) -> str:
+    """Formats it as "98.1 ± 0.2 %"."""
+    mean = figure.words(spread.mean)
+    if spread.deviation is None:
+        return mean
+    short = figure.deviation or (_two_digits if figure.words is format_metric else figure.words)
+    deviation = short(spread.deviation)
+    unit = next((one for one in (" %", " pp") if mean.endswith(one) and deviation.endswith(one)), "")
+    return f"{mean.removesuffix(unit)} ± {deviation}"
 
 
 def _two_digits(value: float) -> str:
@@ -225,7 +203,7 @@ def _key(row: Row, column: Column[RunInfo]) -> Any:
     if column.name == NEWEST:
         return max((key for info in row.infos if (key := column.key(info)) is not None), default=None)
     figure = column.figure
-    if figure and row.is_alike and (spread := Spread.of(row.counted, figure.value)):
+    if figure and row.is_alike and (spread := Spread.of(map(figure.value, row.counted))):
         return (0, spread.mean, "")
     return next((key for one in row.rows if (key := _key(one, column)) is not None), None)
 
@@ -285,7 +263,7 @@ def refreshed(row: Row, known: Mapping[RunDir, RunInfo]) -> Row:
 
 
 def _best(rows: Iterable[Row], objective: Objective, value: Callable[[RunInfo], float | None]) -> Row | None:
-    spreads = [(Spread.of(_counted(row), value), row) for row in _leaves(rows)]
+    spreads = [(Spread.of(map(value, _counted(row))), row) for row in _leaves(rows)]
     known = [(spread.mean, row) for spread, row in spreads if spread is not None]
     return objective.best_of((mean, _counted(row)[0].status, row) for mean, row in known)
 
@@ -305,10 +283,10 @@ def came_to(group: RunGroup, figure: Figure[RunInfo], most: int = sys.maxsize) -
     Of others, which no mean describes, it is the best and whose, where the figure is the best of each run, or else from
     the least to the greatest. Of a name that is too long for `most` characters the end is said.
     """
-    if (spread := Spread.of(group.counted, figure.value)) is None:
+    if (spread := Spread.of(map(figure.value, group.counted))) is None:
         return MISSING
     if group.is_alike:
-        return spread.words(figure)
+        return spread_words(spread, figure)
     if figure.rises is not None and (best := _best(group.rows, Objective("", figure.rises), figure.value)) is not None:
         found, who = came_to_row(best, figure), whose(best)
         room = most - len(found) - 1

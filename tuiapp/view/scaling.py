@@ -1,15 +1,21 @@
-"""A scaling study in words, and its curve against the ideal line."""
+"""How a training gets faster with more devices: a row for each number of them, in words, and as a curve.
+
+Speed-up is throughput over that with the fewest devices; linear would be as many times as there are devices more.
+Throughput counts examples, so that this holds whether the global batch stays (strong scaling) or grows with the devices
+(weak scaling). Source: Amdahl 1967 and Gustafson 1988, as any text on parallel computing has them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import log2
 
 import numpy as np
 
-from tuiapp.trainers.experiments.group_study import GroupStudy
-from tuiapp.trainers.experiments.measured import Measured
-from tuiapp.trainers.experiments.scaling import ScalingRow, scaling_rows, unit_of
+from tuiapp.trainers.experiments.measured import Measured, unit_of, whole
+from tuiapp.trainers.experiments.study import Study
+from tuiapp.trainers.state.results import Spread, median
 from tuiapp.trainers.state.text import MISSING, format_bytes, format_count, format_percent
 from tuiapp.view.chart import BAND, Chart, Curve
 from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
@@ -20,7 +26,77 @@ SPEEDUPS = tuple(factor * 2**power for power in range(-4, 14) for factor in (1, 
 """Numbers for the axis."""
 
 
-def scaling_sheet(name: str, study: GroupStudy, runs: Sequence[Measured]) -> tuple[Sheet, list[ScalingRow]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRow:
+    devices: int
+    runs: tuple[Measured, ...]
+    """All of them, ended or not; those that have not completed count for nothing below."""
+    ideal: float
+    """Speed-up if it were linear."""
+    throughput: Spread | None
+    speedup: Spread | None
+    waiting: float | None
+    """Median share of a step in which ranks waited for each other."""
+    data_wait: float | None
+    memory_bytes: float | None
+    """Median."""
+
+    @property
+    def efficiency(self) -> float | None:
+        """Speed-up over the ideal one."""
+        return self.speedup.median / self.ideal if self.speedup else None
+
+    @property
+    def counted(self) -> int:
+        return len(whole(self.runs))
+
+    @property
+    def shown(self) -> Measured:
+        """The run whose curves stand for all: of those that count one of median throughput."""
+        counted = sorted(whole(self.runs), key=lambda run: run.throughput or 0.0)
+        return counted[len(counted) // 2] if counted else self.runs[0]
+
+    @property
+    def batch(self) -> int | None:
+        """Examples of a step over all devices; None of a script, which knows alone."""
+        config = self.runs[0].info.config
+        return config.global_batch_size if config and config.backend != "script" else None
+
+
+def scaling_rows(runs: Sequence[Measured], *, weak: bool = False) -> list[ScalingRow]:
+    """Returns the rows of a study, by number of devices.
+
+    With `weak` a step of a script that reports no examples is taken to do as much more work as it has more devices.
+    """
+    counts = sorted({run.devices for run in runs if run.devices})
+    steps = unit_of(runs) == "steps/s"
+    rows: list[ScalingRow] = []
+    base: float | None = None
+    for devices in counts:
+        own = tuple(run for run in runs if run.devices == devices)
+        ideal = devices / counts[0]
+        work = ideal if weak and steps else 1.0
+        throughput = Spread.of(run.throughput for run in whole(own))
+        if devices == counts[0] and throughput:
+            base = throughput.median
+        rates = [run.throughput for run in whole(own) if run.throughput is not None]
+        speedup = Spread.of(rate * work / base for rate in rates) if base else None
+        rows.append(
+            ScalingRow(
+                devices=devices,
+                runs=own,
+                ideal=ideal,
+                throughput=throughput,
+                speedup=speedup,
+                waiting=median(run.waiting for run in whole(own)),
+                data_wait=median(run.data_wait for run in whole(own)),
+                memory_bytes=median(run.memory_bytes for run in whole(own)),
+            )
+        )
+    return rows
+
+
+def scaling_sheet(name: str, study: Study, runs: Sequence[Measured]) -> tuple[Sheet, list[ScalingRow]]:
     """Returns the table of a scaling study, and its rows."""
     rows, unit = scaling_rows(runs, weak=study.weak), unit_of(runs)
     mode = "weak" if study.weak else "strong"
@@ -73,7 +149,7 @@ def _facts(name: str, mode: str, unit: str, row: ScalingRow) -> dict[str, object
     }
 
 
-def _notes(study: GroupStudy, unit: str, rows: Sequence[ScalingRow]) -> list[str]:
+def _notes(study: Study, unit: str, rows: Sequence[ScalingRow]) -> list[str]:
     steady = "after the first epoch, or the first tenth of the steps, without evaluations and checkpoints"
     if unit == "steps/s":
         steady = "by the clock after the first tenth of its steps"
@@ -107,7 +183,7 @@ def scaling_chart(rows: Sequence[ScalingRow], *, columns: int, lines: int, margi
     breaks[:] = 0.0
     for factor, speedup in known:
         place = round(log2(factor) / right * last)
-        low[place], middle[place], high[place] = (log2(value) for value in speedup[1::-1] + speedup[2:3])
+        low[place], middle[place], high[place] = map(log2, (speedup.least, speedup.median, speedup.most))
     ideal[[0, last]] = 0.0, right
     bottom, top = min(0.0, float(np.nanmin(low))), max(right, float(np.nanmax(high)))
     pad = 0.04 * (top - bottom)

@@ -1,14 +1,18 @@
-"""A shoot-out in words."""
+"""The same training on several backends: a row for each, from the runs of a shoot-out, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.experiments.group_study import GroupStudy
-from tuiapp.trainers.experiments.measured import Measured
-from tuiapp.trainers.experiments.shootout import WINDOWS, ShootoutRow, shootout_rows
+from tuiapp.trainers.contract.metrics import LOSS
+from tuiapp.trainers.experiments.measured import Measured, whole
+from tuiapp.trainers.experiments.study import Study
+from tuiapp.trainers.state.curves import ALL, Curves
 from tuiapp.trainers.state.known_metrics import format_accuracy
+from tuiapp.trainers.state.results import Spread, median
 from tuiapp.trainers.state.text import (
     MISSING,
     format_bytes,
@@ -21,8 +25,84 @@ from tuiapp.trainers.state.text import (
 )
 from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
 
+if TYPE_CHECKING:
+    from tuiapp.trainers.state.series import Series
 
-def shootout_sheet(name: str, study: GroupStudy, runs: Sequence[Measured]) -> tuple[Sheet, list[ShootoutRow]]:
+WINDOWS = 100
+"""Parts of a run over whose means two curves are compared: a fast run's journal has several steps in an entry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShootoutRow:
+    backend: str
+    runs: tuple[Measured, ...]
+    """All of them, ended or not; those that have not completed count for nothing below."""
+    throughput: Spread | None
+    first_step_s: Spread | None
+    memory_bytes: float | None
+    loss: float | None
+    """Median of the last steps' losses, as the others are medians."""
+    test_loss: float | None
+    accuracy: float | None
+    difference: float | None
+    """The largest difference of its loss curve from the first backend's; None of that itself."""
+
+    @property
+    def shown(self) -> Measured:
+        """The run whose curves are drawn: the first that counts."""
+        return next(iter(whole(self.runs)), self.runs[0])
+
+
+def shootout_rows(runs: Sequence[Measured], order: Sequence[str] = ()) -> list[ShootoutRow]:
+    """Returns the rows of a shoot-out, in an order of backends; others follow."""
+    backends = [name for name in dict.fromkeys([*order, *(run.backend for run in runs)]) if name]
+    rows: list[ShootoutRow] = []
+    first: Curves | None = None
+    for backend in backends:
+        own = tuple(run for run in runs if run.backend == backend)
+        if not own:
+            continue
+        counted = whole(own)
+        curves = counted[0].curves if counted else None
+        rows.append(
+            ShootoutRow(
+                backend=backend,
+                runs=own,
+                throughput=Spread.of(run.throughput for run in counted),
+                first_step_s=Spread.of(run.first_step_s for run in counted),
+                memory_bytes=median(run.memory_bytes for run in counted),
+                loss=median(run.info.summary.loss for run in counted),
+                test_loss=median(run.info.summary.test_loss for run in counted),
+                accuracy=median(run.info.summary.test_accuracy for run in counted),
+                difference=curve_difference(first, curves) if first and curves else None,
+            )
+        )
+        if len(rows) == 1:
+            first = curves
+    return rows
+
+
+def curve_difference(one: Curves, other: Curves, name: str = LOSS) -> float | None:
+    """Returns the largest difference of two curves, over the steps that both have; None without any."""
+    a, b = one[ALL, name], other[ALL, name]
+    if not len(a) or not len(b):
+        return None
+    start, stop = max(a.first_step, b.first_step), min(a.last_step, b.last_step)
+    if start > stop:
+        return None
+    return _largest(a, b, start, stop)
+
+
+def _largest(a: Series, b: Series, start: int, stop: int) -> float | None:
+    import numpy as np
+
+    windows = min(WINDOWS, stop - start + 1)
+    apart = np.abs(a.reduce(windows, start, stop).mean - b.reduce(windows, start, stop).mean)
+    known = apart[~np.isnan(apart)]
+    return float(known.max()) if len(known) else None
+
+
+def shootout_sheet(name: str, study: Study, runs: Sequence[Measured]) -> tuple[Sheet, list[ShootoutRow]]:
     """Returns the table of a shoot-out, and its rows."""
     rows = shootout_rows(runs, study.order)
     heads = (
@@ -83,7 +163,7 @@ def _facts(name: str, row: ShootoutRow) -> dict[str, object]:
     }
 
 
-def _notes(study: GroupStudy, rows: Sequence[ShootoutRow]) -> list[str]:
+def _notes(study: Study, rows: Sequence[ShootoutRow]) -> list[str]:
     notes = [
         "examples/s: median of the runs, each after the first epoch, or the first tenth of the steps, without "
         "evaluations and checkpoints; spread: half of the range over the median",

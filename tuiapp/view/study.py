@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import PRUNED
-from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError
+from tuiapp.trainers.experiments.study import Study, StudyDir
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess
 from tuiapp.trainers.state.summary import RunInfo
@@ -23,7 +23,7 @@ ROWS = 8
 FAR = 100.0
 """How many times the least value the greatest is where values are drawn by factors."""
 LOG = " (log)"
-MEASURED = {"scale": ("devices",), "shootout": ("backend",)}
+MEASURED: dict[str, tuple[str, ...]] = {"scale": ("devices",), "shootout": ("backend",)}
 """Kind of study that goes through no values → the keys in which its runs differ."""
 KIND_WORDS = {"scale": "scaling study", "shootout": "shoot-out"}
 
@@ -51,7 +51,7 @@ class StudyState:
     trials: tuple[Trial, ...]
     """The best first; then those without a value, by those of their keys."""
     study: Study | None = None
-    """None of what is no sweep."""
+    """None of a group."""
     kind: str = "group"
     """grid, search, scale, shootout, or group."""
     ended: str = ""
@@ -76,18 +76,11 @@ def is_pruned(info: RunInfo) -> bool:
 
 
 def read_study_state(place: StudyDir, infos: Sequence[RunInfo] | None = None) -> StudyState:
-    """Reads a study of any kind; raises StudyError if there is neither one nor a run in a group of its name."""
+    """Reads a study of any kind, or a group of runs; raises StudyError if there is neither, or it is damaged."""
     infos = place.infos() if infos is None else infos
-    study, keys, kind = None, list[str](), place.kind()
-    try:
-        study = place.read()
-        keys, kind = list(study.axes), "search" if study.search else "grid"
-    except StudyError:
-        if kind not in MEASURED:
-            if not infos:
-                raise
-            kind = "group"
-        keys = list(MEASURED.get(kind, ())) or differing_keys(infos)
+    study = place.read() if place.exists() or not infos else None
+    kind = study.kind if study else "group"
+    keys = [*(study.axes if study else ()), *MEASURED.get(kind, ())] or differing_keys(infos)
     objective = (study and study.objective) or guess(infos)
     trials = [
         Trial(info, {key: known_value(info, key) for key in keys}, objective.value(info) if objective else None)
@@ -238,7 +231,7 @@ def study_facts(state: StudyState) -> dict[str, object]:
     return {
         "study": state.name,
         "kind": state.kind,
-        "keys": mask_values(study.axes) if study else dict.fromkeys(state.keys),
+        "keys": mask_values(study.axes) if study and study.axes else dict.fromkeys(state.keys),
         "metric": objective.name if objective else None,
         "maximize": objective.rises if objective else None,
         "trials_asked": search.trials if search else len(state.trials),

@@ -17,9 +17,9 @@ from tuiapp.trainers.experiments import queue
 
 @pytest.fixture
 def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunDir]:
-    monkeypatch.setattr(queue, "start_keeper", lambda runs_dir: None)
+    monkeypatch.setattr(queue, "start_keeper", lambda runs_dir: "")
     config = RunConfig(model="mlp", platform="cpu", devices=1)
-    return [queue.enqueue(config, tmp_path) for _ in range(2)]
+    return [queue.add(config, tmp_path) for _ in range(2)]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,11 @@ from tests.kit.measured_runs import GROUP, record_study, recorded
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import read_about
-from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.contract.waiting import Waiting, find_waiting
 from tuiapp.trainers.experiments import queue
-from tuiapp.trainers.experiments.group_study import GroupStudy
-from tuiapp.trainers.launch import LaunchError
+from tuiapp.trainers.experiments.study import Study
 from tuiapp.trainers.state.status import read_config
-from tuiapp.trainers.state.summary import summarise
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def queued(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def press(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tuiapp.trainers.experiments.queue.start_keeper", lambda runs_dir: None)
+    monkeypatch.setattr("tuiapp.trainers.experiments.queue.start_keeper", lambda runs_dir: "")
     for verb in ("scale", "shootout"):
         monkeypatch.setattr(f"tuiapp.verbs.{verb}.inspect_machine", lambda: machine)
     monkeypatch.setattr("tuiapp.verbs.measured_studies.follow", press)
@@ -47,8 +46,8 @@ def configs_of(runs_dir: Path) -> list[RunConfig]:
 def test_the_runs_of_a_scaling_study_take_turns_and_run_alone(tuiapp: Command, runs_dir: Path) -> None:
     done = tuiapp("scale", "mlp", "--devices", "2,1,4", "--repeat", 2, "--steps", 100, "--set", "platform=cpu")
     assert (done.code, done.out) == (130, "")
-    assert "6 runs queued as the group scale-mlp" in done.err
-    assert "tuiapp scale --show scale-mlp" in done.err
+    assert "6 runs queued as the group scale-mlp-1" in done.err
+    assert "tuiapp scale --show scale-mlp-1" in done.err
     configs = configs_of(runs_dir)
     assert [config.devices for config in configs] == [1, 2, 4, 1, 2, 4]
     assert {config.global_batch_size for config in configs} == {48}
@@ -56,10 +55,10 @@ def test_the_runs_of_a_scaling_study_take_turns_and_run_alone(tuiapp: Command, r
         (100, 4, 0, 0)
     }
     about, _ = read_about(find_waiting(runs_dir)[1].run)
-    assert (about.group, about.note) == ("scale-mlp", "strong scaling, 2 devices, global batch 48")
+    assert (about.group, about.note) == ("scale-mlp-1", "strong scaling, 2 devices, global batch 48")
     # A study more has a name of its own.
     assert "scale-mlp-2" in tuiapp("scale", "mlp", "--devices", "1,2", "--repeat", 1).err
-    shown = tuiapp("scale", "--show", "scale-mlp")
+    shown = tuiapp("scale", "--show", "scale-mlp-1")
     assert shown.code == 0
     assert "0 of 2" in shown.out
 
@@ -101,7 +100,7 @@ def test_backends_that_cannot_run_it_are_named_with_the_reason(tuiapp: Command, 
     backends = [config.backend for config in configs_of(runs_dir)]
     assert backends[0] == "torch-ddp"
     assert "torch-dp" not in backends
-    assert "left out: torch-dp: torch-dp runs on one CPU" in tuiapp("shootout", "--show", "shootout-mlp").out
+    assert "left out: torch-dp: torch-dp runs on one CPU" in tuiapp("shootout", "--show", "shootout-mlp-1").out
     named = tuiapp("shootout", "mlp", "--backends", "torch-dp,torch-ddp", "--set", "platform=cpu", "--set", "devices=2")
     assert named.code == 2, "what the user has named is not left out"
 
@@ -110,19 +109,21 @@ def test_backends_that_cannot_run_it_are_named_with_the_reason(tuiapp: Command, 
 def test_a_study_that_cannot_be_queued_whole_is_not_queued(
     tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    added: list[RunDir] = []
+    put, waiting = queue.put, list[RunDir]()
 
-    def add(config: RunConfig, where: Path, *rest: object, **more: object) -> RunDir:
-        if len(added) == 2:
-            raise LaunchError("No room.")
-        added.append(queue.add(config, where, *rest, **more))  # type: ignore[arg-type]
-        return added[-1]
+    def put_two(run: RunDir, place: Waiting) -> None:
+        if len(waiting) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        waiting.append(run)
+        put(run, place)
 
-    monkeypatch.setattr("tuiapp.trainers.experiments.group_study.add", add)
+    monkeypatch.setattr(queue, "put", put_two)
     done = tuiapp("scale", "mlp", "--devices", "1,2", "--name", "mine")
-    assert (done.code, done.err) == (2, "tuiapp: No room.\n")
-    assert not find_waiting(runs_dir)
-    assert [summarise(run).status for run in added] == ["stopped", "stopped"]
+    assert done.code == 2
+    assert "No space left on device" in done.err
+    assert len(waiting) == 2
+    assert not find_run_dirs(runs_dir)
+    assert [path.name for path in runs_dir.glob(".*")] == [".queue"], "nothing is left of them"
     assert "There is no study 'mine'" in tuiapp("scale", "--show", "mine").err
 
 
@@ -136,10 +137,10 @@ def test_a_study_that_cannot_be_queued_whole_is_not_queued(
         (["scale", "mlp", "--devices", "1,5"], "48 cannot be split evenly over 5 devices"),
         (["scale", "mlp", "--weak", "--strong"], "not allowed with"),
         (["scale", "mlp", "--devices", "1,2", "--set", "devices=2"], "--devices has all of them"),
-        (["scale", "mlp", "--name", "../up"], "cannot be a study's name"),
+        (["scale", "mlp", "--name", "../up"], "is no name of a study"),
         (["scale", "--show", "mime"], "Did you mean 'mine'?"),
         (["scale", "mlp", "--show", "mine"], "leave out mlp"),
-        (["scale", "mlp", "--devices", "1,2", "--name", "mine"], "There is a group mine already"),
+        (["scale", "mlp", "--devices", "1,2", "--name", "mine"], "There is a study or group 'mine' already"),
         (["scale", "mlp", "--csv", "table.txt"], "must end in .csv"),
         (["scale", "mlp", "--report", "/nowhere/page.html"], "The directory /nowhere does not exist"),
         (["shootout", "mlp", "--backends", "torch-dpp"], "Did you mean 'torch-dp'?"),
@@ -171,7 +172,7 @@ def scaled(runs_dir: Path) -> Path:
     for number, (devices, rate) in enumerate([(1, 1000.0), (2, 1800.0), (1, 1100.0), (2, 2000.0)]):
         recorded(runs_dir, number, devices=devices, rate=rate, waited=0.25 if devices > 1 else None)
     recorded(runs_dir, 9, devices=2, status="failed")
-    record_study(runs_dir, GroupStudy(kind="scale"))
+    record_study(runs_dir, Study(kind="scale"))
     return runs_dir
 
 
@@ -213,7 +214,7 @@ def test_a_scaling_study_for_other_programs(tuiapp: Command, tmp_path: Path) -> 
 def test_the_table_of_a_shoot_out(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
     recorded(runs_dir, 1, backend="torch-ddp", devices=2, losses=[1.0] * 40)
     recorded(runs_dir, 2, backend="jax-pmap", devices=2, losses=[1.5] * 40, rate=500.0)
-    study = GroupStudy(kind="shootout", order=["torch-ddp", "jax-pmap"], left_out={"mxnet-gluon": "not\x1b[31m here"})
+    study = Study(kind="shootout", order=["torch-ddp", "jax-pmap"], left_out={"mxnet-gluon": "not\x1b[31m here"})
     record_study(runs_dir, study)
     done = tuiapp("shootout", "--show", GROUP, "--report", tmp_path / "page.html")
     assert done.code == 0

@@ -232,10 +232,11 @@ def test_studies_of_all_kinds_are_listed_and_damaged_ones_are_in_nobodys_way(tui
         (runs_dir / "studies" / name / "study.json").write_text(text)
     listed = [row.split()[:3] for row in tuiapp("study").out.splitlines()[1:]]
     assert listed == [
-        ["by-devices", "scale", "devices"], ["mine", "group", "–"], ["mlp-1", "grid", "learning_rate,"],
-        ["race", "shootout", "backend"],
+        ["by-devices", "scale", "devices"], ["damaged", "damaged", "–"], ["mine", "group", "–"],
+        ["mlp-1", "grid", "learning_rate,"], ["race", "shootout", "backend"],
     ]  # fmt: skip
     facts = {one["study"]: (one["kind"], one["trials"]) for one in json.loads(tuiapp("study", "list", "--json").out)}
+    assert facts.pop("damaged") == ("damaged", 0)
     assert facts == {"by-devices": ("scale", 0), "mine": ("group", 1), "mlp-1": ("grid", 6), "race": ("shootout", 2)}
     done = tuiapp("study", "show", "race")
     assert done.out.startswith("race · shoot-out · 2 queued"), done.out
@@ -285,7 +286,7 @@ def test_a_study_is_deleted_and_its_runs_where_that_is_asked_for(tuiapp: Command
     assert runs_of_group(runs_dir, "mlp-1") == []
     tuiapp("study", "stop", "mlp-2")
     assert tuiapp("study", "rm", "mlp-2", "--runs", "--yes").code == 0
-    assert [path.name for path in runs_dir.iterdir() if path.name != "studies"] == []
+    assert [path.name for path in runs_dir.iterdir() if path.name != "studies"] == [".queue"]
     assert list((runs_dir / "studies").iterdir()) == []
 
 

@@ -19,7 +19,8 @@ from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.lock import take
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
-from tuiapp.trainers.experiments.queue import add, cancel, change, files_of, move, start_keeper
+from tuiapp.trainers.experiments import queue
+from tuiapp.trainers.experiments.queue import QueueError, add, cancel, change, files_of, move, start_keeper
 from tuiapp.trainers.state.summary import summarise
 
 BRIEF = "import os; open(os.environ['NOTES'], 'a').write(os.environ['TUIAPP_RUN_DIR'].rpartition('/')[2] + chr(10))\n"
@@ -63,7 +64,7 @@ def test_one_of_before_an_upgrade_is_ended(waiting: Queue, tmp_path: Path, notes
     files = files_of(waiting.runs_dir)
     files.directory.mkdir(parents=True)
     lock = take(files.lock)
-    command = [sys.executable, "-c", "import time; time.sleep(100)", "trainers.experiments.keeper"]
+    command = [sys.executable, "-c", "import time; time.sleep(100)", "tuiapp.trainers.experiments.keeper"]
     former = subprocess.Popen([*command, str(waiting.runs_dir)], pass_fds=[lock])
     os.close(lock)
     run = add(script(tmp_path, BRIEF), waiting.runs_dir)
@@ -88,6 +89,35 @@ def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, no
 
 
 @pytest.mark.nightly
+def test_one_that_cannot_be_started_ends_with_the_reason(waiting: Queue, tmp_path: Path, notes: Path) -> None:
+    config = script(tmp_path, BRIEF)
+    bad = add(config, waiting.runs_dir, held=True)
+    place = read_waiting(bad.waits)
+    assert place is not None
+    change(waiting.runs_dir, bad, held=False, environment={**place.environment, "A=B": "1"})
+    good = add(config, waiting.runs_dir)
+    wait_until(waiting.is_over)
+    assert [summarise(run).status for run in (bad, good)] == ["failed", "completed"]
+    assert "It cannot be started: illegal environment variable name" in summarise(bad).reason
+
+
+@pytest.mark.nightly
+def test_a_keeper_that_is_stopped_is_named(waiting: Queue, tmp_path: Path, notes: Path) -> None:
+    add(script(tmp_path, UNTIL), waiting.runs_dir)
+    wait_until(lambda: notes.read_text())
+    (keeper,) = waiting.processes("keeper")
+    keeper.suspend()
+    try:
+        with pytest.raises(QueueError, match=f"kill -CONT {keeper.pid}"):
+            add(script(tmp_path, BRIEF), waiting.runs_dir)
+    finally:
+        keeper.resume()
+    notes.with_name("notes.go").touch()
+    wait_until(waiting.is_over)
+    assert len(notes.read_text().split()) == 2
+
+
+@pytest.mark.nightly
 def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     run = add(script(tmp_path, UNTIL), waiting.runs_dir, retry=1)
     # The script may be faster than who has started it.
@@ -105,32 +135,6 @@ def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path:
     notes.with_name("notes.go").touch()
     wait_until(waiting.is_over)
     assert summarise(run).status == "completed"
-
-
-SLOW_ONCE = """
-import os, sys, time
-if "tuiapp.trainers.run.supervisor" in sys.orig_argv and not os.path.exists(os.environ["NOTES"] + ".slow"):
-    open(os.environ["NOTES"] + ".slow", "w").close()
-    time.sleep(120)
-"""
-"""Makes the first supervisor start too late, as a machine without a moment for it does."""
-
-
-@pytest.mark.by_hand
-def test_a_run_whose_supervisor_started_too_late_is_tried_again(
-    waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(SLOW_ONCE)
-    before = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), before])))
-    run = add(script(tmp_path, BRIEF), waiting.runs_dir, retry=1)
-    wait_until(waiting.is_over)
-    assert notes.with_name("notes.slow").exists()
-    assert notes.read_text().split() == [run.run_id]
-    assert summarise(run).status == "completed"
-    assert "did not start within 30 s" in run.journal.read_text()
 
 
 @pytest.mark.nightly
@@ -236,7 +240,9 @@ def test_never_on_a_gpu_that_somebody_uses(
 
 @pytest.mark.by_hand
 @pytest.mark.timeout(1500)
-def test_a_night_in_small(waiting: Queue, tmp_path: Path, notes: Path, home: Path) -> None:
+def test_a_night_in_small(
+    waiting: Queue, tmp_path: Path, notes: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Thirty runs of four backends and two scripts on two slots: all that can go wrong does, and each runs once."""
     settings = home / "config" / "tuiapp" / "config.toml"
     settings.parent.mkdir(parents=True)
@@ -247,10 +253,8 @@ def test_a_night_in_small(waiting: Queue, tmp_path: Path, notes: Path, home: Pat
         for backend in ("torch-ddp", "jax-pmap", "jax-sharding", "keras-torch")
     ]
     kinds = [*trained, brief, other]
-    files = files_of(waiting.runs_dir)
-    files.directory.mkdir(parents=True)
     # Nothing starts before the order is known.
-    lock = take(files.lock)
+    monkeypatch.setattr(queue, "start_keeper", lambda runs_dir: "")
     runs: list[RunDir] = []
     for number in range(28):
         about = About(name=f"run {number}")
@@ -264,7 +268,7 @@ def test_a_night_in_small(waiting: Queue, tmp_path: Path, notes: Path, home: Pat
     move(waiting.runs_dir, moved, 3)
     promised = waiting.waiting
     assert len(promised) == 29
-    os.close(lock)
+    monkeypatch.undo()
     start_keeper(waiting.runs_dir)
     for done in (4, 9):
         wait_until(lambda enough=done: len(waiting.started()) >= enough, 170)  # type: ignore[misc]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,12 @@ import msgspec
 import pytest
 
 from tests.unit.experiments.conftest import Queue, script
+from tuiapp.actions import delete
+from tuiapp.library.queue_words import placed
 from tuiapp.trainers.config.machine import Gpu, Machine
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.lock import Liveness
+from tuiapp.trainers.contract.lock import Liveness, take
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
 from tuiapp.trainers.experiments.queue import (
@@ -21,11 +26,12 @@ from tuiapp.trainers.experiments.queue import (
     add,
     cancel,
     change,
+    files_of,
     move,
     outlook,
-    placed,
     write_outlook,
 )
+from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="mlp", platform="cpu", devices=2)
@@ -111,12 +117,107 @@ def test_a_list_says_its_place_and_why_it_waits(waiting: Queue, machine: Machine
     ]
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[" * 10_000, b'{"order": "x"}'])
-def test_a_damaged_place_is_no_place(waiting: Queue, machine: Machine, damage: bytes) -> None:
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": Path.touch,
+    "torn": lambda file: file.write_bytes(b"{"),
+    "deep": lambda file: file.write_bytes(b"[" * 10_000),
+    "other": lambda file: file.write_bytes(b'{"order": "x"}'),
+    "link": lambda file: file.symlink_to("nowhere"),
+    "fifo": os.mkfifo,
+    "directory": Path.mkdir,
+}
+
+
+@pytest.mark.parametrize("ends", ["cancel", "rm"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_place_that_cannot_be_read_is_the_last_and_can_be_ended(
+    waiting: Queue, machine: Machine, damage: Callable[[Path], object], ends: str
+) -> None:
+    run, other = add_held(waiting, machine, 2)
+    run.waits.unlink()
+    damage(run.waits)
+    assert waiting.waiting == [other.run_id, run.run_id]
+    (info,) = placed([summarise(run)])
+    assert (info.status, info.reason) == ("queued", "its waits.json cannot be read; it can only be cancelled")
+    with pytest.raises(QueueError, match="can only be cancelled"):
+        change(waiting.runs_dir, run, held=False)
+    move(waiting.runs_dir, other, 0)
+    if ends == "cancel":
+        cancel(waiting.runs_dir, run)
+        assert (summarise(run).status, run.liveness()) == ("stopped", Liveness.NOBODY)
+    else:
+        assert delete.do([run]).done == [run]
+    assert waiting.waiting == [other.run_id]
+
+
+def test_nothing_is_half_moved_however_often_runs_are_moved(waiting: Queue, machine: Machine) -> None:
+    first, second, third = add_held(waiting, machine, 3)
+    for number in range(120):
+        move(waiting.runs_dir, (second, third)[number % 2], 1)
+        wanted = (second, third) if number % 2 == 0 else (third, second)
+        assert waiting.waiting == [first.run_id, *(run.run_id for run in wanted)]
+
+
+def test_a_clock_set_back_changes_nothing(waiting: Queue, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = add_held(waiting, machine)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 3600)
+    (second,) = add_held(waiting, machine)
+    assert waiting.waiting == [first.run_id, second.run_id]
+
+
+def test_what_the_session_had_may_be_any_bytes(
+    waiting: Queue, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / os.fsdecode(b"Andr\xe9")
+    there.mkdir()
+    monkeypatch.chdir(there)
+    monkeypatch.setitem(os.environ, "NAME", os.fsdecode(b"Andr\xe9"))
     (run,) = add_held(waiting, machine)
-    run.waits.write_bytes(damage)
-    assert waiting.waiting == []
-    assert summarise(run).waiting is None
+    kept = read_waiting(run.waits)
+    assert kept is not None
+    assert (kept.environment["NAME"], kept.directory) == (os.fsdecode(b"Andr\xe9"), str(there))
+
+
+def test_too_large_an_environment_is_refused_and_nothing_is_queued(
+    waiting: Queue, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuiapp.trainers.contract.waiting.MAX_FILE_BYTES", 4096)
+    monkeypatch.setenv("LARGE", "x" * 5000)
+    with pytest.raises(LaunchError, match="an environment of"):
+        add_held(waiting, machine)
+    assert waiting.waiting == [] == waiting.runs
+
+
+TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    ".": (Path.touch, "cannot be used for the queue: "),
+    "": (lambda queue: queue.symlink_to("nowhere"), "cannot be used for the queue: "),
+    "lock": (Path.mkdir, "nothing starts it"),
+    "keeper.log": (os.mkfifo, "nothing starts it"),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLE)
+def test_a_queue_that_cannot_start_says_so(waiting: Queue, machine: Machine, name: str) -> None:
+    damage, says = TROUBLE[name]
+    waiting.runs_dir.mkdir()
+    damaged = waiting.runs_dir / ".queue" / name
+    damaged.parent.mkdir(exist_ok=True)
+    damage(damaged)
+    with pytest.raises(QueueError, match=says):
+        add(CONFIG, waiting.runs_dir, machine=machine)
+
+
+def test_who_has_the_queues_lock_and_starts_nothing_is_named(waiting: Queue, machine: Machine) -> None:
+    add_held(waiting, machine)
+    lock = take(files_of(waiting.runs_dir).lock)
+    try:
+        with pytest.raises(QueueError, match=r"another program has locked .*lock"):
+            add(CONFIG, waiting.runs_dir, machine=machine)
+        (info,) = placed([summarise(run) for run in waiting.runs if run.run_id == waiting.waiting[1]])
+        assert "another program has locked" in info.reason
+    finally:
+        os.close(lock)
 
 
 def test_the_files_of_the_queue_are_no_runs(waiting: Queue, machine: Machine, tmp_path: Path) -> None:

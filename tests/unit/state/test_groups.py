@@ -12,13 +12,13 @@ from tests.kit.runs_app import info
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Facts, Summary
 from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.view.baseline import against
 from tuiapp.view.groups import (
     ListRow,
     Row,
     RunGroup,
-    Spread,
     arrange,
     came_to,
     fold,
@@ -27,6 +27,7 @@ from tuiapp.view.groups import (
     listed,
     refreshed,
     runs_of,
+    spread_words,
     stars,
     state_counts,
 )
@@ -118,21 +119,21 @@ def test_the_mean_is_of_completed_runs() -> None:
     def spread(*infos: RunInfo) -> Spread | None:
         (group,) = fold(infos)
         assert isinstance(group, RunGroup)
-        return Spread.of(group.counted, BY_ACCURACY.value)
+        return Spread.of(map(BY_ACCURACY.value, group.counted))
 
     found, figure = spread(*SEEDS), BY_NAME["accuracy"].figure
     assert found is not None
     assert figure is not None
     assert found.mean == pytest.approx(0.95)
-    assert found.count == 2
+    assert found.size == 2
     assert found.deviation == pytest.approx(0.02828427)
-    assert found.words(figure) == "95.0 ± 2.8 %"
+    assert spread_words(found, figure) == "95.0 ± 2.8 %"
     # While none is, of all.
     live = spread(*(replace(one, status="running") for one in SEEDS))
     assert live is not None
-    assert live.count == 3
-    assert Spread.of(SEEDS[:1], BY_ACCURACY.value) == Spread(0.97, None, 1)
-    assert Spread.of([info(1, problem="x")], lambda info: info.summary.test_loss) is None
+    assert live.size == 3
+    assert Spread.of([0.97, None]) == (0.97, None, 0.97, 0.97, 0.97, 1)
+    assert Spread.of([None]) is None
 
 
 def test_what_its_row_says() -> None:

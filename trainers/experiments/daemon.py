@@ -1,0 +1,85 @@
+"""A process that sees to something while it is needed: a queue's keeper, a study's search; one of each at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tuiapp.trainers.config.files import is_full, open_regular
+from tuiapp.trainers.contract.lock import LockNote, is_held, read_note, take, write_note
+from tuiapp.trainers.contract.process_identity import identity, is_alive, is_stopped, machine
+from tuiapp.trainers.launch.processes import module, start_process
+
+MAX_LOG_BYTES = 1 << 20
+NOTED_S = 1.0
+"""Within which the holder of a lock notes who it is."""
+FULL_S, LONGEST_S = 5.0, 60.0
+"""Before another try on a full disk: twice as long each time."""
+
+
+def start(
+    lock: Path, log: Path, name: str, *arguments: str, environment: Mapping[str, str], directory: str = "/"
+) -> None:
+    """Starts the process that holds a lock unless there is one; raises OSError if it cannot be started."""
+    os.close(open_regular(lock, os.O_RDWR | os.O_CREAT))
+    if not is_held(lock):
+        start_process(log, module(name, *arguments), environment=environment, directory=directory)
+
+
+def serve(lock: Path, log: Path, work: Callable[[], None]) -> bool:
+    """Does the work under its lock; returns False if another process has that.
+
+    On a full disk it is begun anew when there may be room again: whatever it knows is in files.
+    """
+    # It outlives the login.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > MAX_LOG_BYTES:
+            os.truncate(log, 0)
+    try:
+        fd = take(lock, 0.5)
+    except BlockingIOError:
+        return False
+    try:
+        write_note(fd, LockNote(supervisor=identity(os.getpid()), machine=machine(), host=socket.gethostname()))
+        later = FULL_S
+        while True:
+            try:
+                work()
+                return True
+            except Exception as error:
+                if not is_full(error):
+                    raise
+                say(f"the disk is full: {error}; tried again in {later:.0f} s")
+            time.sleep(later)
+            later = min(2 * later, LONGEST_S)
+    finally:
+        os.close(fd)
+
+
+def trouble(lock: Path) -> str:
+    """Says why the holder of a lock does nothing; "" if all is well, or nobody holds it."""
+    deadline = time.monotonic() + NOTED_S
+    while is_held(lock):
+        note = read_note(lock)
+        if note.machine not in ("", machine()):
+            return ""
+        if is_alive(note.supervisor):
+            pid = int(note.supervisor.partition(":")[0])
+            return f"its process {pid} is stopped; to continue it: kill -CONT {pid}" if is_stopped(pid) else ""
+        if time.monotonic() > deadline:
+            return f"another program has locked {lock}"
+        time.sleep(0.02)
+    return ""
+
+
+def say(words: str) -> None:
+    """Writes a line into the log."""
+    with contextlib.suppress(OSError):
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), words, file=sys.stderr, flush=True)

@@ -1,0 +1,72 @@
+"""How queued runs stand, in words."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.waiting import DAMAGED, Waiting, find_waiting
+from tuiapp.trainers.experiments.queue import Outlook, keeper_trouble, outlook
+from tuiapp.trainers.state.summary import RunInfo
+
+
+def placed(infos: Sequence[RunInfo]) -> list[RunInfo]:
+    """Returns the same runs; those that wait in the queue with their place, and why and how long they wait."""
+    queue = [info for info in infos if info.waiting is not None]
+    if not queue:
+        return [*infos]
+    seen, trouble = dict[str, Outlook](), dict[Path, str]()
+    for directory in {info.directory.path.parent for info in queue}:
+        seen |= outlook(directory)
+        trouble[directory] = queue_trouble(directory)
+    queue.sort(key=lambda info: (info.waiting.rank if info.waiting else (), info.directory.run_id))
+    found = {}
+    for place, info in enumerate(queue, start=1):
+        run = info.directory
+        words = why_it_waits(info.waiting, seen.get(run.run_id), trouble[run.path.parent]) or info.reason
+        found[run] = replace(info, place=place, reason=words)
+    return [found.get(info.directory, info) for info in infos]
+
+
+def describe_place(run: RunDir) -> str:
+    """Says which place a waiting run has in the queue, why it waits, and when it is expected to start."""
+    runs_dir, queue = run.path.parent, find_waiting(run.path.parent)
+    place = next((n for n, one in enumerate(queue, start=1) if one.run.run_id == run.run_id), None)
+    if place is None:
+        return ""
+    seen = outlook(runs_dir).get(run.run_id)
+    words = why_it_waits(queue[place - 1].waiting, seen, queue_trouble(runs_dir))
+    return ", ".join(filter(None, (f"number {place} of {len(queue)}", words)))
+
+
+def queue_trouble(runs_dir: Path) -> str:
+    """Says why nothing that waits in a directory starts; "" if nothing is in its way."""
+    if trouble := keeper_trouble(runs_dir):
+        return trouble
+    try:
+        free = os.statvfs(runs_dir).f_bavail
+    except OSError:
+        return ""
+    return "" if free else f"there is no space left in {runs_dir}"
+
+
+def why_it_waits(waiting: Waiting | None, seen: Outlook | None, trouble: str = "") -> str:
+    """Says why a run waits, and when it is expected to start."""
+    if waiting is DAMAGED:
+        return "its waits.json cannot be read; it can only be cancelled"
+    if waiting is not None and waiting.held:
+        return "held"
+    if trouble or seen is None:
+        return trouble
+    start = f"expected to start {clock(seen.start)}" if seen.start else ""
+    return ", ".join(filter(None, (seen.reason, start)))
+
+
+def clock(moment: float) -> str:
+    """Formats a Unix time of the next days: "19:05", or "Thu 19:05" if that is not today."""
+    local = time.localtime(moment)
+    return time.strftime("%H:%M" if local.tm_yday == time.localtime().tm_yday else "%a %H:%M", local)
