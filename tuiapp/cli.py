@@ -401,6 +401,12 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _runs_dir(report, again=True)
     report.set_defaults(does="records:report_runs")
 
+    compact = verbs.add_parser("compact", help="join neighbouring rows in ended runs' journals; asks first")
+    _runs(compact)
+    compact.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    _runs_dir(compact, again=True)
+    compact.set_defaults(does="records:compact_runs")
+
     rm = verbs.add_parser("rm", help="delete ended runs and their checkpoints; asks first")
     _runs(rm)
     rm.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")

@@ -6,10 +6,11 @@ spellings in use: `val/f1`, `val_f1` and `F1/val` are in `val`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from math import isfinite
+from itertools import pairwise
+from math import inf, isfinite, isnan
 from operator import mul
 from struct import Struct
 
@@ -165,6 +166,36 @@ def mean(values: Collection[float | None], weights: Collection[float] = ()) -> f
     if len(set(weights)) > 1 and all(weight > 0 for weight in weights):
         return total(finite, weights) / sum(weights)
     return sum(finite) / len(finite)
+
+
+def join(values: Sequence[float], weights: Sequence[float] = ()) -> float:
+    """What stands for neighbouring values: their mean; of equal ones, and of a counter that never falls, the last."""
+    first, last = values[0], values[-1]
+    # Whether it may be one of these is asked of the ends first: most are neither.
+    if first == last or (first < last and first % 1 == 0 == last % 1):
+        is_counter = first == last or all(value % 1 == 0 for value in values)
+        if is_counter and all(one <= other for one, other in pairwise(values)):
+            return last
+    if len(set(weights)) > 1 and min(weights) > 0:
+        weighted: float = sum(map(mul, values, weights)) / sum(weights)
+        if isfinite(weighted):
+            return weighted
+    # One value that is not finite makes a mean that is not: it must not hide what happened.
+    found = sum(values) / len(values)
+    return found if isfinite(found) or not all(map(isfinite, values)) else sum(value / len(values) for value in values)
+
+
+def bound(pick: Callable[..., float], values: Sequence[float], joined: float) -> float | None:
+    """The least or the greatest of finite values; a finite `joined` says that all are."""
+    if isfinite(joined):
+        return pick(values)
+    found = pick(filter(isfinite, values), default=inf)
+    return found if isfinite(found) else None
+
+
+def not_nan(value: float) -> float | None:
+    """As JSON holds it: NaN is null."""
+    return None if isnan(value) else value
 
 
 def last_examples(values: Mapping[str, Sequence[float | None]], counts: Sequence[int] | None) -> float:

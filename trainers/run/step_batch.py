@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from math import ceil, inf, isfinite, isinf, isnan
+from math import ceil, isfinite, isinf
 
 from tuiapp.trainers.contract.events import Metrics
-from tuiapp.trainers.contract.metrics import DATA_WAIT, EPOCH, EXAMPLES, LEARNING_RATE, MAX_COUNT, STEP_TIME
+from tuiapp.trainers.contract.metrics import (
+    DATA_WAIT,
+    EPOCH,
+    EXAMPLES,
+    LEARNING_RATE,
+    MAX_COUNT,
+    STEP_TIME,
+    bound,
+    join,
+    not_nan,
+)
 
 ENTRIES_PER_SECOND = 50
 """Journal entries per rank of a built-in trainer, and at least of a script; beyond that neighbours share an entry."""
@@ -120,14 +130,14 @@ def _pack(
         else:
             entries = [column[group] for group in groups]
             found = list(map(join, entries))
-            least, greatest = (list(map(partial(_bound, pick), entries, found)) for pick in (min, max))
+            least, greatest = (list(map(partial(bound, pick), entries, found)) for pick in (min, max))
             if least != found or greatest != found:
                 lows[name], highs[name] = least, greatest
-                lasts[name] = [_not_nan(entry[-1]) for entry in entries]
+                lasts[name] = [not_nan(entry[-1]) for entry in entries]
         if all(map(isfinite, found)):
             values[name] = list(found)
         else:
-            values[name] = list(map(_not_nan, found))
+            values[name] = list(map(not_nan, found))
             if signs := {entry: 1 if value > 0 else -1 for entry, value in enumerate(found) if isinf(value)}:
                 infinite[name] = signs
     ends = [steps[group.stop - 1] for group in groups] if is_joined else steps
@@ -151,23 +161,6 @@ def _pack(
     )
 
 
-def join(values: Sequence[float]) -> float:
-    """What stands for neighbouring values: their mean; of equal ones, and of a counter that never falls, the last."""
-    first, last = values[0], values[-1]
-    # Whether it may be one of these is asked of the ends first: most are neither.
-    if first == last or (first < last and first % 1 == 0 == last % 1):
-        is_counter = first == last or all(value % 1 == 0 for value in values)
-        if is_counter and all(one <= other for one, other in pairwise(values)):
-            return last
-    # One value that is not finite makes a mean that is not: it must not hide what happened.
-    mean = sum(values) / len(values)
-    return mean if isfinite(mean) or not all(map(isfinite, values)) else sum(value / len(values) for value in values)
-
-
-def _not_nan(value: float) -> float | None:
-    return None if isnan(value) else value
-
-
 def _mean_seconds(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 6)
 
@@ -179,11 +172,3 @@ _BUILT_IN: dict[str, _Join] = {
     DATA_WAIT: _mean_seconds,
 }
 """How these are joined of a built-in trainer's steps."""
-
-
-def _bound(pick: Callable[..., float], values: Sequence[float], joined: float) -> float | None:
-    """The least or the greatest of finite values; a finite `joined` says that all are."""
-    if isfinite(joined):
-        return pick(values)
-    bound = pick(filter(isfinite, values), default=inf)
-    return bound if isfinite(bound) else None

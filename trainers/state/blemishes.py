@@ -176,7 +176,7 @@ class BlemishMeter:
                 text = f"{count:,} {SEVERAL[kind]}, the first: {text}"
             known.append(Blemish(kind=kind, since_step=first.step, text=text))
         if self._joined:
-            text = f"{plural(self._joined, 'row')} of metrics came faster than is kept, and were joined with neighbours"
+            text = f"{plural(self._joined, 'row')} of metrics were joined with neighbours"
             known.append(Blemish(kind="joined", since_step=self._joined_from, text=text))
         # Of a kind that an earlier attempt had, too, the present one's.
         return list({one.kind: one for one in known}.values())

@@ -144,22 +144,22 @@ class RankCurves:
     def add(self, event: Metrics) -> None:
         if self._begun is not None:
             self._roll_back(event)
-        bounded = tuple(_bounded(event, each) for each in bounds_of(event))
         names = tuple(event.values)
-        if len(self._queues) > 1 or (names, bounded) not in self._queues:
-            self._settle_before(event)
-        if (queue := self._queues.get((names, bounded))) is None:
-            queue = self._queues[names, bounded] = Queue(names, bounded)
+        key = names, tuple(_bounded(event, each) for each in bounds_of(event))
+        if len(self._queues) > 1 or key not in self._queues:
+            self._settle_before(event, key)
+        if (queue := self._queues.get(key)) is None:
+            queue = self._queues[key] = Queue(*key)
         queue.add(event)
         self._values += len(event) * len(event.values)
         if self._values >= self._share * max(self._most, VALUES_PER_NAME * len(self.names)):
             self._settle()
 
-    def _settle_before(self, event: Metrics) -> None:
-        """Adds what waits, if a step is reported once more in other company: the last value counts."""
-        names, first = tuple(event.values), event.first_step
-        for (known, _), queue in self._queues.items():
-            if queue.last_step >= first and known != names and not event.values.keys().isdisjoint(known):
+    def _settle_before(self, event: Metrics, key: tuple[Names, tuple[Names, ...]]) -> None:
+        """Adds what waits, if a step is reported once more in another queue: the last value counts."""
+        for known, queue in self._queues.items():
+            again = queue.last_step >= event.first_step and known != key
+            if again and not event.values.keys().isdisjoint(queue.names):
                 return self._settle()
 
     def __getitem__(self, name: str) -> Series:

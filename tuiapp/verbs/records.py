@@ -1,4 +1,4 @@
-"""`tuiapp note`, `export`, `report` and `rm`: what is done with the records of runs."""
+"""`tuiapp note`, `export`, `report`, `compact` and `rm`: what is done with the records of runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuiapp.actions import annotate, delete, export
+from tuiapp.actions import annotate, compact, delete, export
 from tuiapp.actions.action import Outcome
 from tuiapp.library.export import ExportError
 from tuiapp.library.exporters import EXPORTERS, What, names_of
@@ -120,16 +120,24 @@ def remove_runs(options: Namespace) -> int:
     return print_outcome(delete.do(runs))
 
 
+def compact_runs(options: Namespace) -> int:
+    """Compacts the journals of those of the runs that have ended; asks on a terminal."""
+    runs = runs_of(options)
+    if not options.yes and not agreed(runs, compact.question(runs)):
+        return 0
+    return print_outcome(compact.do(runs))
+
+
 def agreed(runs: Sequence[RunDir], question: str) -> bool:
     """Asks on the terminal, below a line for each run; tells a refusal. Raises UsageError without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("Cannot ask for confirmation without a terminal. To delete without it: --yes.")
+        raise UsageError("Cannot ask for confirmation without a terminal. To do without it: --yes.")
     for run in runs:
         print(f"  {join_words([delete.described(summarise(run)), _size(run)])}", file=sys.stderr)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     yes = sys.stdin.readline().strip().lower() in ("y", "yes")
     if not yes:
-        print("nothing was deleted", file=sys.stderr)
+        print("nothing was done", file=sys.stderr)
     return yes
 
 

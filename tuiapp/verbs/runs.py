@@ -379,7 +379,7 @@ def _overview(info: RunInfo) -> dict[str, str]:
         **({f"{summary.evaluated_on} loss": KNOWN[TEST_LOSS].format(loss)} if loss is not None else {}),
         "took": BY_NAME["took"].cell(info),
         "started": _moment(started_at(info)),
-        "journal": journal(info) + " (large)" * info.has_large_journal,
+        "journal": journal(info) + " (large: tuiapp compact, once it has ended)" * info.has_large_journal,
         **({"host": info.host} if info.host else {}),
         **({"part of": f"{info.where}. {describe_alone(info.begun)}".rstrip(". ")} if info.where else {}),
     }

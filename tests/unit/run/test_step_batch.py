@@ -8,8 +8,8 @@ import random
 import pytest
 
 from tuiapp.trainers.contract.events import decode, encode
-from tuiapp.trainers.contract.metrics import EXAMPLES, GRADIENT_NORM, LEARNING_RATE, LOSS, STEP_TIME, total
-from tuiapp.trainers.run.step_batch import ENTRIES_PER_SECOND, Budget, join, pack_rows, pack_steps
+from tuiapp.trainers.contract.metrics import EXAMPLES, GRADIENT_NORM, LEARNING_RATE, LOSS, STEP_TIME, join, total
+from tuiapp.trainers.run.step_batch import ENTRIES_PER_SECOND, Budget, pack_rows, pack_steps
 
 
 def steps(first: int, losses: list[float]) -> dict[str, list[float]]:

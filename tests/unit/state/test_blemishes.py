@@ -82,7 +82,7 @@ def test_another_metric_mars_nothing(name: str) -> None:
 
 def test_rows_that_were_joined() -> None:
     event = Metrics(rank=0, first_step=1, values={"loss": [3.0, 2.0, 1.0]}, counts=[400, 1, 5], rows=[400, 1, 2])
-    text = "402 rows of metrics came faster than is kept, and were joined with neighbours"
+    text = "402 rows of metrics were joined with neighbours"
     assert told(event) == [Blemish(kind="joined", since_step=1, text=text)]
 
 
