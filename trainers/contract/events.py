@@ -203,6 +203,14 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
         return list(zip(steps, times, strict=True))[1:]
 
 
+class Purged(Event, frozen=True, kw_only=True, tag="purged"):
+    """What a rank has reported of some names at a step and later does not count: it goes on from before that step."""
+
+    rank: int
+    step: int
+    names: list[str]
+
+
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     """A checkpoint is committed: complete on disk, under its name."""
 
@@ -735,6 +743,7 @@ AnyEvent: TypeAlias = (
     | Phase
     | RankStarted
     | Metrics
+    | Purged
     | Sharding
     | Held
     | Replicas

@@ -31,6 +31,8 @@ _SECONDS = re.compile(r"\d{10}\.\d+")
 _LENGTH = struct.Struct("<QI")
 _FLOAT, _DOUBLE = 1, 2
 """Data types of a tensor: the numbers in `types.proto`."""
+_STARTED = 1
+"""Of a session log: a program has begun or goes on."""
 
 Field: TypeAlias = tuple[int, int | bytes]
 
@@ -45,6 +47,14 @@ class Scalar(NamedTuple):
     """A number, or a picture as it was encoded, or a text."""
 
 
+class Purge(NamedTuple):
+    """A program that was started again writes from this step on: what these names had there does not count."""
+
+    pid: int
+    step: int
+    names: list[str]
+
+
 class FoundEventFiles:
     """The event files in a directory and those below, with a `host` those that it has written.
 
@@ -57,13 +67,16 @@ class FoundEventFiles:
         for path in self._find():
             with contextlib.suppress(OSError):
                 self._offsets[path] = path.stat().st_size
+        self._skipped = {**self._offsets}
+        self._tags: dict[Path, dict[str, None]] = {}
+        """Directory → the tags read in its files."""
         self._main: Path | None = None
         self.damaged: list[Path] = []
         """Files that are read no further."""
 
-    def read(self) -> list[Scalar]:
-        """The scalars written since the last call."""
-        found: list[Scalar] = []
+    def read(self) -> list[Scalar | Purge]:
+        """The scalars written since the last call, and what does not count any more of those before."""
+        found: list[Scalar | Purge] = []
         grown = [path for path in self._find() if path not in self.damaged and self._has_more(path)]
         if self._main is None and grown:
             self._main = min((path.parent for path in grown), key=lambda directory: len(directory.parts))
@@ -94,26 +107,29 @@ class FoundEventFiles:
         except OSError:
             return False
 
-    def _read(self, path: Path) -> Iterator[Scalar]:
+    def _read(self, path: Path) -> Iterator[Scalar | Purge]:
         named = _PROCESS.search(path.name)
-        pid = int(named["pid"]) if named else 0
-        with path.open("rb") as file:
-            file.seek(self._offsets.get(path, 0))
-            while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
-                length, _ = _LENGTH.unpack(head)
-                if length > MAX_RECORD_BYTES:
-                    raise ValueError("no record has this length")
-                if length > CHUNK_BYTES:
-                    # No scalar is that long, and a picture of which others see little.
-                    file.seek(length, os.SEEK_CUR)
-                    record = b""
-                elif len(record := file.read(length)) < length:
-                    return
-                if len(file.read(4)) < 4:
-                    return  # it is being written
-                for step, tag, value in _scalars(record):
-                    yield Scalar(pid, step, self._name(path.parent, tag), value)
-                self._offsets[path] = file.tell()
+        pid, directory = int(named["pid"]) if named else 0, path.parent
+        tags = self._tags.setdefault(directory, {})
+        for record, end in _records(path, self._offsets.get(path, 0)):
+            if (step := _start(record)) is not None:
+                tags |= self._read_skipped(directory)
+                if tags:
+                    yield Purge(pid, step, [self._name(directory, tag) for tag in tags])
+            for step, tag, value in _scalars(record):
+                tags[tag] = None
+                yield Scalar(pid, step, self._name(directory, tag), value)
+            self._offsets[path] = end
+
+    def _read_skipped(self, directory: Path) -> dict[str, None]:
+        """Returns the tags in what was skipped of a directory's files, the first time."""
+        tags: dict[str, None] = {}
+        for path in [path for path in self._skipped if path.parent == directory]:
+            end = self._skipped.pop(path)
+            with contextlib.suppress(OSError, ValueError, struct.error, IndexError):
+                whole = (record for record, place in _records(path, 0) if place <= end)
+                tags |= dict.fromkeys(tag for record in whole for _, tag, _ in _scalars(record))
+        return tags
 
     def _name(self, directory: Path, tag: str) -> str:
         if directory == self._main:
@@ -125,6 +141,36 @@ class FoundEventFiles:
         if directory == above:
             return tag[:MAX_TAG]
         return f"{printable(str(directory.relative_to(above)))}/{tag}"[:MAX_TAG]
+
+
+def _records(path: Path, begin: int) -> Iterator[tuple[bytes, int]]:
+    """Yields a file's whole records from a place on, each with its end. Raises OSError, ValueError for damage."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
+            length, _ = _LENGTH.unpack(head)
+            if length > MAX_RECORD_BYTES:
+                raise ValueError("no record has this length")
+            if length > CHUNK_BYTES:
+                # No scalar is that long, and a picture of which others see little.
+                file.seek(length, os.SEEK_CUR)
+                record = b""
+            elif len(record := file.read(length)) < length:
+                return
+            if len(file.read(4)) < 4:
+                return  # it is being written
+            yield record, file.tell()
+
+
+def _start(event: bytes) -> int | None:
+    """The step from which a serialized Event says that a program goes on; None if it says nothing of that."""
+    step, status = 0, 0
+    for number, value in _fields(event):
+        if number == 2 and isinstance(value, int):
+            step = value
+        elif number == 7 and isinstance(value, bytes):
+            status = _first_number(value)
+    return step if status == _STARTED and step < 1 << 63 else None
 
 
 def _scalars(event: bytes) -> Iterator[tuple[int, str, float | Content]]:
@@ -179,7 +225,7 @@ def _tensor(message: bytes) -> float | None:
             shape = value
         elif number in (4, 5, 6) and isinstance(value, bytes):
             content = value
-    sizes = [_size(value) for number, value in _fields(shape) if number == 2 and isinstance(value, bytes)]
+    sizes = [_first_number(value) for number, value in _fields(shape) if number == 2 and isinstance(value, bytes)]
     if kind not in (_FLOAT, _DOUBLE) or prod(sizes) != 1:
         return None
     if not content:  # A number that is 0 may be left out.
@@ -189,8 +235,9 @@ def _tensor(message: bytes) -> float | None:
     return float(struct.unpack("<d", content)[0])
 
 
-def _size(dimension: bytes) -> int:
-    return next((value for number, value in _fields(dimension) if number == 1 and isinstance(value, int)), 0)
+def _first_number(message: bytes) -> int:
+    """A message's first field, a number."""
+    return next((value for number, value in _fields(message) if number == 1 and isinstance(value, int)), 0)
 
 
 def _fields(message: bytes) -> Iterator[Field]:

@@ -13,16 +13,16 @@ from itertools import groupby
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tuiapp.trainers.config.options import shown
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.script_syntax import STEP, as_read, compile_pattern
-from tuiapp.trainers.contract.events import Alert, LogLine, Media, Metrics
+from tuiapp.trainers.contract.events import Alert, LogLine, Media, Metrics, Purged
 from tuiapp.trainers.contract.media import MediaFolder
 from tuiapp.trainers.contract.metrics import MAX_COUNT, MAX_STEP
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Scalar
+from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Purge, Scalar
 from tuiapp.trainers.run.processes import RankProcess
 from tuiapp.trainers.run.step_batch import Budget, pack_rows
 
@@ -32,6 +32,9 @@ LAST_LOOK_S = 5.0
 LINES_AT_ONCE = 1000
 MATCH_S = 1.0
 """Of processor time: a pattern that takes more for so many lines is given up, as some never end."""
+
+
+Found: TypeAlias = Metrics | Purged | Media | Alert | LogLine
 
 
 class Row(NamedTuple):
@@ -64,7 +67,7 @@ class ScriptMetrics:
         """Settings of which a value was dropped, which is said once."""
         self._unread = 0
         """Values of `output_pattern` that are no numbers."""
-        self._out: list[Metrics | Media | Alert | LogLine] = []
+        self._out: list[Found] = []
 
     def listen(self, process: RankProcess) -> None:
         """Has a rank's lines matched."""
@@ -79,7 +82,7 @@ class ScriptMetrics:
 
             tail.on_texts = on_texts
 
-    def take(self, now: float) -> list[Metrics | Media | Alert | LogLine]:
+    def take(self, now: float) -> list[Found]:
         """What was found since the last call; `now` is monotonic."""
         if self._files is not None:
             self._sort(self._files)
@@ -88,7 +91,7 @@ class ScriptMetrics:
         taken, self._out = self._out, []
         return taken
 
-    def finish(self) -> list[Metrics | Media | Alert | LogLine]:
+    def finish(self) -> list[Found]:
         """What the ranks, which have all ended, have written last."""
         if self._files is not None:
             self._files.finish()
@@ -129,9 +132,13 @@ class ScriptMetrics:
             if isinstance(scalar, Path):
                 text = f"{scalar} is not an event file, or is damaged: the rest of it is not read"
                 self._out.append(LogLine(rank=None, stream="run", text=text))
+                continue
+            # A file of a process that no rank is, such as one that it started, is the node's first rank's.
+            rank = self._ranks.get(scalar.pid, min(self._ranks.values(), default=0))
+            if isinstance(scalar, Purge):
+                self._out += self._batch(rank).flush(monotonic())
+                self._out.append(Purged(rank=rank, step=min(scalar.step, MAX_STEP), names=scalar.names))
             else:
-                # A file of a process that no rank is, such as one that it started, is the node's first rank's.
-                rank = self._ranks.get(scalar.pid, min(self._ranks.values(), default=0))
                 self._idle.pop("tensorboard_dir", None)
                 if scalar.step <= MAX_STEP and isinstance(scalar.value, tuple):
                     folder = self._media.setdefault(rank, MediaFolder(self._run, rank, self._world_size))
@@ -271,8 +278,8 @@ class _FileReader:
     """Reads event files in a thread: their file system may not answer."""
 
     def __init__(self, directory: Path, host: str) -> None:
-        self.found: deque[Scalar | Path] = deque()
-        """Scalars, and files that are damaged."""
+        self.found: deque[Scalar | Purge | Path] = deque()
+        """What was read, and files that are damaged."""
         self._files = FoundEventFiles(directory, host)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._read, name="event-files", daemon=True)

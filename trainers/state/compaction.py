@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.files import open_regular
-from tuiapp.trainers.contract.events import Blemish, Metrics, Queued, RunEnded, RunStarted, decode, encode
+from tuiapp.trainers.contract.events import Blemish, Metrics, Purged, Queued, RunEnded, RunStarted, decode, encode
 from tuiapp.trainers.contract.journal import MAX_LINE_BYTES, line_start
 from tuiapp.trainers.contract.metrics import (
     DATA_WAIT,
@@ -40,7 +40,7 @@ Key = tuple[int, tuple[str, ...]]
 """A rank, and names of metrics that it reports together."""
 
 _METRICS, _END = line_start(Metrics), line_start(RunEnded)
-_DECODED = (_METRICS, _END, line_start(RunStarted), line_start(Queued))
+_DECODED = (_METRICS, _END, *(line_start(kind) for kind in (RunStarted, Queued, Purged)))
 
 
 def compacted(journal: Path) -> Iterator[bytes]:

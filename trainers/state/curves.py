@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tuiapp.trainers.config.datasets import labels_of
 from tuiapp.trainers.config.division import EQUAL
 from tuiapp.trainers.contract.evaluations import Evaluated
-from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
+from tuiapp.trainers.contract.events import AnyEvent, Metrics, Purged, RunEnded, RunStarted
 from tuiapp.trainers.contract.metrics import (
     EPOCH,
     EXAMPLES,
@@ -190,6 +190,14 @@ class RankCurves:
         for series in self._series.values():
             series.truncate(step)
 
+    def purge(self, name: str, step: int) -> None:
+        """Drops a metric's values from a step on."""
+        self._settle()
+        if name in self._series:
+            self._series[name].truncate(step)
+        if (each := (self._begun or {}).get(name)) is not None:
+            each[2].truncate(step)
+
     def merge(self, name: str, series: Series, weight: float = 1.0) -> None:
         self._settle()
         self._of(name).merge(series, self.scale if name == RATE else 1.0, weight if name == LOSS else 1.0)
@@ -329,6 +337,11 @@ class Curves:
             self.evaluated = max(self.evaluated, last_step)
         return resumed
 
+    def purge(self, event: Purged) -> None:
+        if (own := self._ranks.get(event.rank if self.by_rank else ALL)) is not None:
+            for name in event.names:
+                own.purge(name, event.step)
+
     def add_sample(self, uuid: str, step: int, utilization: float) -> None:
         """Adds a GPU's utilization, in percent, at the step that the run has reached."""
         if not self.resuming:
@@ -344,6 +357,8 @@ class Curves:
                 self.begin(event)
             elif isinstance(event, RunEnded):
                 self.end(event)
+            elif isinstance(event, Purged):
+                self.purge(event)
 
     def extend(self, closest: int, most: int) -> None:
         """Lets its curves have more buckets from now on."""

@@ -171,6 +171,10 @@ def apply(state: RunState, event: object) -> None:
         case ev.Predictions():
             state.predictions = event
             state.changed.add("predictions")
+        case ev.Purged():
+            state.curves.purge(event)
+            media.go_back(state.media, event.step - 1, event.names)
+            state.changed |= {"curves", "media"}
         case ev.Media():
             media.add(state.media, event)
             state.changed |= {"media", "predictions"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
+from collections.abc import Collection
 
 import msgspec
 
@@ -39,9 +40,11 @@ def add(named: dict[str, Kept], event: Media) -> None:
         named.setdefault(event.name, Kept()).add(event)
 
 
-def go_back(named: dict[str, Kept], step: int) -> None:
-    """Drops what came after a step."""
+def go_back(named: dict[str, Kept], step: int, names: Collection[str] | None = None) -> None:
+    """Drops what came after a step, of some names, or of all."""
     for name, kept in list(named.items()):
+        if names is not None and name not in names:
+            continue
         kept.files = [one for one in kept.files if one.step <= step]
         if not kept.files:
             del named[name]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tuiapp.trainers.config.secrets import mask_values
-from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted
+from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics, Purged, RunEnded, RunStarted
 from tuiapp.trainers.state.history import Attempts
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class EventFiles:
             self._from = resumed + 1 if present.attempt > 1 else 0
         if isinstance(event, Metrics):
             return self._add_metrics(event)
-        if isinstance(event, RunStarted):
+        if isinstance(event, Purged) and event.rank in self._files:
+            self._write_start(event.rank, event.time, event.step)
+        elif isinstance(event, RunStarted):
             self._marked = set()
             self._config |= event.config
         elif isinstance(event, Facts):
@@ -97,7 +99,7 @@ class EventFiles:
 
     def _begin(self, rank: int, time: float) -> None:
         """Opens a rank's file unless it is open, and marks the attempt's beginning in it."""
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         if rank not in self._files:
@@ -113,8 +115,13 @@ class EventFiles:
         if rank not in self._marked and not self._attempts.resuming:
             self._marked.add(rank)
             if self._from:
-                start = SessionLog(status=SessionLog.START)
-                self._write(rank, Event(wall_time=time, step=self._from, session_log=start))
+                self._write_start(rank, time, self._from)
+
+    def _write_start(self, rank: int, time: float, step: int) -> None:
+        """Has TensorBoard drop what was written of a step and later ones."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        self._write(rank, Event(wall_time=time, step=step, session_log=SessionLog(status=SessionLog.START)))
 
     def _write_hparams(self, time: float, end: RunEnded | None = None) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
