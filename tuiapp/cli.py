@@ -46,6 +46,7 @@ ELSEWHERE = {
 }
 """What other programs' verbs, by which a user may call it, are called here."""
 INTERRUPTED = 130
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 RUNS = "Several RUNs may be groups' names, and filters as of tuiapp runs (tag:sweep, state:failed, 'lr<0.01'), too."
 
 
@@ -76,7 +77,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         redirect_to_devnull(sys.stdout)
         return 0
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
+        if error.errno == errno.ENOENT and error.filename is None:
+            tell("the working directory was removed: change to another one")
+            return USAGE_ERROR
+        if error.errno not in UNWRITABLE or error.filename is not None:
             raise
         redirect_to_devnull(sys.stdout)
         tell(f"the output could not be written: {error.strerror}")

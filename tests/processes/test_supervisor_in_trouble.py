@@ -189,6 +189,7 @@ def test_a_supervisor_that_fails_itself_ends_the_ranks_and_says_so(
     if full:
         # Here alone, from where it is started: the reaper has the real one.
         monkeypatch.setattr(RunDir, "supervisor_log", property(lambda _: Path("/dev/full")))
+        monkeypatch.setattr("tuiapp.trainers.launch.processes.open_own", open)
     monkeypatch.setenv("TUIAPP_TEST_SUPERVISOR", "raise")
     with launched(MLP, runs_dir) as run:
         end = run.end()

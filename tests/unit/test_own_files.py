@@ -1,4 +1,4 @@
-"""What is written is readable by nobody else, whatever the umask: by what opens files, or because it says so."""
+"""How files are opened, and asked for: what is written is private, and what cannot be examined is no error."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ FOR_THE_USER = (
     "actions/report.py", "exporters/", "integrations/keras.py", "verbs/", "state/tensorboard.py", "launch/prepare.py",
     # What all users share.
     "contract/gpu_leases.py",
-    # Its bell is rung, not read.
-    "experiments/queue.py",
 )  # fmt: skip
 """Write what somebody asked for, where they asked for it: with their umask."""
 
@@ -41,3 +39,17 @@ def test_files_of_ours_are_opened_in_one_way() -> None:
     own = [path for path in SOURCES if not any(part in str(path) for part in FOR_THE_USER)]
     found = {str(path): wrong for path in own if (wrong := [*_wrong(ast.parse(path.read_text()))])}
     assert not found, "\n".join(f"{path}: {calls}" for path, calls in found.items())
+
+
+def test_what_cannot_be_examined_is_not_there() -> None:
+    """`Path.exists` and the like raise where a directory may not be read, or a server does not answer."""
+    asked = (
+        (path, node)
+        for path in SOURCES
+        # What studies are asked is no path.
+        if "experiments/" not in str(path) and not str(path).endswith(("verbs/study.py", "view/study.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and not node.args and isinstance(node.func, ast.Attribute)
+        if node.func.attr in ("exists", "is_file", "is_dir", "is_symlink") and ast.unparse(node.func.value) != "entry"
+    )
+    assert [f"{path}:{node.lineno}: {ast.unparse(node)}" for path, node in asked] == []

@@ -130,7 +130,7 @@ def where(dataset: str) -> Path | None:
     found: Path | None = None
     for file in FILES[dataset]:
         places = [path for path, _ in provided(dataset, file)]
-        there = next((path for path in (*places, cache_dir(dataset) / file.name) if path.is_file()), None)
+        there = next((path for path in (*places, cache_dir(dataset) / file.name) if os.path.isfile(path)), None)
         if there is None:
             return None
         found = found or there.parent

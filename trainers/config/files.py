@@ -74,7 +74,7 @@ def is_full(error: BaseException) -> bool:
 def make_private(directory: Path) -> None:
     """Makes a directory and missing parents, all of mode 0700; an existing one is unchanged. Raises OSError."""
     # With parents=True the mode would apply to the last one only.
-    if not directory.parent.exists():
+    if not os.path.exists(directory.parent):
         make_private(directory.parent)
     directory.mkdir(mode=0o700, exist_ok=True)
 

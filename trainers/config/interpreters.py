@@ -54,7 +54,7 @@ def find_interpreter(backend: str, python: str = "", named: Mapping[str, str] | 
     if name := next((name for name in (backend, framework) if name in named), ""):
         given = find_program(named[name]) or named[name]
         return Interpreter(given, "settings", f"change [environments] {name} in {settings_path()}")
-    if framework and (environments_dir() / framework / COMPLETE).exists():
+    if framework and os.path.exists(environments_dir() / framework / COMPLETE):
         created = environments_dir() / framework / "bin" / "python"
         return Interpreter(str(created), "created", f"make it again: tuiapp env remove {framework}")
     return Interpreter(sys.executable, "own")

@@ -167,7 +167,7 @@ def _probe_gpus() -> GpuReport:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return GpuReport(problem=NO_LIBRARY if any(one.exists() for one in DRIVER_FILES) else NOT_FOUND)
+        return GpuReport(problem=NO_LIBRARY if any(os.path.exists(one) for one in DRIVER_FILES) else NOT_FOUND)
     command = [sys.executable, "-P", "-m", "tuiapp.trainers.telemetry.probe"]
     probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:

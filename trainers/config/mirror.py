@@ -33,10 +33,10 @@ def mirror_fault(mirror: str) -> str:
         return f"{mirror} needs {PACKAGE}, which is not installed: {INSTALL}"
     try:
         # What is not there yet is made by the run.
-        there = next(path for path in (directory, *directory.parents) if path.exists())
+        there = next(path for path in (directory, *directory.parents) if os.path.exists(path))
     except (OSError, ValueError) as error:
         return f"{directory} cannot be used: {getattr(error, 'strerror', None) or error}."
-    if not there.is_dir():
+    if not os.path.isdir(there):
         return f"{there} is not a directory."
     if not os.access(there, os.W_OK | os.X_OK):
         return f"{there} cannot be written to; name another directory."

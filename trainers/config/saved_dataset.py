@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -28,10 +29,10 @@ def find_splits(path: Path) -> Splits:
     if importlib.util.find_spec("PIL") is None:
         raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
     try:
-        if path.is_file() and path.suffix in SUFFIXES:
+        if os.path.isfile(path) and path.suffix in SUFFIXES:
             return Splits((path,), ())
-        if not path.is_dir():
-            found = "is neither a directory nor a .parquet file" if path.exists() else "is not there"
+        if not os.path.isdir(path):
+            found = "is neither a directory nor a .parquet file" if os.path.exists(path) else "is not there"
             raise DatasetError(f"{path} {found}.")
         files = sorted(
             file

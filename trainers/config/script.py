@@ -127,7 +127,7 @@ def read_code(config: RunConfig) -> tuple[str, bytes] | None:
     path = Path(config.script)
     if config.script.startswith(MODULE):
         place = Path(config.working_directory, *config.script.removeprefix(MODULE).split("."))
-        path = place / "__main__.py" if place.is_dir() else place.with_suffix(".py")
+        path = place / "__main__.py" if os.path.isdir(place) else place.with_suffix(".py")
     try:
         with path.open("rb") as file:
             text = file.read(MAX_CODE_BYTES + 1)

@@ -79,7 +79,7 @@ def find_orphans(runs_dir: Path | None = None) -> list[Orphan]:
             alive[supervisor] = is_alive(supervisor)
         if not alive[supervisor] and (start := start_time(pid)):
             orphan = Orphan(pid, start, token, environ.get("RANK", ""), _command(pid))
-            if runs_dir is None or (runs_dir / orphan.run_id).is_dir():
+            if runs_dir is None or os.path.isdir(runs_dir / orphan.run_id):
                 found.append(orphan)
     return sorted(found, key=lambda orphan: (orphan.token, orphan.rank, orphan.pid))
 

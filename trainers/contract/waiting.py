@@ -126,7 +126,7 @@ def note_started(run: RunDir) -> None:
 
 def remove(file: Path) -> None:
     """Removes one of these files, whatever stands in its place. Raises OSError."""
-    if file.is_dir() and not file.is_symlink():
+    if os.path.isdir(file) and not os.path.islink(file):
         shutil.rmtree(file)
     else:
         file.unlink(missing_ok=True)

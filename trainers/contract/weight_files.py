@@ -6,6 +6,7 @@ leaves in a file's place, such as a pointer or an error's page, is named.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ class _Index(msgspec.Struct):
 
 def is_weight_file(path: Path) -> bool:
     """Whether it is named as one, and is there."""
-    return path.name.endswith((ENDING, INDEX_ENDING)) and path.is_file()
+    return path.name.endswith((ENDING, INDEX_ENDING)) and os.path.isfile(path)
 
 
 def read_index(path: Path) -> dict[str, str]:

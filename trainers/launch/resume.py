@@ -100,7 +100,7 @@ def _check_readable(run: RunDir) -> None:
     try:
         known(run)
     except OSError as error:
-        why = "is a symbolic link" if run.journal.is_symlink() else error.strerror or str(error)
+        why = "is a symbolic link" if os.path.islink(run.journal) else error.strerror or str(error)
         raise LaunchError(f"{run.run_id} cannot be resumed: {run.journal} cannot be read: {why}.") from error
 
 

@@ -296,7 +296,7 @@ def _sync(path: Path) -> None:
 
 def _replace_directory(new: Path, old: Path) -> None:
     aside = old.parent / f".{old.name}.old"
-    if old.exists():
+    if os.path.exists(old):
         # The same step of an earlier attempt, which this attempt has passed over or gone back behind.
         old.rename(aside)
     new.rename(old)
@@ -324,7 +324,7 @@ def _forget_old(found: list[CheckpointDir], keep: int, best: CheckpointDir | Non
 
 
 def _remove_hidden(directory: Path) -> None:
-    if directory.is_dir():
+    if os.path.isdir(directory):
         for path in directory.iterdir():
             if path.name.startswith("."):
                 shutil.rmtree(path, ignore_errors=True)

@@ -360,7 +360,7 @@ def _read_line(connection: socket.socket) -> bytes:
 def _run_directory(begin: Begin, plan: Plan) -> RunDir:
     """The run's directory, if this machine shares the first node's file system; else one of its own."""
     shared = RunDir(Path(os.fsdecode(begin.run_dir)))
-    if shared.plan.is_file():
+    if os.path.isfile(shared.plan):
         return shared
     own = RunDir(user_data() / "nodes" / shared.run_id)
     try:

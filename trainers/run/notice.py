@@ -34,7 +34,7 @@ ENDED_S = 30.0
 
 def start(run: RunDir) -> None:
     """Starts the notice of a run's end, if the user wants one; returns at once and never raises."""
-    if not run.notice.exists():
+    if not os.path.exists(run.notice):
         return
     try:
         # Its output goes where this process's output goes: to supervisor.log.

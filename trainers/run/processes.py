@@ -53,7 +53,7 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
     backend = BACKENDS[config.backend]
     teams = config.devices if backend.threads_per_device and config.platform == "cpu" else local
     return {
-        **({"TORCHINDUCTOR_CACHE_DIR": _torch_cache()} if "TORCHINDUCTOR_CACHE_DIR" not in os.environ else {}),
+        **({} if "TORCHINDUCTOR_CACHE_DIR" in os.environ else _torch_cache()),
         **place.interfaces(),
         **os.environ,
         "WORLD_SIZE": str(plan.processes),
@@ -87,14 +87,14 @@ def device_environment(gpus: Sequence[str], token: str) -> dict[str, str]:
     }
 
 
-def _torch_cache() -> str:
-    """Where torch.compile caches its output; a restart clears PyTorch's default, /tmp."""
+def _torch_cache() -> dict[str, str]:
+    """Where torch.compile caches its output: a restart clears PyTorch's default, /tmp, which stays if it cannot be."""
     kept = user_cache() / "torch"
-    # Otherwise PyTorch creates it on import with the umask's mode; it holds code. If it cannot be created PyTorch
-    # reports it.
+    # PyTorch creates it on import, with the umask's mode; it holds code.
     with contextlib.suppress(OSError):
         make_private(kept)
-    return str(kept)
+        return {"TORCHINDUCTOR_CACHE_DIR": str(kept)} if os.access(kept, os.W_OK | os.X_OK) else {}
+    return {}
 
 
 def _allocator_environment(config: RunConfig) -> dict[str, str]:

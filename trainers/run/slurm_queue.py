@@ -54,7 +54,7 @@ class Queue:
         with suppress(OSError):
             write_atomically(self._run.queued, self._job.encode())
         self._note(machine())
-        while not self._run.handover.exists():
+        while not os.path.exists(self._run.handover):
             asked = any(command in ("stop", "stop-now") for command in mailbox.take(self._run.commands))
             if (asked or self.stopping or self._run.is_gone()) and self._cancel():
                 return False
@@ -80,10 +80,10 @@ class Queue:
     def _train(self) -> bool:
         """Waits without the lock until the job is back in the queue; False if it has ended."""
         while True:
-            sleep(POLL_S if self._run.handover.exists() else ENDING_S)
+            sleep(POLL_S if os.path.exists(self._run.handover) else ENDING_S)
             if self._run.liveness() is Liveness.HELD:
                 continue
-            if not self._run.handover.exists() and is_final(self._run):
+            if not os.path.exists(self._run.handover) and is_final(self._run):
                 return False
             # Nothing is written: the next attempt's supervisor may be about to.
             with suppress(slurm.SlurmError, OSError):
@@ -95,7 +95,7 @@ class Queue:
                 if state in slurm.WAITING:
                     return True
                 status = known(self._run).status
-                if status.queued or self._run.queued.exists():
+                if status.queued or os.path.exists(self._run.queued):
                     self._end_waiting(state)
                 elif status.end is None:
                     self._end("failed", f"its supervisor died with its Slurm job {self._job}: {state}; see slurm.log")

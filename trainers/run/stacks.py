@@ -118,7 +118,9 @@ class StackDump:
         self._sizes = dict(self._before)
         self._began = self._grown = now
         # Without the file, the handler is the script's own.
-        self._asked = [number for number, path in self._paths.items() if path.exists() and ranks[number].ask_stacks()]
+        self._asked = [
+            number for number, path in self._paths.items() if os.path.exists(path) and ranks[number].ask_stacks()
+        ]
         self._signalled = False
         self._awaited = {number for number, rank in ranks.items() if rank.directory is None and rank.ask_stacks()}
         self._heard: list[Stacks] = []

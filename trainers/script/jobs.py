@@ -204,7 +204,7 @@ def find_run(runs_dir: Path, place: JobRank, begin: Callable[[JobRank], Recorder
             run = RunDir(runs_dir / name)
             if run.path != runs_dir:
                 # Without its address it is ending, and takes no more ranks.
-                if run.is_live() and (listens(listener) if listener else run.address.exists()):
+                if run.is_live() and (listens(listener) if listener else os.path.exists(run.address)):
                     if other := _other_process(place.rank, reporting):
                         text = f"process {other} reports as rank {place.rank} of {name}: this is another run"
                         print(f"tuiapp: {text}", file=sys.stderr)

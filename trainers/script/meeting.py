@@ -150,7 +150,7 @@ def _join(run: RunDir, place: JobRank, first: str, deadline: float, note: _Note)
             ended = agent.poll() is not None
             if ended or now - looked > LOOK_S:
                 looked = now
-                if note.following.path.exists() or not run.is_live():
+                if os.path.exists(note.following.path) or not run.is_live():
                     return ""
             if ended:
                 raise ApartError(_last_words(log) or f"its agent ended with exit code {agent.returncode}")

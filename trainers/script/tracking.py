@@ -657,7 +657,9 @@ def _begin(
         from tuiapp.trainers.state.status import last_attempt
 
         # A node that does not share the run's directory keeps a part of its own elsewhere.
-        beside = launched.path.parent if launched is not None and launched.config.is_file() else default_runs_dir()
+        beside = (
+            launched.path.parent if launched is not None and os.path.isfile(launched.config) else default_runs_dir()
+        )
         runs_dir = Path(dir).absolute() if dir is not None else beside
         further = launched, _begun
         others = place.part[1] - 1 if place.part else 0
@@ -776,6 +778,6 @@ def _flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _size(path: Path) -> int:
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return path.stat().st_size if path.exists() else 0
+    if os.path.isdir(path):
+        return sum(file.stat().st_size for file in path.rglob("*") if os.path.isfile(file))
+    return path.stat().st_size if os.path.exists(path) else 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -51,13 +52,13 @@ def fetch(dataset: str, file: DataFile) -> Path:
 
 
 def _find_provided(dataset: str, file: DataFile) -> Path | None:
-    if (folder := data_dir()) and not folder.is_dir():
+    if (folder := data_dir()) and not os.path.isdir(folder):
         raise DatasetError(f"{DATA_DIR} is {folder}, which is not a folder.")
     for path, sha256 in provided(dataset, file):
         try:
             if _has_checksum(path, sha256):
                 return path
-            found = path.is_file()
+            found = os.path.isfile(path)
         except OSError as error:
             raise DatasetError(f"{path} cannot be read: {error.strerror or error}.") from error
         if found:
@@ -89,7 +90,7 @@ def alone(lock: Path, what: str) -> Iterator[None]:
 
 
 def _download(dataset: str, file: DataFile, path: Path) -> None:
-    if path.is_file():
+    if os.path.isfile(path):
         print(f"{path} is damaged; it is downloaded again", flush=True)
     # Holds what a killed process has left of a file.
     partial = path.parent / ".partial"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -65,7 +66,7 @@ def load(file: Path) -> ModuleType:
         sys.path.append(directory)
         # Where PYTHONPATH names our own tree, what lies in it beside `tuiapp` must not hide the user's.
         tree = Path(__file__).parents[3]
-        if str(tree) in sys.path and (tree / "pyproject.toml").exists():
+        if str(tree) in sys.path and os.path.exists(tree / "pyproject.toml"):
             sys.path.remove(str(tree))
             sys.path.append(str(tree))
     module = importlib.util.module_from_spec(spec)

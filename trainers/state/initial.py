@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tuiapp.trainers.config.files import absolute
@@ -34,7 +35,7 @@ def find_weights(value: str, *, verify: bool = False) -> Path:
         if is_weight_file(file):
             return _checked(file)
     run = RunDir(path)
-    if not run.config.is_file():
+    if not os.path.isfile(run.config):
         message = f"{shown(value)} is no run, no run's directory, and no {ENDING} file or index of some"
         raise _refused(f"{message}: `tuiapp runs` lists the runs.")
     try:
@@ -45,7 +46,7 @@ def find_weights(value: str, *, verify: bool = False) -> Path:
         raise _refused(f"{error}: name another checkpoint's directory, or another run.") from error
     if found is not None:
         return found.path / MODEL_FILE
-    if (exported := run.export / MODEL_FILE).is_file():
+    if os.path.isfile(exported := run.export / MODEL_FILE):
         return exported
     raise _refused(f"{run.run_id} has no checkpoint yet, and no {MODEL_FILE} in {run.export}.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -172,7 +173,7 @@ def _summarise(run: RunDir, about: About) -> RunInfo:
         return found(status="newer", summary=status.summary, reason="")
     if status.end is not None and not live:
         return found(status=status.end.status, summary=status.summary, reason=status.end.reason)
-    if live or (not run.journal.exists() and _is_starting(started)):
+    if live or (not os.path.exists(run.journal) and _is_starting(started)):
         job = run.queued_job() if status.end else ""
         # Its job may just have put itself back into the queue; why it waits there is known a moment later.
         if waits := status.queued or (Queued(job=job) if job else None):

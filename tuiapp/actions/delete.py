@@ -70,7 +70,7 @@ def remove_run(run: RunDir) -> None:
     """Removes a run; raises `ActionError` if it is live, not a run's directory, or cannot be deleted."""
     if RUN_ID.fullmatch(run.run_id) is None:
         raise ActionError(f"{run.path} does not have a run's name: if it is a run, remove it yourself.")
-    if run.path.is_symlink():
+    if os.path.islink(run.path):
         raise ActionError(f"{run.path} is a link to {os.path.realpath(run.path)}: remove one of them yourself.")
     if reason := read_only_reason(run):
         raise ActionError(f"{run.run_id} is not removed: {reason}, or remove {run.path} yourself.")
@@ -122,7 +122,7 @@ def _take_lock(run: RunDir) -> int | None:
     running = ActionError(_refused(run))
     if _is_running(run):
         raise running
-    if not run.lock.exists() and not os.access(run.path, os.W_OK):
+    if not os.path.exists(run.lock) and not os.access(run.path, os.W_OK):
         return None
     try:
         return run.take_lock(timeout_s=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -39,11 +40,11 @@ def check_report(path: Path, count: int, *, force: bool) -> None:
         raise ExportError(why)
     if path.suffix.lower() not in FORMATS:
         raise ExportError(f"{path.name}: a report's name must end in {' or '.join(FORMATS)}.")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise ExportError(f"The directory {path.parent} does not exist.")
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise ExportError(f"{path} is not a regular file.")
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:
         raise ExportError(exists(path))
 
 
@@ -72,7 +73,7 @@ def _write(runs: Sequence[RunDir], path: Path, *, force: bool) -> None:
             temporary.write_text(to_html(read, written), encoding="utf-8")
         return
     beside = path.with_name(f"{path.stem}-figures")
-    if beside.exists() and (not beside.is_dir() or not force):
+    if os.path.exists(beside) and (not os.path.isdir(beside) or not force):
         raise ExportError(exists(beside))
     if other := other_file(beside, ".svg"):
         raise ExportError(f"{beside} has other files than a report's figures, such as {other}: choose another name.")

@@ -133,7 +133,7 @@ def create(
     recipe, cancelled = _recipe(name, cuda=cuda), cancelled or Event()
     python, directory = _find_python(name, recipe), environments_dir() / name
     with _alone(name) as lock:
-        if (directory / COMPLETE).exists():
+        if os.path.exists(directory / COMPLETE):
             if not again:
                 raise CreateError(f"{directory} is there already. To make it anew: tuiapp env remove {name}")
             _check_not_used(directory)
@@ -158,8 +158,8 @@ def create(
 def remove(name: str) -> Path:
     """Removes an environment; returns its directory. Raises CreateError if there is none, or if it is used."""
     directory = environments_dir() / name
-    if name not in RECIPES or not directory.exists():
-        there = ", ".join(one for one in RECIPES if (environments_dir() / one / COMPLETE).exists()) or "none"
+    if name not in RECIPES or not os.path.exists(directory):
+        there = ", ".join(one for one in RECIPES if os.path.exists(environments_dir() / one / COMPLETE)) or "none"
         raise CreateError(f"There is no environment {name!r} in {environments_dir()}; there are: {there}.")
     with _alone(name):
         _check_not_used(directory)
@@ -297,7 +297,7 @@ def _check_not_used(directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    if directory.is_symlink() or not directory.is_dir():
+    if os.path.islink(directory) or not os.path.isdir(directory):
         directory.unlink(missing_ok=True)
         return
     # First, so that what is left of it if this is interrupted does not count.

@@ -37,7 +37,7 @@ def check_target(path: Path, form: str, what: What = "metrics", *, force: bool) 
     try:
         found = path.stat()
     except OSError:
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise ExportError(f"The directory {path.parent} does not exist.") from None
         return
     if exporter.is_directory:
@@ -90,7 +90,7 @@ def put_in_place(path: Path, *, force: bool) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         yield temporary
-        if temporary.is_dir():
+        if os.path.isdir(temporary):
             _rename_directory(temporary, target, force=force)
         else:
             with temporary.open("rb") as file:
@@ -111,7 +111,7 @@ def _rename_directory(temporary: Path, target: Path, *, force: bool) -> None:
     if force:
         with contextlib.suppress(FileNotFoundError):
             os.rename(target, earlier)
-    elif target.exists():
+    elif os.path.exists(target):
         raise FileExistsError(target)
     os.rename(temporary, target)
     shutil.rmtree(earlier, ignore_errors=True)
@@ -126,7 +126,7 @@ def _rename_file(temporary: Path, target: Path, *, force: bool) -> None:
             raise
         except OSError:
             # A file system without links.
-            if target.exists():
+            if os.path.exists(target):
                 raise FileExistsError(target) from None
         else:
             return

@@ -72,9 +72,10 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
     Names are read only if no other meaning fits.
     """
     is_path = os.sep in name or name in (".", "..")
-    directory = RunDir(Path(os.path.expanduser(name)).absolute())
-    if is_path and os.path.exists(directory.config):
-        return directory
+    if is_path:
+        directory = RunDir(Path(os.path.expanduser(name)).absolute())
+        if os.path.exists(directory.config):
+            return directory
     runs = list_runs(runs_dir)
     if not runs and not is_path:
         raise UnknownRunError(
@@ -95,7 +96,7 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
     if called:
         raise UnknownRunError(f"{len(called)} runs have the name {name!r}: {_list(called)}. Type an id.")
     if is_path:
-        raise UnknownRunError(f"{name} is not a run directory: it has no {directory.config.name}.")
+        raise UnknownRunError(f"{name} is not a run directory: it has no {RunDir.config.name}.")
     if matches:
         raise UnknownRunError(f"{name!r} matches {len(matches)} runs: {_list(matches)}. Type more of the id.")
     from tuiapp.trainers.config.options import suggest

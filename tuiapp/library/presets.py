@@ -145,7 +145,7 @@ def check_name(name: str) -> None:
     """Raises `PresetError` if a name breaks `NAME_RULE`, or a built-in preset has it."""
     if not NAME.fullmatch(name):
         raise PresetError(f"{shown(name)} is not a valid preset name: use {NAME_RULE}.")
-    if (BUILTIN_DIR / f"{name}.toml").exists():
+    if os.path.exists(BUILTIN_DIR / f"{name}.toml"):
         raise PresetError(f"{name!r} is a built-in preset and read-only; save yours under another name.")
 
 
@@ -181,7 +181,9 @@ def _load(path: Path, *, builtin: bool) -> Preset:
         return Preset(path.stem, path, builtin, error=error)
     except OSError as error:
         why = (
-            "is a symbolic link; replace it with the file itself" if path.is_symlink() else error.strerror or str(error)
+            "is a symbolic link; replace it with the file itself"
+            if os.path.islink(path)
+            else error.strerror or str(error)
         )
         return Preset(path.stem, path, builtin, error=ConfigError([Problem("", why)], str(path)))
     except ValueError as error:

@@ -114,7 +114,7 @@ def _devices(machine: Machine, environments: Sequence[Environment]) -> Iterator[
 
 
 def _data() -> Iterator[Finding]:
-    if (folder := data_dir()) and not folder.is_dir():
+    if (folder := data_dir()) and not os.path.isdir(folder):
         yield Finding("data", "warn", f"{DATA_DIR} is {folder}, which is not a folder")
         return
     for name, files in FILES.items():
@@ -149,7 +149,7 @@ def _settings() -> Iterator[Finding]:
     if settings.command and shutil.which(settings.command[0]) is None:
         yield Finding("settings", "warn", f"the command {settings.command[0]!r} is not found or cannot be run")
     if not problems:
-        yield Finding("settings", "pass", f"{path}{'' if path.exists() else ' (no file: all defaults)'}")
+        yield Finding("settings", "pass", f"{path}{'' if os.path.exists(path) else ' (no file: all defaults)'}")
 
 
 def _strays(*, end: bool) -> Iterator[Finding]:
@@ -166,6 +166,6 @@ def _strays(*, end: bool) -> Iterator[Finding]:
 
 def _writable(name: str, directory: Path) -> Finding:
     existing = nearest_existing(directory)
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
+    if os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK):
         return Finding(name, "pass", f"{directory}{'' if existing == directory else ' (will be created)'}")
     return Finding(name, "fail", f"{directory} cannot be written")

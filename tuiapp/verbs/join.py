@@ -6,7 +6,6 @@ import os
 import sys
 from argparse import Namespace
 from getpass import getpass
-from pathlib import Path
 from typing import NoReturn
 
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE
@@ -26,7 +25,7 @@ def join_run(options: Namespace) -> NoReturn:
     if options.secret_file is None:
         secret = getpass("secret of the run: ") if sys.stdin.isatty() else sys.stdin.readline()
         _serve(dict(os.environ), command, secret.strip())
-    if not Path(options.secret_file).is_file():
+    if not os.path.isfile(options.secret_file):
         raise UsageError(f"There is no file {options.secret_file!r}; it is `secret` in the run's directory.")
     _serve({**os.environ, SECRET_VARIABLE: options.secret_file}, command, "")
 

@@ -209,7 +209,7 @@ def _check_inside(directory: Path, runs: Sequence[str]) -> None:
 
     for run in runs:
         is_path, path = os.sep in run or run in (".", ".."), Path(os.path.expanduser(run))
-        if is_path and path.is_dir() and path.resolve().parent != directory.resolve():
+        if is_path and os.path.isdir(path) and path.resolve().parent != directory.resolve():
             raise ToolError(f"{run} is not in {directory}: the user allows that by `tuiapp mcp --allow-outside`.")
 
 

@@ -51,9 +51,9 @@ def targets(options: Namespace) -> dict[str, Path]:
         path = Path(os.path.expanduser(given))
         if path.suffix.lower() not in suffixes:
             raise ExportError(f"{path.name}: the name of a --{name} must end in {' or '.join(suffixes)}.")
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise ExportError(f"The directory {path.parent} does not exist.")
-        if path.exists() and not (options.force and path.is_file()):
+        if os.path.exists(path) and not (options.force and os.path.isfile(path)):
             raise ExportError(exists(path))
         found[name] = path
     return found

@@ -83,6 +83,12 @@ def test_what_torch_compiles_is_kept(monkeypatch: pytest.MonkeyPatch, home: Path
     assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
 
 
+def test_what_torch_compiles_is_kept_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert "TORCHINDUCTOR_CACHE_DIR" not in environment_of(RunConfig(platform="cpu"))
+
+
 @pytest.mark.parametrize("computes_with", ["jax", "torch"])
 def test_keras_is_told_what_to_compute_with_before_it_is_imported(
     monkeypatch: pytest.MonkeyPatch, computes_with: str

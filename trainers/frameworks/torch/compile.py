@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,7 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
                 model.zero_grad()
                 loss().backward()
     except RuntimeError as error:
-        if device.type == "cuda" and not Path(sysconfig.get_path("include"), "Python.h").exists():
+        if device.type == "cuda" and not os.path.exists(Path(sysconfig.get_path("include"), "Python.h")):
             # Triton compiles a module of Python's for each kernel.
             message = "compile = true needs Python's headers (python3-dev, or python3-devel), and there is no Python.h"
             raise RuntimeError(f"{message}: install them, or set compile = false.") from error
