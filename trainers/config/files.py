@@ -5,6 +5,7 @@ Ranks read them, too: nothing here is from other packages.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shlex
@@ -69,6 +70,14 @@ def is_full(error: BaseException) -> bool:
     """Whether an error, or what caused it, is a disk without space, or a quota that is used up."""
     number = error.errno if isinstance(error, OSError) else None
     return number in (errno.ENOSPC, errno.EDQUOT) or (error.__cause__ is not None and is_full(error.__cause__))
+
+
+def no_space(directory: Path) -> str:
+    """Says that there is no space left for a directory; "" if there is, or that is not known."""
+    with contextlib.suppress(OSError):
+        if not os.statvfs(directory).f_bavail:
+            return f"there is no space left in {directory}"
+    return ""
 
 
 def make_private(directory: Path) -> None:

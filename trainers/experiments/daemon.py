@@ -9,7 +9,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from tuiapp.trainers.config.files import is_full, open_regular
 from tuiapp.trainers.contract.lock import LockNote, is_held, read_note, take, write_note
@@ -23,13 +26,55 @@ FULL_S, LONGEST_S = 5.0, 60.0
 """Before another try on a full disk: twice as long each time."""
 
 
-def start(
-    lock: Path, log: Path, name: str, *arguments: str, environment: Mapping[str, str], directory: str = "/"
-) -> None:
-    """Starts the process that holds a lock unless there is one; raises OSError if it cannot be started."""
-    os.close(open_regular(lock, os.O_RDWR | os.O_CREAT))
-    if not is_held(lock):
-        start_process(log, module(name, *arguments), environment=environment, directory=directory)
+@dataclass(frozen=True)
+class Daemon:
+    """Creating the object touches nothing."""
+
+    lock: Path
+    log: Path
+    module: str
+    arguments: tuple[str, ...]
+
+    def start(self, environment: Mapping[str, str], directory: str = "/") -> None:
+        """Starts the process unless there is one; raises OSError if it cannot be started."""
+        os.close(open_regular(self.lock, os.O_RDWR | os.O_CREAT))
+        if not is_held(self.lock):
+            start_process(self.log, module(self.module, *self.arguments), environment=environment, directory=directory)
+
+    def trouble(self) -> str:
+        """Says why the holder of the lock does nothing; "" if all is well, or nobody holds it."""
+        deadline = time.monotonic() + NOTED_S
+        while is_held(self.lock):
+            note = read_note(self.lock)
+            if note.machine not in ("", machine()):
+                return ""
+            alive = is_alive(note.supervisor)
+            # On a full disk none can be written.
+            if pid := int(note.supervisor.partition(":")[0]) if alive else self._find(self.module):
+                return f"its process {pid} is stopped; to continue it: kill -CONT {pid}" if is_stopped(pid) else ""
+            if time.monotonic() > deadline:
+                return f"another program has locked {self.lock}"
+            time.sleep(0.02)
+        return ""
+
+    def end_former(self, module: str) -> bool:
+        """Ends the process that had another module's name before an upgrade; returns whether there was one."""
+        with contextlib.suppress(psutil.Error):
+            if pid := self._find(module):
+                former = psutil.Process(pid)
+                former.kill()
+                former.wait(NOTED_S)
+                return True
+        return False
+
+    def _find(self, module: str) -> int:
+        """Returns the pid of the process that runs a module for this one's arguments; 0 if there is none."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = process.cmdline()
+                if module in words and tuple(words[-len(self.arguments) :]) == self.arguments:
+                    return process.pid
+        return 0
 
 
 def serve(lock: Path, log: Path, work: Callable[[], None]) -> bool:
@@ -61,22 +106,6 @@ def serve(lock: Path, log: Path, work: Callable[[], None]) -> bool:
             later = min(2 * later, LONGEST_S)
     finally:
         os.close(fd)
-
-
-def trouble(lock: Path) -> str:
-    """Says why the holder of a lock does nothing; "" if all is well, or nobody holds it."""
-    deadline = time.monotonic() + NOTED_S
-    while is_held(lock):
-        note = read_note(lock)
-        if note.machine not in ("", machine()):
-            return ""
-        if is_alive(note.supervisor):
-            pid = int(note.supervisor.partition(":")[0])
-            return f"its process {pid} is stopped; to continue it: kill -CONT {pid}" if is_stopped(pid) else ""
-        if time.monotonic() > deadline:
-            return f"another program has locked {lock}"
-        time.sleep(0.02)
-    return ""
 
 
 def say(words: str) -> None:

@@ -10,12 +10,10 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from tuiapp.trainers.config.datasets import Dataset
 from tuiapp.trainers.config.files import make_private, open_regular, read_limited, write_atomically
@@ -25,8 +23,7 @@ from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Queued
-from tuiapp.trainers.contract.lock import is_held, read_note
-from tuiapp.trainers.contract.process_identity import identity
+from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import (
     DAMAGED,
@@ -37,7 +34,7 @@ from tuiapp.trainers.contract.waiting import (
     read_waiting,
     write_waiting,
 )
-from tuiapp.trainers.experiments import daemon
+from tuiapp.trainers.experiments.daemon import Daemon
 from tuiapp.trainers.launch.directory import make_directories, working_directory
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import apart
@@ -45,7 +42,9 @@ from tuiapp.trainers.launch.queued import end, has_started
 from tuiapp.trainers.state.status import append, known
 from tuiapp.trainers.state.summary import summarise
 
-KEEPER = "tuiapp.trainers.experiments.keeper"
+KEEPER = "tuiapp.trainers.experiments.queue_keeper"
+FORMER_KEEPER = "tuiapp.trainers.experiments.keeper"
+"""Before 0.4: one that has lived through the upgrade can start nothing."""
 MAX_FORECAST_BYTES = 4 << 20
 BUSY_S = 5.0
 """How long to wait for the process that starts a run, which holds its lock."""
@@ -269,43 +268,35 @@ def ring(runs_dir: Path) -> None:
         os.close(fd)
 
 
+def keeper_of(runs_dir: Path) -> Daemon:
+    """Returns the queue's keeper, which may not run."""
+    files = files_of(runs_dir)
+    return Daemon(files.lock, files.log, KEEPER, (str(runs_dir.absolute()),))
+
+
 def start_keeper(runs_dir: Path) -> str:
     """Starts the queue's keeper unless there is one, or nothing waits but what is held; rings its bell.
 
     Returns why what waits cannot start; "" if it can.
     """
-    files = files_of(runs_dir)
     # Looking at runs writes nothing.
     if not has_work(runs_dir):
         return ""
+    keeper = keeper_of(runs_dir)
     try:
-        make_private(files.directory)
+        make_private(keeper.lock.parent)
         ring(runs_dir)
-        start = partial(daemon.start, files.lock, files.log, KEEPER, str(runs_dir.absolute()), environment=apart())
-        start()
-        if daemon.trouble(files.lock) and _end_former_keeper(runs_dir):
-            start()
+        keeper.start(apart())
+        if keeper.trouble() and keeper.end_former(FORMER_KEEPER):
+            keeper.start(apart())
     except OSError as error:
-        return f"the queue's keeper cannot be started: {error.filename or files.directory}: {error.strerror or error}"
+        return f"the queue's keeper cannot be started: {error.filename or keeper.lock}: {error.strerror or error}"
     return keeper_trouble(runs_dir)
-
-
-def _end_former_keeper(runs_dir: Path) -> bool:
-    """Ends a keeper that an upgrade has taken its modules from, and that notes nothing; returns if there was one."""
-    directory, noted = os.fsencode(runs_dir.absolute()), read_note(files_of(runs_dir).lock).supervisor
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            words = process.cmdline()
-            if KEEPER in words and directory in map(os.fsencode, words) and identity(process.pid) != noted:
-                process.kill()
-                process.wait(BUSY_S)
-                return True
-    return False
 
 
 def keeper_trouble(runs_dir: Path) -> str:
     """Says why the queue's keeper starts nothing; "" if all is well, or nobody keeps it."""
-    trouble = daemon.trouble(files_of(runs_dir).lock)
+    trouble = keeper_of(runs_dir).trouble()
     return trouble and f"the queue's keeper starts nothing: {trouble}"
 
 

@@ -22,7 +22,7 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
-from tuiapp.trainers.experiments import daemon
+from tuiapp.trainers.experiments.daemon import Daemon
 from tuiapp.trainers.experiments.holders import cpu_slots
 from tuiapp.trainers.experiments.queue import QueueError, add_all, cancel, check_all
 from tuiapp.trainers.experiments.space import all_configs, check_draws, checks_of, combinations, run_name, short_value
@@ -259,11 +259,10 @@ def start_search(place: StudyDir) -> None:
     if not place.is_searched():
         return
     study = place.read()
-    arguments = (str(place.runs_dir.absolute()), place.name)
+    search = Daemon(place.lock, place.log, SEARCH, (str(place.runs_dir.absolute()), place.name))
     directory = study.directory if os.path.isdir(study.directory) else "/"
-    environment = study.environment or apart()
     try:
-        daemon.start(place.lock, place.log, SEARCH, *arguments, environment=environment, directory=directory)
+        search.start(study.environment or apart(), directory)
     except (OSError, ValueError) as error:
         raise StudyError(f"The search {place.name} cannot be started: {error}") from error
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tuiapp.trainers.config.catalog import BACKENDS
-from tuiapp.trainers.config.files import make_private, write_atomically
+from tuiapp.trainers.config.files import make_private, replace_unsynced, write_atomically
 from tuiapp.trainers.config.installed import installed_version
 from tuiapp.trainers.config.interpreters import find_interpreter
 from tuiapp.trainers.config.machine import Machine
@@ -87,11 +87,11 @@ def _fill(run: RunDir, plan: Plan, about: About, environment: bytes) -> None:
     config = plan.config
     for directory in directories(run, plan):
         directory.mkdir(mode=0o700)
-    write_atomically(run.config, to_toml(config).encode())
+    replace_unsynced(run.config, to_toml(config).encode())
     write_plan(run.plan, plan)
     if about != About():
         write_about(run, about)
-    write_atomically(run.environment, environment)
+    replace_unsynced(run.environment, environment)
     keep_code(run, config)
     write_notification_config(run, read_settings()[0])
     for file, copy in code_copies(run, config).items():

@@ -23,7 +23,7 @@ from tuiapp.trainers.contract import gpu_leases, mailbox
 from tuiapp.trainers.contract.events import RunEnded, Status
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import DAMAGED, Waiting, read_waiting, remove
+from tuiapp.trainers.contract.waiting import DAMAGED, Waiting, note_started, read_waiting, remove
 from tuiapp.trainers.launch import LaunchError, resume
 from tuiapp.trainers.launch.directory import directories, keep_code
 from tuiapp.trainers.launch.prepare import prepare
@@ -74,12 +74,15 @@ def _start(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int, leases
     machine = msgspec.structs.replace(machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.uuid in gpus))
     if last_attempt(run) and has_begun(run):
         resume(run, config, machine, lock, become_supervisor)
+        note_started(run)
         return
     each = waiting.per_device_batch_size
     plan = prepare(msgspec.structs.replace(config, per_device_batch_size=each), machine)
     _rewrite(run, plan)
     if plan.config.launcher == "slurm":
         start_job(run, plan.config, lock)
+        # While nobody else can take the run: its job may begin at once.
+        note_started(run)
     else:
         become_supervisor(run, journal_end(run.journal), (lock, *leases), str(lock), "")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import DAMAGED, Waiting, find_waiting
 from tuiapp.trainers.experiments.queue import Outlook, keeper_trouble, outlook
@@ -45,13 +45,7 @@ def describe_place(run: RunDir) -> str:
 
 def queue_trouble(runs_dir: Path) -> str:
     """Says why nothing that waits in a directory starts; "" if nothing is in its way."""
-    if trouble := keeper_trouble(runs_dir):
-        return trouble
-    try:
-        free = os.statvfs(runs_dir).f_bavail
-    except OSError:
-        return ""
-    return "" if free else f"there is no space left in {runs_dir}"
+    return no_space(runs_dir) or keeper_trouble(runs_dir)
 
 
 def why_it_waits(waiting: Waiting | None, seen: Outlook | None, trouble: str = "") -> str:

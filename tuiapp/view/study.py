@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import PRUNED
@@ -55,7 +56,7 @@ class StudyState:
     kind: str = "group"
     """grid, search, scale, shootout, or group."""
     ended: str = ""
-    """How a search ended, in words."""
+    """How a search ended, or why it waits, in words."""
     log_keys: frozenset[str] = frozenset()
     """Those whose values are apart by factors."""
 
@@ -93,6 +94,7 @@ def read_study_state(place: StudyDir, infos: Sequence[RunInfo] | None = None) ->
         return value is None, sign * value if value is not None else 0.0, [*map(_order, trial.values.values())]
 
     ended = place.how_it_ended()
+    waits = no_space(place.runs_dir) if study and study.search and not ended else ""
     return StudyState(
         name=place.name,
         keys=tuple(keys),
@@ -100,7 +102,7 @@ def read_study_state(place: StudyDir, infos: Sequence[RunInfo] | None = None) ->
         trials=tuple(sorted(trials, key=place_of)),
         study=study,
         kind=kind,
-        ended=sanitize(ended.reason) if ended else "",
+        ended=sanitize(ended.reason if ended else waits and f"waits: {waits}"),
         log_keys=frozenset(_log_keys(study) if study else ()),
     )
 

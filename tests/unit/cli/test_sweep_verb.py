@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.kit import histories
-from tests.kit.command_line import Command
+from tests.kit.command_line import Command, as_process
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.script import command as run_command
 from tuiapp.trainers.config.script import variables
 from tuiapp.trainers.config.script_syntax import IN_ARGUMENTS
-from tuiapp.trainers.contract.about import read_about
+from tuiapp.trainers.contract.about import read_about, write_about
 from tuiapp.trainers.contract.events import Figures, Metrics, RunEnded, Summary
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
@@ -210,6 +212,37 @@ def test_a_grid_is_stopped_and_goes_on_with_what_it_lacks(tuiapp: Command, runs_
     assert names == [f"learning_rate={rate} seed={seed}" for rate in (0.1, 0.01) for seed in range(3)][1:]
     assert "every combination" in tuiapp("study", "resume", "mlp-1", "--hold").err
     assert "--trials is for searches" in tuiapp("study", "resume", "mlp-1", "--trials", "3").err
+
+
+def test_combinations_are_told_apart_by_their_values_and_not_by_names(tuiapp: Command, runs_dir: Path) -> None:
+    tuiapp("sweep", "mlp", "--grid", "learning_rate=0.12341,0.12342", "--hold")
+    runs = [one.run for one in find_waiting(runs_dir)]
+    names = [read_about(run)[0].name for run in runs]
+    assert names == ["learning_rate=0.12341", "learning_rate=0.12342"]
+    assert tuiapp("note", runs[0].run_id, "--name", "mine").code == 0
+    assert "every combination" in tuiapp("study", "resume", "mlp-1", "--hold").err
+    # Runs of before had their values in their names alone.
+    about = read_about(runs[1])[0]
+    write_about(runs[1], msgspec.structs.replace(about, values={}, name="learning_rate=0.1234"))
+    assert "every combination" in tuiapp("study", "resume", "mlp-1", "--hold").err
+    assert len(find_waiting(runs_dir)) == 2
+
+
+def test_two_that_resume_a_grid_queue_each_combination_once(tuiapp: Command, runs_dir: Path) -> None:
+    tuiapp("sweep", "mlp", *GRID, "--hold")
+    tuiapp("study", "stop", "mlp-1")
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda _: as_process("study", "resume", "mlp-1", "--hold", "--json"), range(2)))
+    assert sorted(len(json.loads(one.out)["runs"]) for one in done) == [0, 6]
+    assert len(find_waiting(runs_dir)) == 6
+
+
+def test_what_begins_no_study_leaves_none(tuiapp: Command, runs_dir: Path) -> None:
+    assert tuiapp("sweep", "mlp", *GRID, "--hold", "--name", "mine", "--tag", "a" * 40).code == 2
+    assert not StudyDir(runs_dir, "mine").path.exists()
+    assert tuiapp("sweep", "mlp", *GRID, "--hold", "--name", "mine").code == 0
+    done = tuiapp("study", "stop", "mime")
+    assert (done.code, done.err) == (2, "tuiapp: There is no study 'mime'. Did you mean 'mine'?\n")
 
 
 def test_a_group_is_shown_as_a_study(tuiapp: Command, runs_dir: Path) -> None:

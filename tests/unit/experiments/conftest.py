@@ -87,7 +87,7 @@ class Queue:
     def is_over(self) -> bool:
         """Whether nothing waits or runs, or is to be tried again: a keeper that has only just started has no name."""
         waits = self.waiting or queue.has_work(self.runs_dir)
-        return not waits and not any(run.is_live() for run in self.runs) and not self.processes("keeper")
+        return not waits and not any(run.is_live() for run in self.runs) and not self.processes("queue_keeper")
 
     def end(self) -> None:
         """Ends all that belongs to it."""

@@ -107,7 +107,7 @@ def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(waiting: Queue, tmp_p
 def test_a_list_says_its_place_and_why_it_waits(waiting: Queue, machine: Machine) -> None:
     first, second = add_held(waiting, machine, 2)
     change(waiting.runs_dir, first, held=False)
-    waiting.kill("keeper")
+    waiting.kill("queue_keeper")
     write_outlook(waiting.runs_dir, {first.run_id: Outlook(reason="waits for 2 GPUs: 1 free of 4")})
     assert outlook(waiting.runs_dir)[first.run_id].reason == "waits for 2 GPUs: 1 free of 4"
     infos = placed([summarise(run) for run in (second, first)])

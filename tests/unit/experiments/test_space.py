@@ -39,6 +39,12 @@ def test_lists_and_ranges(key: str, text: str, found: tuple[Value, ...]) -> None
     assert values(key, text) == found
 
 
+def test_values_are_told_apart_by_type_and_stay_in_their_range() -> None:
+    script = RunConfig(backend="script", script="train.py")
+    assert [*map(repr, values("flag", "1,true,0,false,1.0,1", script))] == ["1", "True", "0", "False", "1.0"]
+    assert values("learning_rate", "0.10001..0.10003:5") == (0.10001, 0.100015, 0.10002, 0.100025, 0.10003)
+
+
 @pytest.mark.parametrize(
     ("key", "text", "words"),
     [

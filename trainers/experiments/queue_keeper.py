@@ -1,4 +1,4 @@
-"""The queue's keeper: `python -m tuiapp.trainers.experiments.keeper RUNS_DIR`, one process for each directory of runs.
+"""The queue's keeper: `python -m tuiapp.trainers.experiments.queue_keeper RUNS_DIR`, one for each directory of runs.
 
 It holds the queue's lock, starts the next run when its devices are free, and ends when nothing waits. All that it knows
 is in the runs' directories: another one goes on where it was killed. A run that has started needs it no more.

@@ -1,0 +1,64 @@
+"""A sweep that is killed while it is queued: what is there is whole, and what is not leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.experiments.conftest import Queue, script, wait_until
+from tuiapp.trainers.contract.rundir import find_run_dirs
+from tuiapp.trainers.experiments import queue
+from tuiapp.trainers.experiments.study import StudyDir, StudyError
+from tuiapp.trainers.experiments.sweep import resume_grid
+from tuiapp.trainers.launch import directory
+from tuiapp.trainers.state.summary import summarise
+
+pytestmark = pytest.mark.nightly
+COUNT = 40
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[Queue]:
+    made = Queue(tmp_path / "runs")
+    made.runs_dir.mkdir()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("built", [1, 12, COUNT])
+def test_a_sweep_that_is_killed(
+    waiting: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, built: int
+) -> None:
+    config = script(tmp_path, "print(1)")
+    words = [config.script, "--grid", f"x=1..{COUNT}", "--hold", "--runs-dir", str(waiting.runs_dir), "--name", "mine"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tuiapp", "sweep", *words, "--", "{x}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: len([*waiting.runs_dir.glob(".new-*/2*")]) >= built or process.poll() is not None, 60)
+    process.send_signal(number)
+    process.wait(60)
+    runs = find_run_dirs(waiting.runs_dir)
+    assert {summarise(run).status for run in runs} <= {"queued"}
+    place = StudyDir(waiting.runs_dir, "mine")
+    if place.exists():
+        assert place.read().axes == {"x": f"1..{COUNT}"}
+        resume_grid(place, held=True)
+        assert len(place.runs()) == COUNT
+    else:
+        assert runs == []
+        with pytest.raises(StudyError, match="There is no study"):
+            place.read()
+    # What it left goes with the next one that is made, once it is old enough to have no maker.
+    monkeypatch.setattr(directory, "MAKING_S", 0.0)
+    queue.add(config, waiting.runs_dir, held=True)
+    assert not [*waiting.runs_dir.glob(".new-*")]
+    assert not any(name.startswith(".") for run in find_run_dirs(waiting.runs_dir) for name in os.listdir(run.path))
