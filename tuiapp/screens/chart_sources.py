@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
@@ -10,7 +11,7 @@ from textual.content import Content
 from tuiapp.trainers.state.curves import ALL, Axis
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.trainers.state.text import plural
-from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
+from tuiapp.view.chart import Chart, ChartOptions, axis_of, build_chart, build_comparison
 from tuiapp.view.groups import range_words
 from tuiapp.view.palette import letter_of, series_color
 from tuiapp.view.run_list import brief
@@ -150,6 +151,7 @@ class ComparisonSource:
         with self.feed.lock:
             runs = [(letter_of(run.place), run.place, run.curves) for run in self._shown]
             live = any(run.info.is_live for run in self._shown)
+            options = replace(options, axis=axis_of([(run.facts, run.curves) for run in self._shown], options))
             return build_comparison(runs, options, columns=columns, rows=rows, live=live, unlike=self.unlike)
 
     def constant(self, name: str) -> float | None:

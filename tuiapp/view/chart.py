@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
 
+from tuiapp.trainers.contract.events import Facts
 from tuiapp.trainers.contract.metrics import EPOCH, LOSS, held_out_of
 from tuiapp.trainers.state.curves import ALL, Axis, Curves
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
@@ -169,7 +170,7 @@ def build_chart(state: RunState, options: ChartOptions, *, columns: int, rows: i
 
     Curves are reduced to `columns` values, two per cell since a braille cell is two dots wide. `rows` is in cells.
     """
-    options = replace(options, axis=_axis_of(state, options))
+    options = replace(options, axis=axis_of([(state.facts, state.curves)], options))
     chart = Chart(log=options.log, axis=options.axis)
     lines = _lines_of(state, options)
     reduced = _reduce(chart, lines, options, columns, live=state.is_live)
@@ -272,9 +273,14 @@ def build_lines(
     return chart
 
 
-def _axis_of(state: RunState, options: ChartOptions) -> Axis:
-    """Returns the axis; in place of steps the metric that the script has named for it, once it is known."""
-    by, curves = state.facts.step_metric_of(options.metric) if options.axis == "step" else "", state.curves
+def axis_of(runs: Iterable[tuple[Facts, Curves]], options: ChartOptions) -> Axis:
+    """Returns the axis; in place of steps the metric that the scripts of all runs have named, once it is known."""
+    found = {_axis_of(facts, curves, options) for facts, curves in runs if options.metric in curves.names}
+    return found.pop() if len(found) == 1 else options.axis
+
+
+def _axis_of(facts: Facts, curves: Curves, options: ChartOptions) -> Axis:
+    by = facts.step_metric_of(options.metric) if options.axis == "step" else ""
     if not by or not (by == EPOCH or curves.first(by).never_falls):
         return options.axis
     ends = curves.places(np.array([curves.first(options.metric).last_step], float), by)

@@ -14,6 +14,9 @@ from tests.kit import interrupted
 from tests.kit import node_histories as nodes
 from tests.kit.folding import fold
 from tests.kit.reported import evaluation_event, step_event
+from tests.kit.runs_app import info
+from tuiapp.feeds.compare_feed import Compared, CompareFeed
+from tuiapp.screens.chart_sources import ComparisonSource
 from tuiapp.trainers.contract.events import Facts, Metrics
 from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
 from tuiapp.trainers.state.curves import Curves
@@ -69,6 +72,25 @@ def test_a_metric_is_drawn_by_that_which_its_script_has_named(name: str, by: str
     chart = build_chart(state, ChartOptions(name), **SIZE)
     assert chart.extent == extent
     assert build_chart(state, ChartOptions(name, axis="time"), **SIZE).axis == "time"
+
+
+def test_runs_are_compared_by_what_all_their_scripts_have_named() -> None:
+    def run(by: str, images: float) -> Compared:
+        found, said = Compared(info(1)), [Facts(step_metrics={"val/acc": by})]
+        values = {"val/acc": [0.1, 0.2], "images": [images, 2 * images]}
+        found.curves.fold([h.started(1), Metrics(rank=0, first_step=1, values=values)])
+        found.note(said)
+        return found
+
+    def extent(*runs: Compared, axis: str = "step") -> tuple[str, tuple[float, float]]:
+        feed = CompareFeed()
+        feed.runs = runs
+        chart = ComparisonSource(feed).build(ChartOptions("val/acc", axis), **SIZE)
+        return chart.axis, chart.extent
+
+    assert extent(run("images", 64), run("images", 100)) == ("images", (64, 200))
+    assert extent(run("images", 64), run("", 100)) == ("step", (1, 2))
+    assert extent(run("images", 64), run("images", 100), axis="time")[0] == "time"
 
 
 def test_beyond_four_the_mean_with_a_band_and_any_rank_over_it() -> None:
