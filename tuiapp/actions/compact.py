@@ -11,7 +11,7 @@ import msgspec
 
 from tuiapp.actions.action import ActionError, Outcome
 from tuiapp.library.find import titled
-from tuiapp.trainers.config.files import open_own
+from tuiapp.trainers.config.files import open_own, write_atomically
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import Details, write_status
@@ -102,4 +102,5 @@ def _move_mirror(run: RunDir, size: int) -> None:
     with suppress(OSError, msgspec.DecodeError, TypeError, KeyError):
         mirrored = msgspec.json.decode(run.mirror.read_bytes())
         if mirrored["offset"] == size:
-            run.mirror.write_bytes(msgspec.json.encode({**mirrored, "offset": run.journal.stat().st_size}))
+            moved = {**mirrored, "offset": run.journal.stat().st_size}
+            write_atomically(run.mirror, msgspec.json.encode(moved))
