@@ -77,7 +77,7 @@ def test_a_metric_is_drawn_by_that_which_its_script_has_named(name: str, by: str
 def test_runs_are_compared_by_what_all_their_scripts_have_named() -> None:
     def run(by: str, images: float) -> Compared:
         found, said = Compared(info(1)), [Facts(step_metrics={"val/acc": by})]
-        values = {"val/acc": [0.1, 0.2], "images": [images, 2 * images]}
+        values: dict[str, list[float | None]] = {"val/acc": [0.1, 0.2], "images": [images, 2 * images]}
         found.curves.fold([h.started(1), Metrics(rank=0, first_step=1, values=values)])
         found.note(said)
         return found
