@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tuiapp import __version__
+from tuiapp.trainers.config.script_syntax import split_words
 from tuiapp.trainers.contract.lines import encode_line
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import collected
@@ -224,7 +225,12 @@ def _described(source: str, settings: dict[str, str] | None, name: str, group: s
 
 
 def _passed(arguments: str) -> list[str]:
-    return ["--", *shlex.split(arguments)] if arguments else []
+    try:
+        return ["--", *split_words(arguments)] if arguments else []
+    except ValueError as error:
+        from mcp.server.mcpserver.exceptions import ToolError
+
+        raise ToolError(f"arguments: {error}") from None
 
 
 def _within(number: int, most: int) -> int:

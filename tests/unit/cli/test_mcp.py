@@ -70,6 +70,9 @@ async def test_a_launch_is_checked_as_on_the_command_line(tmp_path: Path) -> Non
         failed, text = await call(client, "queue_run", source="--help")
         assert failed
         assert "is no preset, file or script" in text
+        failed, text = await call(client, "launch", source="quickstart", arguments="'")
+        assert failed
+        assert "arguments: " in text
     assert find_waiting(directory) == []
 
 
