@@ -77,8 +77,9 @@ def _start(
             process.kill()
             process.wait()
         raise
-    # Reaps it if this process still exists when the run ends.
-    threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
+    # Reaps it if this process still exists when the run ends, and can have a thread.
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
     return started
 
 

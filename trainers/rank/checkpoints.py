@@ -113,8 +113,13 @@ class Checkpoints:
             evaluated, began = self._report.evaluated, perf_counter()
             result = evaluated[1] if evaluated and evaluated[0] == step else NEVER
             work = step, result, (self.patience.best, self.patience.spent), model, state, ready, began
-            self._writer = threading.Thread(target=self._write, args=work, name="checkpoint")
-            self._writer.start()
+            writer = threading.Thread(target=self._write, args=work, name="checkpoint")
+            try:
+                writer.start()
+                self._writer = writer
+            except RuntimeError:
+                # There can be no more threads: training waits for it.
+                self._write(*work)
 
     def export(self, model: Tensors) -> None:
         """Writes the trained model, as in `save`, to `export/model.safetensors`; after an early stop the best one."""
