@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +88,7 @@ def add(config: RunConfig, runs_dir: Path, about: About | None = None, **place: 
 
 
 def add_all(
-    runs: Sequence[tuple[RunConfig, About]],
-    runs_dir: Path,
-    *,
-    machine: Machine | None = None,
-    tell: Callable[[int, int], None] = lambda done, count: None,
-    retry: int = 0,
-    **place: Any,
+    runs: Sequence[tuple[RunConfig, About]], runs_dir: Path, *, machine: Machine | None = None, **place: Any
 ) -> list[RunDir]:
     """Puts new runs at the end of the queue, all or none, and sees to it that it has a keeper.
 
@@ -110,7 +104,6 @@ def add_all(
         first = max(entries, default=0.0) + 1
 
         def complete(number: int, run: RunDir) -> None:
-            tell(number, len(runs))
             config, placed = runs[number][0], plans[number].config
             waiting = Waiting(
                 order=first + number,
@@ -121,7 +114,6 @@ def add_all(
                 on_slurm=config.launcher == "slurm",
                 environment=environment,
                 directory=directory,
-                retry=retry,
                 **place,
             )
             put(run, waiting)

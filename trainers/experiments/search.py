@@ -27,7 +27,6 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuiapp.trainers.config.files import is_full, open_regular, write_atomically
-from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.config.options import ConfigError, Value
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import About, AboutError, read_about
@@ -204,21 +203,10 @@ class Searcher:
         study = self._study
         try:
             config = with_values(study.base, params)
+            values = {key: value for key, value in params.items() if not isinstance(value, tuple)}
             name = name_of(trial.number, params)
-            about = About(
-                name=name,
-                group=study.name,
-                tags=study.tags,
-                values={key: value for key, value in params.items() if not isinstance(value, tuple)},
-            )
-            run = add(
-                config,
-                self._place.runs_dir,
-                about,
-                machine=inspect_machine(),
-                priority=study.priority,
-                retry=study.retry,
-            )
+            about = About(name=name, group=study.name, tags=study.tags, values=values)
+            run = add(config, self._place.runs_dir, about, priority=study.priority, retry=study.retry)
         except (ConfigError, LaunchError, AboutError) as error:
             if is_full(error):
                 raise

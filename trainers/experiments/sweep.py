@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,12 +62,7 @@ def plan_grid(study: Study, machine: Machine) -> list[RunConfig]:
 
 
 def begin_grid(
-    study: Study,
-    runs_dir: Path,
-    machine: Machine | None = None,
-    *,
-    held: bool = False,
-    tell: Callable[[int, int], None] = lambda done, count: None,
+    study: Study, runs_dir: Path, machine: Machine | None = None, *, held: bool = False
 ) -> tuple[StudyDir, list[RunDir]]:
     """Queues a run of each combination, in their order, once all are checked.
 
@@ -78,7 +73,7 @@ def begin_grid(
     configs = all_configs(study.base, combined, checks_of(machine))
     place = make_study(runs_dir, study)
     with _removed_on_failure(place):
-        return place, _queue(study, place, zip(combined, configs, strict=True), machine, held=held, tell=tell)
+        return place, _queue(study, place, zip(combined, configs, strict=True), machine, held=held)
 
 
 def begin_measured(
@@ -98,35 +93,20 @@ def begin_measured(
 def _removed_on_failure(place: StudyDir) -> Iterator[None]:
     try:
         yield
-    except QueueError:
-        # Its runs are queued.
-        raise
-    except BaseException:
-        # Ctrl-C, too.
-        shutil.rmtree(place.path, ignore_errors=True)
+    except BaseException as error:
+        # Ctrl-C, too; with a QueueError its runs are queued.
+        if not isinstance(error, QueueError):
+            shutil.rmtree(place.path, ignore_errors=True)
         raise
 
 
 def _queue(
-    study: Study,
-    place: StudyDir,
-    pairs: Iterable[tuple[dict[str, Value], RunConfig]],
-    machine: Machine,
-    *,
-    held: bool,
-    tell: Callable[[int, int], None] = lambda done, count: None,
+    study: Study, place: StudyDir, pairs: Iterable[tuple[dict[str, Value], RunConfig]], machine: Machine, *, held: bool
 ) -> list[RunDir]:
     about = About(group=place.name, tags=study.tags)
-    return add_all(
-        [(config, replace(about, name=run_name(values), values=values)) for values, config in pairs],
-        place.runs_dir,
-        machine=machine,
-        tell=tell,
-        priority=study.priority,
-        retry=study.retry,
-        parallel=study.parallel,
-        held=held,
-    )
+    runs = [(config, replace(about, name=run_name(values), values=values)) for values, config in pairs]
+    settings = {"priority": study.priority, "retry": study.retry, "parallel": study.parallel, "held": held}
+    return add_all(runs, place.runs_dir, machine=machine, **settings)
 
 
 def resume_grid(place: StudyDir, *, held: bool = False) -> list[RunDir]:

@@ -15,7 +15,6 @@ from tuiapp.trainers.config.files import printable
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.mirror import OFF, mirror_fault, place_mirror
 from tuiapp.trainers.config.options import ConfigError
-from tuiapp.trainers.config.placement import place
 from tuiapp.trainers.config.plan import Plan, read_plan
 from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.trainers.config.slurm import SlurmError
@@ -50,8 +49,8 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, ab
     for left in reversed(range(CHOICES)):
         with gpu_leases.choosing():
             now = msgspec.structs.replace(machine, gpus=gpu_leases.with_leases(machine.gpus))
-            same = plan.config.launcher != "local" or place(config, now).device_ids == plan.config.device_ids
-            if same or not left:
+            taken = {gpu.uuid for gpu, was in zip(now.gpus, machine.gpus, strict=True) if gpu.leases != was.leases}
+            if plan.config.launcher != "local" or not taken & {*plan.config.device_ids} or not left:
                 run = make_directory(plan, runs_dir, machine, about or About())
                 leases = gpu_leases.take(plan.config.device_ids, run.run_id)
                 break

@@ -22,7 +22,6 @@ from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
-from tuiapp.trainers.experiments.measured import Measured, whole
 from tuiapp.trainers.experiments.queue import keep_alive, outlook
 from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError, stem_of
 from tuiapp.trainers.experiments.sweep import Planned, begin_measured
@@ -34,6 +33,7 @@ from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.axes import LABEL_CELLS
 from tuiapp.view.chart import Chart
 from tuiapp.view.comparison import MOST
+from tuiapp.view.measured import Measured, whole
 from tuiapp.view.plain_chart import plain_chart
 from tuiapp.view.run_list import state
 from tuiapp.view.sheet import Sheet, run_facts

@@ -13,7 +13,6 @@ from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.learning_rate import rate_words
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.run_config import RunConfig, with_global_batch
-from tuiapp.trainers.experiments.measured import measure, unit_of
 from tuiapp.trainers.experiments.study import Study, runs_of_group
 from tuiapp.trainers.experiments.sweep import Planned
 from tuiapp.trainers.state.text import plural
@@ -29,6 +28,7 @@ from tuiapp.verbs.measured_studies import (
 )
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
+from tuiapp.view.measured import measure, unit_of
 
 VERB = "scale"
 

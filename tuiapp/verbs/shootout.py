@@ -11,7 +11,6 @@ from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.placement import place
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.experiments.measured import measure
 from tuiapp.trainers.experiments.study import Study, StudyError, runs_of_group
 from tuiapp.trainers.experiments.sweep import Planned
 from tuiapp.trainers.state.text import plural
@@ -28,6 +27,7 @@ from tuiapp.verbs.measured_studies import (
 from tuiapp.verbs.output import tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
+from tuiapp.view.measured import measure
 
 VERB = "shootout"
 

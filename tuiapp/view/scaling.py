@@ -13,11 +13,11 @@ from math import log2
 
 import numpy as np
 
-from tuiapp.trainers.experiments.measured import Measured, unit_of, whole
 from tuiapp.trainers.experiments.study import Study
 from tuiapp.trainers.state.results import Spread, median
 from tuiapp.trainers.state.text import MISSING, format_bytes, format_count, format_percent
 from tuiapp.view.chart import BAND, Chart, Curve
+from tuiapp.view.measured import Measured, unit_of, whole
 from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
 
 MARGIN = 12

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuiapp.trainers.experiments.measured import Measured, whole
 from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.text import MISSING, format_percent, format_rate, plural, sanitize
+from tuiapp.view.measured import Measured, whole
 from tuiapp.view.run_list import state
 from tuiapp.view.table import Column, plain_table
 

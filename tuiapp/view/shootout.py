@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.metrics import LOSS
-from tuiapp.trainers.experiments.measured import Measured, whole
 from tuiapp.trainers.experiments.study import Study
 from tuiapp.trainers.state.curves import ALL, Curves
 from tuiapp.trainers.state.known_metrics import format_accuracy
@@ -23,6 +22,7 @@ from tuiapp.trainers.state.text import (
     sanitize,
     without_directories,
 )
+from tuiapp.view.measured import Measured, whole
 from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.kit.histories import MIB
 from tests.kit.measured_runs import GROUP, recorded, recorded_script
-from tuiapp.trainers.experiments.measured import measure, unit_of
 from tuiapp.trainers.experiments.study import runs_of_group
+from tuiapp.view.measured import measure, unit_of
 from tuiapp.view.plain_chart import plain_chart
 from tuiapp.view.scaling import scaling_chart, scaling_rows
 

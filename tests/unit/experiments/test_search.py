@@ -110,7 +110,6 @@ class KilledError(BaseException):
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(search, "LOOK_S", 0.0)
     monkeypatch.setattr(search, "start_keeper", lambda _: None)
-    monkeypatch.setattr(search, "inspect_machine", lambda: None)
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     yield

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.measured_runs import GROUP, STEPS, recorded
-from tuiapp.trainers.experiments.measured import measure
 from tuiapp.trainers.experiments.study import runs_of_group
+from tuiapp.view.measured import measure
 from tuiapp.view.shootout import shootout_rows
 
 
