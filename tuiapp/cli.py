@@ -86,13 +86,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         tell(f"the output could not be written: {error.strerror}")
         return 1
     except Exception as error:
-        from tuiapp.verbs.errors import FOR_THE_USER
+        from tuiapp.verbs.errors import FOR_THE_USER, NotStartedError
 
         if not isinstance(error, FOR_THE_USER):
             raise
         for line in str(error).splitlines():
             tell(line)
-        return USAGE_ERROR
+        return 1 if isinstance(error, NotStartedError) else USAGE_ERROR
     return code
 
 

@@ -115,10 +115,15 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
     Refuses a FIFO, which would wait for its other end, a device and a symbolic link. Raises OSError (errno ELOOP for a
     link).
     """
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
+    special = OSError(errno.EINVAL, "not a regular file", str(path))
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        # As a FIFO is called that nobody reads, and a socket.
+        raise special if error.errno == errno.ENXIO else error from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise special
     return fd
 
 

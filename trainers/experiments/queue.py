@@ -54,6 +54,10 @@ class QueueError(Exception):
     """What is asked of the queue is not possible; the message says why."""
 
 
+class NotStartedError(QueueError):
+    """Runs are queued, and nothing can start them."""
+
+
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """How a queued run stands, as its keeper sees it."""
 
@@ -69,9 +73,8 @@ class _Files:
     def __init__(self, runs_dir: Path) -> None:
         self.directory = runs_dir / ".queue"
         self.lock = self.directory / "lock"
-        """Locked by the keeper."""
         self.order = self.directory / "order"
-        """Locked by who reads and then changes the order."""
+        """Locked by who changes the order."""
         self.bell = self.directory / "bell"
         self.outlook = self.directory / "outlook.json"
         self.log = self.directory / "keeper.log"
@@ -93,8 +96,8 @@ def add_all(
     """Puts new runs at the end of the queue, all or none, and sees to it that it has a keeper.
 
     The configurations are checked as at a launch, but for what is busy now; devices that they do not name are chosen
-    when they start. `place` has further fields of `Waiting`. Raises ConfigError, LaunchError; QueueError once they are
-    queued, if nothing can start them.
+    when they start. `place` has further fields of `Waiting`. Raises ConfigError, LaunchError, QueueError;
+    NotStartedError once they are queued.
     """
     machine = machine or inspect_machine()
     plans = check_all([config for config, _ in runs], machine)
@@ -122,7 +125,7 @@ def add_all(
             [(plan, about) for plan, (_, about) in zip(plans, runs, strict=True)], runs_dir, machine, complete
         )
     if problem := start_keeper(runs_dir):
-        raise QueueError(f"{', '.join(run.run_id for run in made)}: queued, but nothing starts it. {problem}.")
+        raise NotStartedError(f"queued, but nothing starts {', '.join(run.run_id for run in made)}: {problem}.")
     return made
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 NAME = re.compile(rf"(?![.-])[A-Za-z0-9._-]{{1,{MAX_TAG_CHARACTERS}}}")
 NAME_RULE = f"1 to {MAX_TAG_CHARACTERS} letters, digits, '.', '_' or '-', the first one no '.' or '-'"
-NO_OPTUNA = "a search needs Optuna: pip install 'tuiapp[sweep]'."
 JOURNAL = "journal.log"
 """Optuna's journal, which `optuna-dashboard` opens."""
 
@@ -273,7 +272,7 @@ def stem_of(source: str) -> str:
 
 def lacks_optuna() -> str:
     """Returns why there can be no search here; "" if there can."""
-    return "" if find_spec("optuna") else NO_OPTUNA
+    return "" if find_spec("optuna") else "a search needs Optuna: pip install 'tuiapp[sweep]'."
 
 
 def problem(text: str) -> ConfigError:

@@ -24,7 +24,7 @@ from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
 from tuiapp.trainers.experiments.daemon import Daemon
 from tuiapp.trainers.experiments.holders import cpu_slots
-from tuiapp.trainers.experiments.queue import QueueError, add_all, cancel, check_all
+from tuiapp.trainers.experiments.queue import NotStartedError, QueueError, add_all, cancel, check_all
 from tuiapp.trainers.experiments.space import all_configs, check_draws, checks_of, combinations, run_name, short_value
 from tuiapp.trainers.experiments.study import (
     Study,
@@ -94,8 +94,8 @@ def _removed_on_failure(place: StudyDir) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # Ctrl-C, too; with a QueueError its runs are queued.
-        if not isinstance(error, QueueError):
+        # Ctrl-C, too.
+        if not isinstance(error, NotStartedError):
             shutil.rmtree(place.path, ignore_errors=True)
         raise
 

@@ -10,10 +10,12 @@ from tuiapp.library.manual import TopicError
 from tuiapp.library.presets import PresetError
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.contract.about import AboutError
-from tuiapp.trainers.experiments.queue import QueueError
+from tuiapp.trainers.experiments.queue import NotStartedError, QueueError
 from tuiapp.trainers.experiments.study import StudyError
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.verbs.facts import UsageError
+
+__all__ = ["FOR_THE_USER", "NotStartedError"]
 
 FOR_THE_USER = (
     AboutError,

@@ -1,7 +1,8 @@
 """Short runs across backends with random faults: `python -m tests.bench.soak --seed N [--runs 200] [--minutes 40]`.
 
-Prints a line per run, and at the end what was left behind: processes, shared memory, sockets, run directories that
-cannot be read, journals without a step that a rank had reported. Exits with 1 if there is any.
+Beside them a queue, a sweep and a search go on, whose processes are killed at random. Prints a line per run, and at
+the end what was left behind: processes, shared memory, sockets, run directories that cannot be read, journals without a
+step that a rank had reported, queued runs that did not run once and in order. Exits with 1 if there is any.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from tests.bench.soak.checks import Problem, check_run, shared_memory, sockets_left
 from tests.bench.soak.faults import FAULTS, Plan, carry_out, choose
+from tests.bench.soak.many import Many
 
 QUICK_SHARE = 0.7
 """Of the runs, those with the fake backend: they meet more faults in the same time."""
@@ -37,17 +39,20 @@ def main() -> int:
     done: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="tuiapp-soak-", ignore_cleanup_errors=True) as place:
         _make_home(Path(place))
+        many = Many(Path(place) / "many", chance)
         for number in range(1, options.runs + 1):
             if time.monotonic() - began > 60 * options.minutes:
                 print(f"out of time after {number - 1} runs")
                 break
             plan = choose(chance, QUICK_SHARE, options.fault)
             found = _one(plan, Path(place) / f"{number:04}")
+            many.disturb()
             done[plan.fault] += 1
             problems += found
             print(f"{number:4} {'ok ' if not found else 'BAD'} {time.monotonic() - began:6.0f} s  {plan}", flush=True)
             for one in found:
                 print(f"         {one.kind}: {one.text}", flush=True)
+        problems += many.finish()
         left = shared_memory() - memory_before
         problems += [Problem("shared memory", name) for name in sorted(left)]
         problems += [Problem("socket", text) for text in sockets_left(place)]

@@ -192,8 +192,8 @@ def test_too_large_an_environment_is_refused_and_nothing_is_queued(
 TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
     ".": (Path.touch, "cannot be used for the queue: "),
     "": (lambda queue: queue.symlink_to("nowhere"), "cannot be used for the queue: "),
-    "lock": (Path.mkdir, "nothing starts it"),
-    "keeper.log": (os.mkfifo, "nothing starts it"),
+    "lock": (Path.mkdir, "nothing starts 2"),
+    "keeper.log": (os.mkfifo, "nothing starts 2"),
 }
 
 
