@@ -33,7 +33,7 @@ def read_index(path: Path) -> dict[str, str]:
     _check_not_stand_in(path)
     try:
         files = msgspec.json.decode(path.read_bytes(), type=_Index).weight_map
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{path.name} is no index of weights: {error}") from None
     for name in files.values():
         if Path(name).name != name:

@@ -99,7 +99,10 @@ def _read_header(file: BinaryIO) -> list[tuple[str, np.dtype[Any], list[int]]]:
     size = int.from_bytes(file.read(8), "little")
     if not 2 <= size <= MAX_HEADER_BYTES:
         raise ValueError(f"its header has {size:,} bytes")
-    parts = msgspec.json.decode(file.read(size), type=dict[str, msgspec.Raw])
+    try:
+        parts = msgspec.json.decode(file.read(size), type=dict[str, msgspec.Raw])
+    except RecursionError:
+        raise ValueError("its header is nested too deeply") from None
     # What other programs say of the file, in words.
     parts.pop("__metadata__", None)
     header = {name: msgspec.json.decode(part, type=_Entry) for name, part in parts.items()}

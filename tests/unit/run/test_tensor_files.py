@@ -89,6 +89,19 @@ def test_a_damaged_file_is_not_read(
         load(file)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("x.safetensors", (600_000).to_bytes(8, "little") + b'{"a":' * 120_000, "its header is nested too deeply"),
+        ("x.safetensors.index.json", b'{"a":' * 120_000, r"x\.safetensors\.index\.json is no index of weights: "),
+    ],
+)
+def test_what_is_nested_too_deeply_is_damaged(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{says}"):
+        load(tmp_path / name)
+
+
 def test_an_array_too_large_for_memory_is_named(tmp_path: Path) -> None:
     text = json.dumps({"w": {"dtype": "F32", "shape": [1 << 39], "data_offsets": [0, 1 << 41]}}).encode()
     file = tmp_path / "x.safetensors"
