@@ -187,7 +187,7 @@ def _changed_at(place: str) -> int | None:
 def _read_kept() -> dict[str, _Kept]:
     try:
         return msgspec.json.decode(read_limited(_file(), MAX_CACHE_BYTES), type=dict[str, _Kept])
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

@@ -217,7 +217,7 @@ def read_plan(path: Path) -> Plan:
     """Reads `plan.json`; raises OSError if it cannot be read, ValueError if it is no plan of this version."""
     try:
         plan = msgspec.json.decode(read_limited(path, MAX_FILE_BYTES), type=Plan)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
     if plan.schema != SCHEMA:
         raise ValueError(f"{path} has schema {plan.schema}; this version of tuiapp reads {SCHEMA}")

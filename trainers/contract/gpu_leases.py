@@ -80,7 +80,7 @@ def leases() -> list[Lease]:
     """Returns what live runs have, the oldest first."""
     found = []
     for path in _files():
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             fd = open_regular(path)
             try:
                 if _is_held(fd):
@@ -112,7 +112,7 @@ def _files() -> list[Path]:
 def _sweep() -> None:
     """Removes this user's leases of runs that have ended, and nothing else: the directory may be a wrong one."""
     for path in _files():
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             fd = open_regular(path)
             try:
                 owned = os.fstat(fd).st_uid == os.getuid()

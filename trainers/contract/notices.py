@@ -33,7 +33,7 @@ def take_notification_config(run: RunDir) -> NotificationConfig | None:
     """Removes and returns the order, so that nobody else carries it out too; None if there is none."""
     try:
         order = msgspec.json.decode(read_limited(run.notice, MAX_FILE_BYTES), type=NotificationConfig)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         order = None
     # Of several that have read it, one succeeds.
     with contextlib.suppress(OSError):

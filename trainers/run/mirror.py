@@ -98,7 +98,7 @@ def _held(path: Path) -> Iterator[int]:
 def _read(lock: int) -> Progress:
     try:
         return msgspec.json.decode(os.pread(lock, 1 << 16, 0), type=Progress)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return Progress()
 
 

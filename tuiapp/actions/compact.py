@@ -99,7 +99,7 @@ def _replace(run: RunDir, new: os.PathLike[str], was: os.stat_result) -> None:
 
 def _move_mirror(run: RunDir, size: int) -> None:
     """Has a mirror that has all of the journal go on after the new one's end."""
-    with suppress(OSError, msgspec.DecodeError, TypeError, KeyError):
+    with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
         mirrored = msgspec.json.decode(run.mirror.read_bytes())
         if mirrored["offset"] == size:
             moved = {**mirrored, "offset": run.journal.stat().st_size}

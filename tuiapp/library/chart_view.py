@@ -70,7 +70,7 @@ def read_view() -> tuple[ChartView, str]:
         return ChartView(), ""
     except OSError as error:
         return ChartView(), error.strerror or str(error)
-    except ValueError as error:  # too long, not UTF-8, no JSON, or of other types
+    except (ValueError, RecursionError) as error:  # too long, not UTF-8, no JSON, or of other types
         return ChartView(), str(error)
 
 

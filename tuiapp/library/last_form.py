@@ -48,7 +48,7 @@ def read_last_form() -> tuple[LastForm | None, str]:
         return None, ""
     except OSError as error:
         return None, error.strerror or str(error)
-    except ValueError as error:  # too long, not UTF-8, no JSON, or of other types
+    except (ValueError, RecursionError) as error:  # too long, not UTF-8, no JSON, or of other types
         return None, str(error)
     if last.schema != SCHEMA:
         return None, f"it is of schema {last.schema}, and this version of tuiapp reads schema {SCHEMA}"

@@ -58,8 +58,13 @@ def test_what_somebody_else_put_there_is_ignored() -> None:
     os.mkfifo(directory() / "fifo")
     (directory() / "link").symlink_to(directory() / "choosing")
     (directory() / "nonsense").write_text("{")
+    with choosing():
+        others = take(["GPU-1", "GPU-2"], OTHER)
+    os.pwrite(others[0], b'{"gpu":' + b"[" * 4000, 0)
+    os.pwrite(others[1], b'{"gpu":"\xff"}', 0)
     assert held() == [("GPU-0", ONE)]
-    os.close(fd)
+    for one in (fd, *others):
+        os.close(one)
 
 
 def test_in_a_wrong_directory_nothing_is_removed() -> None:
