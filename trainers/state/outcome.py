@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from math import isnan
 
 from msgspec.structs import replace
@@ -87,7 +88,7 @@ def summary_of(state: RunState, seconds: float | None = None, *, completed: bool
     loss, accuracy = _figures(state, test_loss), _figures(state, test_accuracy)
     batch = state.config.get("global_batch_size")
     timed = timeline.timed[-1] * batch if isinstance(batch, int) else 0.0
-    names = [name for name in curves.names if name not in NOT_RESULTS and (state.is_script or is_further(name))]
+    names = (name for name in curves.names if name not in NOT_RESULTS and (state.is_script or is_further(name)))
     return Summary(
         steps=steps,
         epochs=round(step / state.steps_per_epoch, 3) if state.steps_per_epoch else epochs,
@@ -99,7 +100,7 @@ def summary_of(state: RunState, seconds: float | None = None, *, completed: bool
         best_loss=loss.least,
         best_accuracy=accuracy.greatest,
         seconds=timeline.end if state.queued else timeline.base + seconds,
-        metrics={name: _figures(state, name) for name in names[:MAX_FIGURES]},
+        metrics={name: _figures(state, name) for name in islice(names, MAX_FIGURES)},
         blemishes=state.marred.blemishes(steps, state.last_time),
     )
 
