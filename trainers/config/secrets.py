@@ -89,24 +89,31 @@ def mask_environment(text: str) -> str:
 
 def mask_values(values: Mapping[str, object]) -> dict[str, object]:
     """Masks a configuration's values, those of a script's own keys among them: with a text's `Masked` in its place."""
-    masked = {key: _mask_value(key, value) for key, value in values.items()}
-    return {
-        key: Masked(value, values[key]) if isinstance(value, str) and value != values[key] else value
-        for key, value in masked.items()
-    }
+    masked = dict(values)
+    for key, value in values.items():
+        if (shown := _mask_value(key, value)) is not value:
+            masked[key] = Masked(shown, value) if isinstance(shown, str) else shown
+    return masked
 
 
 def _mask_value(key: str, value: object) -> object:
-    if isinstance(value, Masked) or value is None or isinstance(value, bool):
-        return value
+    """Returns the value itself if there is nothing to mask."""
     if is_secret(key):
-        return MASK if value != "" else value
-    if isinstance(value, Mapping):
+        return value if value in (None, "") or isinstance(value, bool | Masked) else MASK
+    if isinstance(value, str):
+        return _mask_text(key, value) if value and not isinstance(value, Masked) else value
+    if isinstance(value, dict):
         return {name: _mask_value(str(name), one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and value:
         return type(value)(_mask_value(key, one) for one in value)
-    if not isinstance(value, str):
-        return value
+    return value
+
+
+def _mask_text(key: str, text: str) -> str:
     if key == "environment":
-        return mask_environment(value)
-    return mask_arguments(value) if key == "arguments" else _URL_PASSWORD.sub(rf"\1{MASK}@", value)
+        masked = mask_environment(text)
+    elif key == "arguments":
+        masked = mask_arguments(text)
+    else:
+        masked = _URL_PASSWORD.sub(rf"\1{MASK}@", text) if "://" in text else text
+    return masked if masked != text else text
