@@ -30,7 +30,7 @@ from tuiapp.trainers.contract.events import (
 )
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.process_identity import machine
-from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
 from tuiapp.trainers.launch import LaunchError, launch, resume
 from tuiapp.trainers.state.messages import describe_queued
 from tuiapp.trainers.state.summary import summarise
@@ -282,8 +282,8 @@ def test_a_preempted_run_is_followed_to_its_end(
     followed = subprocess.Popen(
         [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), *command], stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: runs_dir.is_dir() and any(runs_dir.iterdir()), PATIENCE_S)
-    with watching(RunDir(next(runs_dir.iterdir()))) as run:
+    wait_until(lambda: find_run_dirs(runs_dir), PATIENCE_S)
+    with watching(find_run_dirs(runs_dir)[0]) as run:
         run.wait(RunStarted, seconds=PATIENCE_S)
         run.at_step(5)
         (job,) = jobs(in_cluster)

@@ -19,6 +19,7 @@ _OWN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: whatever else begins one has lost its ESC
     r"|\x1b\](?:9|777|22);[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\)"  # a run's end; the pointer's shape
     r"|\x1b\[<u"
+    r"|\x1b(?:\[[0-?]*)?$"  # the rest of it is still to come
 )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -46,20 +47,22 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, ab
     """
     machine = machine or inspect_machine()
     plan = prepare(config, machine)
-    for left in reversed(range(CHOICES)):
-        with gpu_leases.choosing():
-            now = msgspec.structs.replace(machine, gpus=gpu_leases.with_leases(machine.gpus))
-            taken = {gpu.uuid for gpu, was in zip(now.gpus, machine.gpus, strict=True) if gpu.leases != was.leases}
-            if plan.config.launcher != "local" or not taken & {*plan.config.device_ids} or not left:
-                run = make_directory(plan, runs_dir, machine, about or About())
-                leases = gpu_leases.take(plan.config.device_ids, run.run_id)
-                break
-        # Somebody took one of its GPUs meanwhile.
-        machine, plan = now, prepare(config, now)
-    try:
-        return _start(run, plan.config, leases)
-    finally:
-        gpu_leases.let_go(leases)
+    with contextlib.ExitStack() as undo:
+        for left in reversed(range(CHOICES)):
+            with gpu_leases.choosing():
+                now = msgspec.structs.replace(machine, gpus=gpu_leases.with_leases(machine.gpus))
+                taken = {gpu.uuid for gpu, was in zip(now.gpus, machine.gpus, strict=True) if gpu.leases != was.leases}
+                if plan.config.launcher != "local" or not taken & {*plan.config.device_ids} or not left:
+                    run = undo.enter_context(
+                        _removed_on_failure(make_directory(plan, runs_dir, machine, about or About()))
+                    )
+                    leases = gpu_leases.take(plan.config.device_ids, run.run_id)
+                    undo.callback(gpu_leases.let_go, leases)
+                    break
+            # Somebody took one of its GPUs meanwhile.
+            machine, plan = now, prepare(config, now)
+        _start(run, plan.config, leases)
+    return run
 
 
 def start(run: RunDir, lock: int, leases: Sequence[int] = ()) -> None:
@@ -75,22 +78,26 @@ def _start(
     config: RunConfig | None = None,
     leases: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
-) -> RunDir:
+) -> None:
     try:
         if config is not None and config.launcher == "slurm":
             start_job(run, config)
         else:
             start_supervisor(run, passed=leases, environment=environment)
     except SlurmError as error:
-        shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Slurm takes no job: {error}.") from error
     except OSError as error:
-        shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
+
+
+@contextlib.contextmanager
+def _removed_on_failure(run: RunDir) -> Iterator[RunDir]:
+    try:
+        yield run
     except BaseException:
+        # Ctrl-C, too.
         shutil.rmtree(run.path, ignore_errors=True)
         raise
-    return run
 
 
 def record(
@@ -135,8 +142,9 @@ def record(
         go_on(earlier, plan, apart())
         return earlier
     about = _about_further(launched, number, named=named) if launched is not None else About()
-    run = make_directory(plan, runs_dir, machine, about)
-    return _start(run, environment=apart())
+    with _removed_on_failure(make_directory(plan, runs_dir, machine, about)) as run:
+        _start(run, environment=apart())
+    return run
 
 
 def this_program() -> str:

@@ -67,19 +67,20 @@ def make_directories(
                     described[kind] = _describe_environment(config, machine)
                 _fill(built[-1], plan, about, described[kind])
                 complete(number, built[-1])
-            try:
-                made += [_publish(run, runs_dir) for run in built]
-            except BaseException:
-                for run in made:
-                    shutil.rmtree(run.path, ignore_errors=True)
-                raise
-    except UserCodeError as error:
-        raise LaunchError(str(error)) from error
-    except OSError as error:
-        raise LaunchError(
-            f"Cannot create a run directory in {runs_dir}: {error.strerror}. "
-            f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
-        ) from error
+            for run in built:
+                made.append(_publish(run, runs_dir))
+    except BaseException as error:
+        # Ctrl-C, too.
+        for run in made:
+            shutil.rmtree(run.path, ignore_errors=True)
+        if isinstance(error, UserCodeError):
+            raise LaunchError(str(error)) from error
+        if isinstance(error, OSError):
+            raise LaunchError(
+                f"Cannot create a run directory in {runs_dir}: {error.strerror}. "
+                f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
+            ) from error
+        raise
     return made
 
 

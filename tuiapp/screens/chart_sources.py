@@ -206,7 +206,7 @@ class ComparisonSource:
         label = metric(options.metric).label
         if self.hidden and not self._shown:
             return "all curves are hidden: the keys 1, 2, … show them"
-        if options.log:
+        if options.log and options.metric in self.names():
             return f"no {label} above 0 for a logarithmic axis: y makes it linear"
         if options.window is not None:
             return "no data in this range: 0 shows the whole runs"
