@@ -153,7 +153,8 @@ def _load_digits() -> Arrays:
             x_train, x_test = _enlarge_digits(stored["x_train"]), _enlarge_digits(stored["x_test"])
             return Arrays(x_train, stored["y_train"].astype(np.int64), x_test, stored["y_test"].astype(np.int64))
     except (OSError, EOFError, ValueError, KeyError, BadZipFile, zlib.error) as error:
-        message = f"{DIGITS_FILE} is missing or damaged ({error}); it ships with tuiapp: install tuiapp again."
+        why = f"{DIGITS_FILE} cannot be read: {error}. It ships with tuiapp:"
+        message = f"{why} if it is missing or damaged, install tuiapp again."
         raise DatasetError(message) from error
 
 
