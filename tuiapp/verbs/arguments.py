@@ -13,6 +13,9 @@ from tuiapp.trainers.config.environment import LEAST_INTERVAL_S, MOST_INTERVAL_S
 from tuiapp.trainers.config.options import read_number
 from tuiapp.trainers.contract.mailbox import MOST_STEPS
 
+MOST_DIGITS = 9
+"""Of a count."""
+
 
 class Names(Collection[str]):
     """The names of a table's rows, which are imported when they are asked for: most commands start without them."""
@@ -36,10 +39,10 @@ class Names(Collection[str]):
 
 
 def count(text: str) -> int:
-    """Parses a count, 1 or more."""
-    if not text.isascii() or not text.isdigit() or int(text[:9]) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use 1 or more.")
-    return int(text[:9])
+    """Parses a count."""
+    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use 1 to {10**MOST_DIGITS - 1:,}.")
+    return int(text)
 
 
 def profiled(text: str) -> int:

@@ -132,6 +132,7 @@ def test_a_study_that_cannot_be_queued_whole_is_not_queued(
     ("words", "says"),
     [
         (["scale", "mlp", "--devices", "1,none"], "'none' is not a count"),
+        (["scale", "mlp", "--devices", "1,2", "--repeat", "1000000000000"], "use 1 to 999,999,999"),
         (["scale", "mlp", "--devices", "2"], "give several, as --devices 1,2"),
         (["scale", "mlp", "--devices", "1,64"], "64 is more than this machine has"),
         (["scale", "mlp", "--devices", "1,5"], "48 cannot be split evenly over 5 devices"),
