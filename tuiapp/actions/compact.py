@@ -10,12 +10,12 @@ from contextlib import suppress
 import msgspec
 
 from tuiapp.actions.action import ActionError, Outcome
+from tuiapp.library.compaction import ENTRIES, compacted
 from tuiapp.library.find import titled
 from tuiapp.trainers.config.files import open_own, write_atomically
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import Details, write_status
-from tuiapp.trainers.state.compaction import ENTRIES, compacted
 from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import read_only_reason
 from tuiapp.trainers.state.text import format_bytes, plural

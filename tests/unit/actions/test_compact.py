@@ -20,11 +20,11 @@ from tests.kit.reported import evaluation_event, step_event
 from tuiapp.actions.action import ActionError
 from tuiapp.actions.compact import compact
 from tuiapp.cli import main
+from tuiapp.library import compaction
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
 from tuiapp.trainers.contract.events import AnyEvent, LogLine, Metrics, RunStarted, decode, encode
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state import compaction
 from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
@@ -183,7 +183,7 @@ import os, sys
 from pathlib import Path
 from tuiapp.actions import compact
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state import compaction
+from tuiapp.library import compaction
 compaction.ENTRIES = 16
 plain = compact.compacted
 def dying(journal):
