@@ -44,7 +44,7 @@ from tuiapp.trainers.state.summary import summarise
 
 KEEPER = "tuiapp.trainers.experiments.queue_keeper"
 FORMER_KEEPER = "tuiapp.trainers.experiments.keeper"
-"""Before 0.4: one that has lived through the upgrade can start nothing."""
+"""Its name before an upgrade: one that has lived through that can start nothing."""
 MAX_FORECAST_BYTES = 4 << 20
 BUSY_S = 5.0
 """How long to wait for the process that starts a run, which holds its lock."""
@@ -56,6 +56,10 @@ class QueueError(Exception):
 
 class NotStartedError(QueueError):
     """Runs are queued, and nothing can start them."""
+
+    def __init__(self, runs: Sequence[RunDir], why: str) -> None:
+        super().__init__(f"queued, but nothing starts {', '.join(run.run_id for run in runs)}: {why}.")
+        self.runs = runs
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +129,7 @@ def add_all(
             [(plan, about) for plan, (_, about) in zip(plans, runs, strict=True)], runs_dir, machine, complete
         )
     if problem := start_keeper(runs_dir):
-        raise NotStartedError(f"queued, but nothing starts {', '.join(run.run_id for run in made)}: {problem}.")
+        raise NotStartedError(made, problem)
     return made
 
 
@@ -297,9 +301,8 @@ def keeper_trouble(runs_dir: Path) -> str:
 
 def keep_alive(run: RunDir) -> None:
     """Starts the keeper of a waiting run's queue if it has none, as after a reboot."""
-    runs_dir = run.path.parent
-    if not is_held(files_of(runs_dir).lock) and (waiting := read_waiting(run.waits)) and not waiting.held:
-        start_keeper(runs_dir)
+    if not is_held(files_of(run.path.parent).lock):
+        start_keeper(run.path.parent)
 
 
 def has_work(runs_dir: Path) -> bool:

@@ -26,12 +26,12 @@ from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.config.visible_gpus import VISIBLE
+from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.gpu_leases import leases
 from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting, note_started, remove
 from tuiapp.trainers.experiments import daemon
-from tuiapp.trainers.experiments.gpu_watch import GpuWatch
 from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
 from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
 from tuiapp.trainers.experiments.queue import Outlook, files_of, has_work, is_transient, put, write_outlook
@@ -40,6 +40,7 @@ from tuiapp.trainers.launch.processes import module, start_process
 from tuiapp.trainers.launch.queued import DISK_IS_FULL, end, has_started
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
+from tuiapp.trainers.telemetry.gpu_watch import GpuWatch
 
 TICK_S = 0.25
 """Between two looks at the bell."""
@@ -94,9 +95,9 @@ class Keeper:
         """Keeps the queue until nothing waits in it."""
         self._settle()
         while True:
-            changed = self._changed()
+            reaped, changed = self._reap(), self._changed()
             now = time.monotonic()
-            if changed or now - self._looked >= LOOK_S or self._reap():
+            if reaped or changed or now - self._looked >= LOOK_S:
                 self._looked = now
                 self._look(whole=changed)
                 if self._is_done():
@@ -114,7 +115,7 @@ class Keeper:
         """Waits for what a keeper that was killed was just starting: which GPUs that has is not known before."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline and any(
-            is_held(one.run.lock) and not has_started(one.run) for one in find_waiting(self._runs_dir)
+            is_held(one.run.lock) and not _has_started(one.run) for one in find_waiting(self._runs_dir)
         ):
             time.sleep(TICK_S)
 
@@ -136,6 +137,10 @@ class Keeper:
                 self._supervisors.append(started.process)
             elif code == DISK_IS_FULL:
                 self._postpone(run_id, f"there is no space left in {self._runs_dir}")
+            elif code < 0 and started.start.entry.waiting.retry:
+                run, waiting = started.start.entry
+                with contextlib.suppress(OSError):
+                    self._try_again(run, msgspec.structs.replace(waiting, tried=waiting.tried + 1))
             elif code:
                 said = read_end(started.start.entry.run.supervisor_log, started.said_before, LAST_BYTES).strip()
                 self._fail(started.start.entry.run, f"The run's supervisor did not start (exit code {code}).\n{said}")
@@ -188,7 +193,7 @@ class Keeper:
         for entry in find_waiting(self._runs_dir):
             if entry.run.run_id in self._starting:
                 continue
-            if has_started(entry.run) or entry.run.has_job():
+            if _has_started(entry.run) or entry.run.has_job():
                 # Its keeper was killed before it could note that.
                 with contextlib.suppress(OSError):
                     note_started(entry.run)
@@ -221,9 +226,12 @@ class Keeper:
                 remove(run.kept)
 
     def _try_again(self, run: RunDir, waiting: Waiting) -> None:
-        with contextlib.suppress(BlockingIOError):
+        """Raises OSError if it cannot be written, or somebody has its lock: it is looked at again."""
+        with contextlib.suppress(FileNotFoundError):
             lock = run.take_lock()
             try:
+                # Commands to an attempt that ended before it read them are not for this one.
+                mailbox.take(run.commands)
                 later = time.time() + BACKOFF_S * 2 ** (waiting.tried - 1)
                 again = msgspec.structs.replace(waiting, retry=waiting.retry - 1, not_before=later)
                 put(run, again)
@@ -331,8 +339,16 @@ def _held_by(start: Start) -> Held:
 
 
 def has_begun(started: _Started) -> bool:
-    """Whether a run that has a process has left the queue."""
-    return not os.path.lexists(started.start.entry.run.waits)
+    """Whether a run that has a process has left the queue, or is noted to be in it on a full disk alone."""
+    run = started.start.entry.run
+    return not os.path.lexists(run.waits) or _has_started(run)
+
+
+def _has_started(run: RunDir) -> bool:
+    """False, too, of a run whose journal cannot be read: its own process says so."""
+    with contextlib.suppress(OSError):
+        return has_started(run)
+    return False
 
 
 def main() -> int:

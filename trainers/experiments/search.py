@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from msgspec.structs import replace
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
@@ -37,7 +38,7 @@ from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
 from tuiapp.trainers.experiments import daemon
-from tuiapp.trainers.experiments.queue import add, files_of, is_transient, start_keeper
+from tuiapp.trainers.experiments.queue import NotStartedError, add, files_of, is_transient, start_keeper
 from tuiapp.trainers.experiments.space import Axis, run_name, short_value, with_values
 from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
 from tuiapp.trainers.experiments.sweep import end_run
@@ -104,9 +105,9 @@ class TrialRun:
 class Searcher:
     def __init__(self, place: StudyDir) -> None:
         self._place = place
-        self._study = place.read()
-        self._axes = self._study.read_axes()
-        self._optuna = open_study(place, self._study)
+        self.study = place.read()
+        self._axes = self.study.read_axes()
+        self._optuna = open_study(place, self.study)
         self._space = {axis.key: distribution(axis) for axis in self._axes}
         self._live: dict[int, TrialRun] = {}
         self._failed_in_a_row = 0
@@ -116,20 +117,20 @@ class Searcher:
 
     @property
     def _search(self) -> Search:
-        assert self._study.search is not None
-        return self._study.search
+        assert self.study.search is not None
+        return self.study.search
 
     @property
     def _objective(self) -> Objective:
-        assert self._study.objective is not None
-        return self._study.objective
+        assert self.study.objective is not None
+        return self.study.objective
 
     def search(self) -> Ended:
         """Makes trials until there are as many as were asked for; returns how that ended."""
         self._go_on()
         while True:
             with contextlib.suppress(StudyError):
-                self._study = self._place.read()
+                self.study = self._place.read()
             self._report()
             now = time.monotonic()
             if now - self._looked >= LOOK_S:
@@ -145,11 +146,11 @@ class Searcher:
                 self._stop()
             if self._failed_in_a_row >= MOST_FAILED and not self._live:
                 return Ended(reason=f"the last {MOST_FAILED} trials failed: see its runs", failed=True)
-            if self._study.stopped:
+            if self.study.stopped:
                 self._stop()
             if self._is_enough(made):
                 if not self._live:
-                    return Ended(reason="stopped" if self._study.stopped else f"{made} trials are made")
+                    return Ended(reason="stopped" if self.study.stopped else f"{made} trials are made")
             elif len(self._live) < self._search.parallel:
                 self._ask()
                 continue
@@ -157,13 +158,13 @@ class Searcher:
 
     def _is_enough(self, made: int) -> bool:
         wanted = made < self._search.trials and self._failed_in_a_row < MOST_FAILED
-        return not wanted or self._study.stopped or bool(self._misnamed)
+        return not wanted or self.study.stopped or bool(self._misnamed)
 
     def _stop(self) -> None:
         for one in self._live.values():
             if not one.asked_to_stop:
                 one.asked_to_stop = True
-                end_run(self._place.runs_dir, one.run, self._study.name)
+                end_run(self._place.runs_dir, one.run, self.study.name)
 
     def _trials(self) -> list[FrozenTrial]:
         return self._optuna.get_trials(deepcopy=False)
@@ -200,13 +201,17 @@ class Searcher:
 
     def _start(self, trial: Trial, params: Mapping[str, Value]) -> None:
         """Queues a trial's run."""
-        study = self._study
+        study = self.study
         try:
             config = with_values(study.base, params)
             values = {key: value for key, value in params.items() if not isinstance(value, tuple)}
             name = name_of(trial.number, params)
             about = About(name=name, group=study.name, tags=study.tags, values=values)
             run = add(config, self._place.runs_dir, about, priority=study.priority, retry=study.retry)
+        except NotStartedError as error:
+            # It is tried again while the search waits for the run.
+            daemon.say(str(error))
+            (run,) = error.runs
         except (ConfigError, LaunchError, AboutError) as error:
             if is_full(error):
                 raise
@@ -223,15 +228,16 @@ class Searcher:
             for place, value in one.reports():
                 one.trial.report(value, place)
                 if not one.asked_to_stop and one.trial.should_prune():
-                    one.asked_to_stop = True
                     daemon.say(f"trial {one.trial.number} is pruned at {place}: {value:g}")
                     with contextlib.suppress(OSError):
                         mailbox.send(one.run.commands, "pruned")
+                        one.asked_to_stop = True
 
     def _settle(self) -> None:
         """Tells the results of the runs that are over."""
         for number, one in list(self._live.items()):
-            if one.run.is_live() or self._is_tried_again(one.run):
+            # In this order: its keeper may put it back meanwhile.
+            if self._is_tried_again(one.run) or one.run.is_live():
                 continue
             self._report()
             info = summarise(one.run)
@@ -353,7 +359,9 @@ def main() -> int:
         return 0
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     place = StudyDir(Path(sys.argv[1]), sys.argv[2])
-    daemon.serve(place.lock, place.log, lambda: _search(place))
+    # Whoever resumed it while it ended has seen that there was a search.
+    while daemon.serve(place.lock, place.log, lambda: _search(place)) and place.is_searched():
+        pass
     return 0
 
 
@@ -361,7 +369,8 @@ def _search(place: StudyDir) -> None:
     if not place.is_searched():
         return
     try:
-        ended = Searcher(place).search()
+        searcher = Searcher(place)
+        ended = searcher.search()
     except Exception as error:  # Said where the study is looked at.
         if is_full(error):
             raise
@@ -369,9 +378,13 @@ def _search(place: StudyDir) -> None:
             raise OSError(errno.ENOSPC, str(error)) from error
         traceback.print_exc()
         ended = Ended(reason=f"the search failed: {type(error).__name__}: {error}; see {place.log}", failed=True)
-    write_atomically(place.ended, encode_json(ended))
-    # Its runs have the session's environment as long as they need it.
-    place.change(environment={}, directory="/")
+    with place.alone():
+        study = place.read()
+        # With more trials, or resumed meanwhile, it goes on.
+        if ended.failed or (study.search, study.stopped) == (searcher.study.search, searcher.study.stopped):
+            write_atomically(place.ended, encode_json(ended))
+            # Its runs have the session's environment as long as they need it.
+            place.write(replace(study, environment={}, directory="/"))
 
 
 if __name__ == "__main__":

@@ -157,10 +157,7 @@ class StudyDir:
         """Changes what was asked for, whoever else does so at the same time; raises StudyError."""
         with self.alone():
             study = msgspec.structs.replace(self.read(), **fields)
-            try:
-                self.write(study)
-            except OSError as error:
-                raise StudyError(f"{self.file} cannot be written: {error.strerror or error}.") from error
+            self.write(study)
         return study
 
     @contextlib.contextmanager
@@ -178,8 +175,11 @@ class StudyDir:
             os.close(fd)
 
     def write(self, study: Study) -> None:
-        """Raises OSError."""
-        write_atomically(self.file, encode_exact(study))
+        """Raises StudyError."""
+        try:
+            write_atomically(self.file, encode_exact(study))
+        except OSError as error:
+            raise StudyError(f"{self.file} cannot be written: {error.strerror or error}.") from error
 
     def is_searched(self) -> bool:
         """Whether it is a search that has not ended; False if its file cannot be read."""

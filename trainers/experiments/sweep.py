@@ -22,9 +22,10 @@ from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.contract.waiting import remove
 from tuiapp.trainers.experiments.daemon import Daemon
 from tuiapp.trainers.experiments.holders import cpu_slots
-from tuiapp.trainers.experiments.queue import NotStartedError, QueueError, add_all, cancel, check_all
+from tuiapp.trainers.experiments.queue import QueueError, add_all, cancel, check_all
 from tuiapp.trainers.experiments.space import all_configs, check_draws, checks_of, combinations, run_name, short_value
 from tuiapp.trainers.experiments.study import (
     Study,
@@ -93,9 +94,9 @@ def begin_measured(
 def _removed_on_failure(place: StudyDir) -> Iterator[None]:
     try:
         yield
-    except BaseException as error:
+    except BaseException:
         # Ctrl-C, too.
-        if not isinstance(error, NotStartedError):
+        if not place.runs():
             shutil.rmtree(place.path, ignore_errors=True)
         raise
 
@@ -265,6 +266,11 @@ def stop_study(place: StudyDir) -> int:
     if place.exists() or not infos:
         place.change(stopped=True)
     live = [info.directory for info in infos if info.is_live]
+    for info in infos:
+        if not info.is_live:
+            # It would be tried again.
+            with contextlib.suppress(OSError):
+                remove(info.directory.kept)
     # What waits first: none of them starts in the place of one that stops.
     for run in sorted(live, key=lambda run: not run.waits.exists()):
         end_run(place.runs_dir, run, place.name)

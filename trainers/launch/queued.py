@@ -19,7 +19,7 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import Plan, write_plan
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.config.slurm import SlurmError
-from tuiapp.trainers.contract import gpu_leases, mailbox
+from tuiapp.trainers.contract import gpu_leases
 from tuiapp.trainers.contract.events import RunEnded, Status
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.rundir import RunDir
@@ -95,8 +95,6 @@ def asked(run: RunDir, waiting: Waiting) -> RunConfig:
 def _rewrite(run: RunDir, plan: Plan) -> None:
     for directory in directories(run, plan):
         directory.mkdir(mode=0o700, exist_ok=True)
-    # Commands to an attempt that ended before it read them are not for this one.
-    mailbox.take(run.commands)
     write_plan(run.plan, plan)
     write_atomically(run.config, to_toml(plan.config).encode())
     keep_code(run, plan.config, last_attempt(run) + 1)

@@ -196,8 +196,9 @@ def _start_attempt(
     try:
         for directory in directories(run, plan):
             directory.mkdir(mode=0o700, exist_ok=True)
-        # Commands to an attempt that ended before it read them are not for this one.
-        mailbox.take(run.commands)
+        if start is start_supervisor:
+            # Commands to an attempt that ended before it read them are not for this one; the queue has taken them.
+            mailbox.take(run.commands)
         write_notification_config(run, read_settings()[0])
         # Before run.toml, which alone a later resume reads.
         write_plan(run.plan, plan)

@@ -122,6 +122,8 @@ def append(run: RunDir, event: Event) -> None:
     journal = JournalWriter(run.journal)
     journal.append([event], durable=True)
     journal.close()
+    if journal.blocked:
+        raise journal.blocked
     with contextlib.suppress(OSError):
         now = known(run, Liveness.NOBODY)
         files.write_status(run, now.status, now.facts, files.read_details(run, now.status))
