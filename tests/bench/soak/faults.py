@@ -297,7 +297,11 @@ def _kill_dashboard(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 
 def _agent() -> psutil.Process:
-    return next(one for one in psutil.Process().children() if "tuiapp.trainers.run.node" in one.cmdline())
+    for one in psutil.Process().children():
+        with contextlib.suppress(psutil.ZombieProcess):
+            if "tuiapp.trainers.run.node" in one.cmdline():
+                return one
+    raise AssertionError("there is no agent")
 
 
 def _kill_agent(plan: Plan, run: Watched) -> tuple[str, ...]:

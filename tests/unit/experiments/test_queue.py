@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -84,6 +85,23 @@ def test_a_cancelled_run_has_ended_and_is_in_the_queue_no_more(waiting: Queue, m
     for act in (cancel, lambda where, run: change(where, run, held=True), lambda where, run: move(where, run, 0)):
         with pytest.raises(QueueError, match="does not wait in the queue"):
             act(waiting.runs_dir, first)
+
+
+def test_what_a_full_disk_does_not_note_does_not_happen(
+    waiting: Queue, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = add_held(waiting, machine)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tuiapp.trainers.contract.journal.os.write", full)
+        with pytest.raises(QueueError, match="No space left on device"):
+            cancel(waiting.runs_dir, run)
+    assert waiting.waiting == [run.run_id]
+    cancel(waiting.runs_dir, run)
+    assert summarise(run).status == "stopped"
 
 
 def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(waiting: Queue, tmp_path: Path) -> None:
