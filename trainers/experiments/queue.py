@@ -158,9 +158,10 @@ def put(run: RunDir, waiting: Waiting) -> None:
 
 
 def change(runs_dir: Path, run: RunDir, **fields: object) -> None:
-    """Changes fields of a run's `Waiting`. Raises QueueError if it does not wait, or cannot be written."""
+    """Changes fields of a run's `Waiting`. Raises QueueError if it does not wait, or cannot be written or started."""
     _change(run, **fields)
-    start_keeper(runs_dir)
+    if problem := start_keeper(runs_dir):
+        raise NotStartedError([run], problem)
 
 
 def _change(run: RunDir, **fields: object) -> None:
@@ -198,8 +199,7 @@ def move(runs_dir: Path, run: RunDir, place: int) -> None:
             order += 1.0
         else:
             order = (order + high[1]) / 2
-        _change(run, order=order, priority=priority)
-    start_keeper(runs_dir)
+        change(runs_dir, run, order=order, priority=priority)
 
 
 def _order(queue: Sequence[Entry], place: int) -> tuple[int, float] | None:

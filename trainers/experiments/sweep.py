@@ -250,7 +250,7 @@ def start_search(place: StudyDir) -> None:
 
 def keep_searches(runs_dir: Path) -> bool:
     """Starts the searches that have not ended and have no process, as after a reboot; returns whether one goes on."""
-    going_on = [place for place in find_studies(runs_dir) if place.is_searched()]
+    going_on = [place for place in find_studies(runs_dir) if place.is_searched() and not lacks_optuna()]
     for place in going_on:
         with contextlib.suppress(StudyError):
             start_search(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import shutil
@@ -76,10 +77,8 @@ def make_directories(
         if isinstance(error, UserCodeError):
             raise LaunchError(str(error)) from error
         if isinstance(error, OSError):
-            raise LaunchError(
-                f"Cannot create a run directory in {runs_dir}: {error.strerror}. "
-                f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
-            ) from error
+            hint = "" if error.errno == errno.E2BIG else " Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
+            raise LaunchError(f"Cannot create a run directory in {runs_dir}: {error.strerror}.{hint}") from error
         raise
     return made
 
