@@ -17,6 +17,8 @@ from typing import BinaryIO, Literal, TypeVar
 
 T = TypeVar("T")
 
+LITTLE_BYTES = 64 << 10
+"""A disk with less is full: what fails to be written gives some of it back."""
 READS = 3
 """How often a file is read that others replace meanwhile."""
 
@@ -75,7 +77,8 @@ def is_full(error: BaseException) -> bool:
 def no_space(directory: Path) -> str:
     """Says that there is no space left for a directory; "" if there is, or that is not known."""
     with contextlib.suppress(OSError):
-        if not os.statvfs(directory).f_bavail:
+        found = os.statvfs(directory)
+        if found.f_bavail * found.f_frsize < LITTLE_BYTES:
             return f"there is no space left in {directory}"
     return ""
 

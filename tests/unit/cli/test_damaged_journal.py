@@ -103,6 +103,8 @@ def views(run: RunDir) -> tuple[int, float, float, list[float]]:
     replay = ReplayFeed(run)
     replay.start()
     until(lambda: bool(replay.take(1)))
+    # Its clock must not go on between two looks at it.
+    replay.toggle_pause()
     replay.close()
     compare = CompareFeed([summarise(run)])
     compare.start()
