@@ -73,15 +73,14 @@ def test_a_search_goes_on_when_there_is_room(disk: Disk, full: Queue, tmp_path: 
     )
     place = begin_search(study, full.runs_dir)
     wait_until(lambda: any(run.journal.exists() and b"badness" in run.journal.read_bytes() for run in full.runs))
-    (process,) = full.processes("search")
+    process = full.only("search")
     # A page of it lies on the disk: what is said has room in that.
     with place.log.open("a") as log:
         log.write("here\n")
     disk.fill(0)
     wait_until(lambda: "the disk is full" in place.log.read_text())
     assert heading(read_study_state(place)).endswith(f"waits: there is no space left in {full.runs_dir}")
-    (same,) = full.processes("search")
-    assert same == process, "it waits, and is not begun again and again"
+    assert full.only("search") == process, "it waits, and is not begun again and again"
     disk.make_room()
     wait_until(lambda: place.how_it_ended() is not None)
     ended = place.how_it_ended()

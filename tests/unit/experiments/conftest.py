@@ -75,6 +75,11 @@ class Queue:
                 found.append(process)
         return found
 
+    def only(self, name: str) -> psutil.Process:
+        """The process of a module, once another that has met it has ended."""
+        wait_until(lambda: len(self.processes(name)) == 1)
+        return self.processes(name)[0]
+
     def kill(self, *names: str) -> None:
         """Kills processes as `kill -9` does."""
         for process in self.processes(*names):

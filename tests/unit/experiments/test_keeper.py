@@ -105,7 +105,7 @@ def test_a_keeper_that_is_stopped_is_named(waiting: Queue, tmp_path: Path, notes
     for _ in range(2):
         add(script(tmp_path, UNTIL), waiting.runs_dir)
     wait_until(lambda: notes.read_text())
-    (keeper,) = waiting.processes("queue_keeper")
+    keeper = waiting.only("queue_keeper")
     keeper.suspend()
     try:
         with pytest.raises(QueueError, match=f"kill -CONT {keeper.pid}"):
