@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 from tuiapp.trainers.config.files import read_limited, write_atomically
 from tuiapp.trainers.config.options import shown
+from tuiapp.trainers.contract.lock import alone
 from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
 
 MAX_NAME_CHARACTERS = 100
@@ -101,7 +98,7 @@ def read_about(run: RunDir) -> tuple[About, str]:
 def change_about(run: RunDir, change: Change) -> About:
     """Changes what a run is called, atomically, whoever else does so; returns the result. Raises AboutError."""
     try:
-        with _alone(run):
+        with alone(run.path):
             before, _ = read_about(run)
             about = change.of(before)
             if about != before:
@@ -119,19 +116,6 @@ def write_about(run: RunDir, about: About) -> None:
 def split_tags(text: str) -> tuple[str, ...]:
     """The tags of a text in which commas or spaces separate them."""
     return tuple(dict.fromkeys(_TAG.findall(text)))
-
-
-@contextlib.contextmanager
-def _alone(run: RunDir) -> Iterator[None]:
-    """Lets one process at a time change a run's file; its own lock is its supervisor's."""
-    fd = os.open(run.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # Some file servers lock no directories: there the last of two changes made at once is kept.
-        with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _check_name(name: str) -> None:

@@ -17,6 +17,7 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Iterator
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -99,6 +100,19 @@ def take(lock: Path, timeout_s: float = LOCK_S) -> int:
                 os.close(fd)
                 raise
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Lets one process at a time read and then change what is in a directory. Raises OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Some file servers lock no directories: there the last of two changes made at once is kept.
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def is_held(lock: Path | str) -> bool | None:

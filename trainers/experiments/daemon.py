@@ -28,7 +28,7 @@ FULL_S, LONGEST_S = 5.0, 60.0
 
 @dataclass(frozen=True)
 class Daemon:
-    """Creating the object touches nothing."""
+    """A module that runs in a process of its own for as long as that holds a lock; one that does not run, too."""
 
     lock: Path
     log: Path

@@ -7,7 +7,6 @@ holds the run's lock meanwhile, as the process that starts it does: a run is sta
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Queued
-from tuiapp.trainers.contract.lock import is_held
+from tuiapp.trainers.contract.lock import alone, is_held
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import (
     DAMAGED,
@@ -77,8 +76,6 @@ class _Files:
     def __init__(self, runs_dir: Path) -> None:
         self.directory = runs_dir / ".queue"
         self.lock = self.directory / "lock"
-        self.order = self.directory / "order"
-        """Locked by who changes the order."""
         self.bell = self.directory / "bell"
         self.outlook = self.directory / "outlook.json"
         self.log = self.directory / "keeper.log"
@@ -237,17 +234,13 @@ def _own(run: RunDir) -> Iterator[Waiting]:
 @contextlib.contextmanager
 def _alone(runs_dir: Path) -> Iterator[None]:
     """Keeps others from changing the order meanwhile. Raises QueueError."""
-    files = files_of(runs_dir)
+    directory = files_of(runs_dir).directory
     try:
-        make_private(files.directory)
-        fd = open_regular(files.order, os.O_RDWR | os.O_CREAT)
+        make_private(directory)
+        with alone(directory):
+            yield
     except OSError as error:
-        raise QueueError(f"{files.directory} cannot be used for the queue: {error.strerror or error}.") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+        raise QueueError(f"{directory} cannot be used for the queue: {error.strerror or error}.") from error
 
 
 def is_transient(run: RunDir) -> bool:

@@ -129,7 +129,7 @@ class Keeper:
     def _reap(self) -> bool:
         """Takes note of runs that have started, or could not; returns whether there are any."""
         self._supervisors = [one for one in self._supervisors if one.poll() is None]
-        done = [run_id for run_id, one in self._starting.items() if one.process.poll() is not None or has_begun(one)]
+        done = [run_id for run_id, one in self._starting.items() if one.process.poll() is not None or _has_left(one)]
         for run_id in done:
             started = self._starting.pop(run_id)
             code = started.process.returncode
@@ -338,7 +338,7 @@ def _held_by(start: Start) -> Held:
     return Held(start.entry.run.run_id, start.gpus, exclusive=waiting.exclusive, on_slurm=waiting.on_slurm)
 
 
-def has_begun(started: _Started) -> bool:
+def _has_left(started: _Started) -> bool:
     """Whether a run that has a process has left the queue, or is noted to be in it on a full disk alone."""
     run = started.start.entry.run
     return not os.path.lexists(run.waits) or _has_started(run)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import time
@@ -24,6 +23,7 @@ from tuiapp.trainers.config.files import make_private, read_limited, write_atomi
 from tuiapp.trainers.config.options import ConfigError, Problem, shown, suggest
 from tuiapp.trainers.config.run_config import RunConfig, build_config
 from tuiapp.trainers.contract.about import MAX_TAG_CHARACTERS, read_about
+from tuiapp.trainers.contract.lock import alone
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
 from tuiapp.trainers.contract.waiting import MAX_FILE_BYTES, decode_exact, encode_exact
 from tuiapp.trainers.experiments.space import Axis, read_axis
@@ -165,21 +165,14 @@ class StudyDir:
         """Keeps others from changing the study, or queueing runs of it, meanwhile; raises StudyError."""
         self.read()
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with alone(self.path):
+                yield
         except OSError as error:
-            raise StudyError(f"{self.path} cannot be used: {error.strerror or error}.") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+            raise StudyError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 
     def write(self, study: Study) -> None:
-        """Raises StudyError."""
-        try:
-            write_atomically(self.file, encode_exact(study))
-        except OSError as error:
-            raise StudyError(f"{self.file} cannot be written: {error.strerror or error}.") from error
+        """Raises OSError."""
+        write_atomically(self.file, encode_exact(study))
 
     def is_searched(self) -> bool:
         """Whether it is a search that has not ended; False if its file cannot be read."""

@@ -55,11 +55,9 @@ class Planned(NamedTuple):
     note: str
 
 
-def plan_grid(study: Study, machine: Machine) -> list[RunConfig]:
-    """Returns the configuration of each combination, checked as at a launch; raises ConfigError, LaunchError."""
-    configs = all_configs(study.base, combinations(study.read_axes()), checks_of(machine))
-    check_all(configs, machine)
-    return configs
+def check_grid(study: Study, machine: Machine) -> None:
+    """Checks each combination as at a launch; raises ConfigError, LaunchError."""
+    check_all(all_configs(study.base, combinations(study.read_axes()), checks_of(machine)), machine)
 
 
 def begin_grid(

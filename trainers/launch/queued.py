@@ -54,18 +54,15 @@ def begin(run: RunDir, gpus: Sequence[str]) -> int:
             return 0
         leases = gpu_leases.take(gpus, run.run_id)
     try:
-        try:
-            _start(run, waiting, gpus, lock, leases)
-        except (ConfigError, LaunchError, SlurmError, OSError) as error:
-            if is_full(error):
-                return DISK_IS_FULL
-            reason = str(error) or repr(error)
-            if isinstance(error, OSError):
-                reason = f"{run.path} cannot be written: {error.strerror or error}"
-            end(run, "failed", reason)
-            return 1
-    except OSError as error:
-        return DISK_IS_FULL if is_full(error) else 1
+        _start(run, waiting, gpus, lock, leases)
+    except (ConfigError, LaunchError, SlurmError, OSError) as error:
+        if is_full(error):
+            return DISK_IS_FULL
+        reason = str(error) or repr(error)
+        if isinstance(error, OSError):
+            reason = f"{run.path} cannot be written: {error.strerror or error}"
+        end(run, "failed", reason)
+        return 1
     return 0
 
 
@@ -74,17 +71,15 @@ def _start(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int, leases
     machine = msgspec.structs.replace(machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.uuid in gpus))
     if last_attempt(run) and has_begun(run):
         resume(run, config, machine, lock, become_supervisor)
-        note_started(run)
-        return
-    each = waiting.per_device_batch_size
-    plan = prepare(msgspec.structs.replace(config, per_device_batch_size=each), machine)
-    _rewrite(run, plan)
-    if plan.config.launcher == "slurm":
-        start_job(run, plan.config, lock)
-        # While nobody else can take the run: its job may begin at once.
-        note_started(run)
     else:
-        become_supervisor(run, journal_end(run.journal), (lock, *leases), str(lock), "")
+        each = waiting.per_device_batch_size
+        plan = prepare(msgspec.structs.replace(config, per_device_batch_size=each), machine)
+        _rewrite(run, plan)
+        if plan.config.launcher != "slurm":
+            become_supervisor(run, journal_end(run.journal), (lock, *leases), str(lock), "")
+        start_job(run, plan.config, lock)
+    # Slurm has it, and its job may begin as soon as nobody here has the run.
+    note_started(run)
 
 
 def asked(run: RunDir, waiting: Waiting) -> RunConfig:

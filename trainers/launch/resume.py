@@ -106,7 +106,10 @@ def _check_readable(run: RunDir) -> None:
 
 def _take_lock(run: RunDir) -> int:
     try:
-        return run.take_lock()
+        lock = run.take_lock()
+        # Commands to an attempt that ended before it read them are not for the next one.
+        mailbox.take(run.commands)
+        return lock
     except BlockingIOError:
         # Somebody else resumed it a moment ago.
         raise LaunchError(_running(run)) from None
@@ -196,9 +199,6 @@ def _start_attempt(
     try:
         for directory in directories(run, plan):
             directory.mkdir(mode=0o700, exist_ok=True)
-        if start is start_supervisor:
-            # Commands to an attempt that ended before it read them are not for this one; the queue has taken them.
-            mailbox.take(run.commands)
         write_notification_config(run, read_settings()[0])
         # Before run.toml, which alone a later resume reads.
         write_plan(run.plan, plan)

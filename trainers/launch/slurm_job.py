@@ -50,13 +50,13 @@ class Job:
             lock = self._take_lock()
             try:
                 self._run.queued.unlink(missing_ok=True)
+                if last_attempt(self._run):
+                    # Commands to an attempt that ended before it read them are not for this one.
+                    mailbox.take(self._run.commands)
                 if last_attempt(self._run) and has_begun(self._run):
                     for note in resume(self._run, lock=lock).notes:
                         print(note, file=sys.stderr)
                 else:
-                    if last_attempt(self._run):
-                        # Commands to an attempt that ended before it read them are not for this one.
-                        mailbox.take(self._run.commands)
                     start(self._run, lock)
             finally:
                 os.close(lock)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tuiapp.actions import queue
 from tuiapp.actions.action import Outcome
-from tuiapp.library.queue_words import clock, queue_trouble, why_it_waits
+from tuiapp.library.queue_words import clock, why_it_waits
+from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.placement import placement_problems
 from tuiapp.trainers.config.run_config import Check
@@ -75,7 +76,9 @@ def list_queue(options: Namespace) -> int:
     """Prints what waits, the next one first."""
     directory = runs_dir(options)
     entries, known = find_waiting(directory), outlook(directory)
-    trouble = start_keeper(directory) or queue_trouble(directory)
+    # A full disk is the reason of whatever else goes wrong.
+    stuck = start_keeper(directory)
+    trouble = no_space(directory) or stuck
     rows = [
         _Row(number, one, summarise(one.run), known.get(one.run.run_id, Outlook()), trouble)
         for number, one in enumerate(entries, start=1)

@@ -15,7 +15,7 @@ from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.script_syntax import fill_in, program_name, read_environment, split_words
 from tuiapp.trainers.experiments.space import Axis, combinations, is_own, read_axis, run_name
 from tuiapp.trainers.experiments.study import Search, Study, stem_of
-from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, plan_grid, plan_search
+from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, check_grid, plan_search
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
@@ -74,7 +74,7 @@ def _print_commands(options: Namespace, study: Study) -> int:
     """Checks a study as if it began, and prints the command of each run; of a search that of any trial."""
     machine, axes = inspect_machine(), study.read_axes()
     if study.search is None:
-        plan_grid(study, machine)
+        check_grid(study, machine)
         combined = combinations(axes)
     else:
         study = plan_search(study, runs_dir(options), machine)
