@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from tuiapp.trainers.run import wire
-
-
-class Voter(Protocol):
-    """A rank of a built-in trainer, or a connection by which a script's rank reports."""
-
-    agrees: bool
-    """Whether it takes part in votes."""
-
-    def send(self, message: wire.ToRank) -> None:
-        """Sends a message without waiting."""
+from tuiapp.trainers.run.ranks import Voter
 
 
 class Agreement:

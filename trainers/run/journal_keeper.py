@@ -21,7 +21,7 @@ from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import NOTHING, Details, Status, write_status
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.agreement import Voter
+from tuiapp.trainers.run.ranks import Rank
 from tuiapp.trainers.state import snapshot
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.outcome import status_of, steps_on_all, summary_of
@@ -74,7 +74,7 @@ class JournalKeeper:
             self._checkpoint_ack.add(event)
         self._events.append(event)
 
-    def write(self, saver: Voter | None, *, durable: bool = False) -> None:
+    def write(self, saver: Rank | None, *, durable: bool = False) -> None:
         """Writes what was added; `saver` writes checkpoints."""
         if self._events or self.is_blocked:
             self._writer.append(self._events, durable=durable)
@@ -110,7 +110,7 @@ class CheckpointAck:
     def add(self, checkpoint: Checkpoint) -> None:
         self._committed.append(checkpoint.step)
 
-    def report_covered(self, reached: int, writer: Voter | None) -> None:
+    def report_covered(self, reached: int, writer: Rank | None) -> None:
         """Reports checkpoints now covered; call once the journal has all events up to `reached` on all ranks."""
         covered = [step for step in self._committed if step <= reached]
         if not covered or self._journal.blocked:

@@ -12,25 +12,21 @@ import secrets
 import signal
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from tuiapp.trainers.config.files import write_atomically
-from tuiapp.trainers.contract.events import LogLine, Phase, RankFailed
+from tuiapp.trainers.contract.events import Phase
 from tuiapp.trainers.contract.metrics import MAX_RANKS
-from tuiapp.trainers.contract.process_identity import is_stopped
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run import stacks, wire
-from tuiapp.trainers.run.failures import RankError
-from tuiapp.trainers.run.out_of_memory import hint
+from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.ranks import AttachedRank, Connection, Rank
 from tuiapp.trainers.run.reactor import Reactor
 
 if TYPE_CHECKING:
-    from tuiapp.trainers.run.local_node import LocalNode, LocalRank
+    from tuiapp.trainers.run.local_node import LocalNode
 
 _CREDENTIALS = struct.Struct("3i")
 """`struct ucred`: pid, uid, gid (unix(7))."""
@@ -75,91 +71,6 @@ class Listener:
         if self._address is not None:
             with suppress(OSError):
                 self._address.unlink()
-
-
-class Connection:
-    """One reporting process; its first message says which rank it is."""
-
-    def __init__(self, connection: socket.socket, pid: int) -> None:
-        self._socket = connection
-        self.pid = pid
-        self.rank = -1
-        self.agrees = False
-        self.messages = wire.rank_messages(connection.fileno())
-
-    def send(self, message: wire.ToRank) -> None:
-        """Sends a message; does not wait for a process that is gone or does not read."""
-        with suppress(OSError):
-            self._socket.send(wire.encode(message))
-
-    def kill(self, number: signal.Signals) -> None:
-        """Signals its process, which exists as long as the connection is open."""
-        with suppress(OSError):
-            os.kill(self.pid, number)
-            os.kill(self.pid, signal.SIGCONT)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-class AttachedRank:
-    """A rank that somebody else started; known by its connection. Raises OSError if no descriptor is left."""
-
-    def __init__(self, run: RunDir, rank: int, connection: Connection) -> None:
-        self.rank = rank
-        self.directory: Path = run.rank(rank)
-        self.pid = connection.pid
-        try:
-            self.exit_fd = os.pidfd_open(connection.pid)
-        except ProcessLookupError:
-            # It has ended already, and what it sent is still to be read: a descriptor that is readable at once.
-            self.exit_fd, other = os.pipe()
-            os.close(other)
-        self.connection: Connection | None = connection
-        self.done = False
-        self.exit_code: int | None = None
-        """As the rank has reported its failure; its process may go on, to another run."""
-        self.error: RankError | None = None
-
-    def kill(self, number: signal.Signals) -> None:
-        """Signals the process alone: its session may be the user's shell."""
-        with suppress(OSError):
-            signal.pidfd_send_signal(self.exit_fd, number)
-            signal.pidfd_send_signal(self.exit_fd, signal.SIGCONT)
-
-    def ask_stacks(self) -> bool:
-        """Has it write its Python stacks; False if it would not."""
-        return stacks.ask(self.connection.pid if self.connection else self.pid)
-
-    def is_stopped(self) -> bool:
-        return is_stopped(self.pid)
-
-    def wait(self) -> None:
-        """Its exit status is its parent's."""
-
-    def new_lines(self, *, final: bool = False) -> list[LogLine]:
-        """Its output is its parent's."""
-        return []
-
-    def failure(self, oom_killed: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
-        """Describes how it ended, if not by `finish`, and whether that looks like a consequence of another failure."""
-        if self.done:
-            return None
-        record = self.error
-        failed = RankFailed(
-            rank=self.rank,
-            hint=hint(oom_killed()) if record is None and not self.exit_code else "",
-            exit_code=self.exit_code,
-            error=record.error if record else "" if self.exit_code else "its process ended without tuiapp.finish()",
-            traceback=record.traceback if record else "",
-            # It may be one that never reports any.
-            step=None,
-            mono=record.mono if record else monotonic(),
-        )
-        return failed, bool(record and record.consequence)
-
-    def close(self) -> None:
-        os.close(self.exit_fd)
 
 
 class Reporters:
@@ -225,7 +136,7 @@ class Reporters:
         connection.rank = hello.rank
         self.connections.append(connection)
 
-    def _take_from(self, rank: LocalRank, message: wire.FromRank, connection: Connection) -> None:
+    def _take_from(self, rank: Rank, message: wire.FromRank, connection: Connection) -> None:
         # A process that a rank starts may report as that rank too; its end is not the rank's.
         if isinstance(message, Phase | wire.Failed) and connection is not rank.connection:
             return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import IO, Any, Protocol, TypeAlias
+from typing import IO
 
 import msgspec
 
@@ -25,16 +25,16 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import gpu_leases
-from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase, RankFailed
+from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.agreement import Voter
 from tuiapp.trainers.run.helper import Helper
-from tuiapp.trainers.run.listener import AttachedRank, Connection, Reporters
+from tuiapp.trainers.run.listener import Reporters
 from tuiapp.trainers.run.out_of_memory import OomWatch
 from tuiapp.trainers.run.place import Place, pick_gpus
-from tuiapp.trainers.run.processes import RankProcess, device_environment, rank_environment, start_reaper
+from tuiapp.trainers.run.processes import device_environment, rank_environment, start_reaper
+from tuiapp.trainers.run.ranks import AttachedRank, Connection, LocalRank, Rank, RankProcess, Sink, Voter
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.run.run_events import script_started_events
 from tuiapp.trainers.run.script_metrics import ScriptMetrics
@@ -43,14 +43,10 @@ from tuiapp.trainers.telemetry.handover import SamplerConfig
 from tuiapp.trainers.telemetry.keeper import SamplerKeeper
 
 
-class _Rank(Protocol):
-    pid: int
-
-
 def keep_sampler(
     run: RunDir,
     config: RunConfig,
-    ranks: Mapping[int, _Rank],
+    ranks: Mapping[int, LocalRank],
     environment: Mapping[str, str],
     emit: Callable[[Event], None],
     watch: Callable[[int, Callable[[], None]], None],
@@ -86,35 +82,6 @@ def keep_sampler(
 
 RESAMPLE_S = 1.0
 """From a rank's connection to sampling its process: others may follow."""
-
-LocalRank: TypeAlias = RankProcess | AttachedRank
-Failure: TypeAlias = tuple[RankFailed, bool]
-"""A rank's failure, and whether it looks like a consequence of another."""
-
-
-class Sink(Protocol):
-    """Gets what happens on a node, in its order. Ranks are `LocalRank`, or of another node."""
-
-    def on_event(self, event: Event) -> None:
-        """The node itself reports: a sample, a line of a log, an alert, a metric that was found."""
-
-    def on_messages(self, rank: Any, messages: Sequence[wire.FromRank], via: Voter) -> None:
-        """A rank reports."""
-
-    def on_attached(self, rank: Any) -> None:
-        """A process that somebody else started reports as a rank."""
-
-    def on_left(self, connection: Connection) -> None:
-        """A script's process reports no more; it may go on."""
-
-    def on_rank_exited(self, rank: Any, failure: Failure | None) -> None:
-        """A rank has ended. All that it has sent came before; it is no longer among the node's ranks."""
-
-    def rank_elsewhere(self, rank: int) -> Any:
-        """Returns a rank's process on another node, as which a process of this one may report; None without one."""
-
-    def is_ending(self) -> bool:
-        """Whether the ranks are being ended."""
 
 
 class StartError(Exception):
@@ -259,7 +226,7 @@ class LocalNode:
     def is_ending(self) -> bool:
         return self._sink.is_ending()
 
-    def find(self, rank: int) -> Any:
+    def find(self, rank: int) -> Rank | None:
         """Returns the process that a rank is, here or on another node; None without one."""
         return self.ranks.get(rank) or self._sink.rank_elsewhere(rank)
 
@@ -269,7 +236,7 @@ class LocalNode:
         self._resample_at = monotonic() + RESAMPLE_S
         self._sink.on_attached(rank)
 
-    def take(self, rank: LocalRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
+    def take(self, rank: Rank, messages: Sequence[wire.FromRank], via: Voter) -> None:
         """Takes what a rank reports, by its pipe or over a connection."""
         for message in messages:
             if isinstance(message, wire.Failed):

@@ -32,18 +32,15 @@ from tuiapp.trainers.config.plan import Plan, write_plan
 from tuiapp.trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
 from tuiapp.trainers.contract.rundir import LISTENER_VARIABLE, SECRET_VARIABLE, RunDir
 from tuiapp.trainers.run import node_wire, wire
-from tuiapp.trainers.run.agreement import Voter
 from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from tuiapp.trainers.run.handed_checkpoint import HandedCheckpoint
-from tuiapp.trainers.run.listener import AttachedRank, Connection
-from tuiapp.trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
+from tuiapp.trainers.run.local_node import LocalNode, StartError
 from tuiapp.trainers.run.node_wire import Begin, Challenge, Greeting, Welcome
 from tuiapp.trainers.run.place import Place
-from tuiapp.trainers.run.processes import RankProcess
+from tuiapp.trainers.run.ranks import Connection, Failure, LocalRank, Rank, RankProcess, Voter
 from tuiapp.trainers.run.reactor import Reactor
-from tuiapp.trainers.run.stacks import StackDump
-from tuiapp.trainers.run.watchdog import LOOK_S
+from tuiapp.trainers.run.watchdog import LOOK_S, StackDump
 
 TICK_S = 0.05
 POLL_S = 0.1
@@ -165,7 +162,7 @@ class Agent:
                 case node_wire.Part():
                     self._take_part(message)
                 case node_wire.ToRankOf(rank, content) if rank in self._ranks:
-                    self._send(self._ranks[rank], content)
+                    self._ranks[rank].send(content)
                 case node_wire.Signal(rank, number) if self._node is not None and rank in self._ranks:
                     self._ending = True
                     beside = [one for one in self._node.processes_beside() if one.rank == rank]
@@ -221,25 +218,19 @@ class Agent:
         except (OSError, NotHereError) as error:
             self._channel.send(node_wire.Failed(_why(error)))
 
-    def _send(self, rank: LocalRank, message: wire.ToRank) -> None:
-        if rank.connection is not None:
-            rank.connection.send(message)
-        elif isinstance(rank, RankProcess) and self._node is not None and self._node.reporters is None:
-            rank.send(message)
-
-    # What is heard of the node: `local_node.Sink`.
+    # What is heard of the node: `ranks.Sink`.
 
     def on_event(self, event: Event) -> None:
         self._channel.send(node_wire.Reported(cast(AnyEvent, event)))
 
-    def on_messages(self, rank: LocalRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
+    def on_messages(self, rank: Rank, messages: Sequence[wire.FromRank], via: Voter) -> None:
         # To the supervisor a rank is one process: it votes for those that it starts.
         beside = via is not rank and via is not rank.connection
         for message in messages:
             if not (beside and isinstance(message, _VOTES)):
                 self._channel.send(node_wire.FromRankOf(rank.rank, message))
 
-    def on_attached(self, rank: AttachedRank) -> None:
+    def on_attached(self, rank: Rank) -> None:
         self._channel.send(node_wire.RankAttached(rank.rank))
 
     def on_left(self, connection: Connection) -> None:
@@ -253,7 +244,7 @@ class Agent:
     def is_ending(self) -> bool:
         return self._ending
 
-    def on_rank_exited(self, rank: LocalRank, failure: Failure | None) -> None:
+    def on_rank_exited(self, rank: Rank, failure: Failure | None) -> None:
         if self._node is not None and not self._ranks:
             self._node.finish_metrics()
         failed, consequence = failure or (None, False)

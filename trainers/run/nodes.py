@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -57,10 +56,9 @@ from tuiapp.trainers.run import node_wire, wire
 from tuiapp.trainers.run.agent_starters import SrunAgents, SshAgent
 from tuiapp.trainers.run.channel import Channel, is_proved, prove
 from tuiapp.trainers.run.handed_checkpoint import AHEAD_BYTES, parts
-from tuiapp.trainers.run.listener import Connection
-from tuiapp.trainers.run.local_node import Sink
 from tuiapp.trainers.run.node_wire import Challenge, Greeting, Part, Welcome
 from tuiapp.trainers.run.place import bind_free
+from tuiapp.trainers.run.ranks import RemoteRank, Sink
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.state.messages import listed
 from tuiapp.trainers.state.rank_state import MAX_NODES
@@ -87,35 +85,6 @@ _OF_AGENTS = (
     LogLine | Alert | Metrics | DeviceSample | RankSample | HostSample | TelemetrySource | StopRequested
 )  # fmt: skip
 """What its agent may."""
-
-
-class RemoteRank:
-    """A rank process on another node."""
-
-    directory = None
-
-    def __init__(self, rank: int, channel: Channel, *, agrees: bool) -> None:
-        self.rank, self._channel = rank, channel
-        self.pid = 0
-        """On its machine; not known before it is stopped."""
-        self.stopped = False
-        self.done = False
-        self.agrees = agrees
-        self.connection: Connection | None = None
-        """Of a process on the supervisor's machine that reports as this rank."""
-
-    def send(self, message: wire.ToRank) -> None:
-        self._channel.send(node_wire.ToRankOf(self.rank, message))
-
-    def kill(self, number: signal.Signals) -> None:
-        self._channel.send(node_wire.Signal(self.rank, number))
-
-    def ask_stacks(self) -> bool:
-        self._channel.send(node_wire.AskStacks(self.rank))
-        return True
-
-    def is_stopped(self) -> bool:
-        return self.stopped
 
 
 class _Link:

@@ -23,7 +23,7 @@ from tuiapp.trainers.contract.media import MediaFolder
 from tuiapp.trainers.contract.metrics import MAX_COUNT, MAX_STEP
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Purge, Scalar
-from tuiapp.trainers.run.processes import RankProcess
+from tuiapp.trainers.run.ranks import RankProcess
 from tuiapp.trainers.run.step_batch import Budget, pack_rows
 
 LOOK_S = 1.0

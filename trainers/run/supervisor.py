@@ -27,7 +27,6 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -59,15 +58,15 @@ from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import note_started
 from tuiapp.trainers.run import disk_full_safe_stdio, notice, wire
-from tuiapp.trainers.run.agreement import Agreement, Voter
+from tuiapp.trainers.run.agreement import Agreement
 from tuiapp.trainers.run.failures import left_early
 from tuiapp.trainers.run.helper import Helper
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
-from tuiapp.trainers.run.listener import AttachedRank, Connection
-from tuiapp.trainers.run.local_node import Failure, LocalNode, LocalRank, StartError
-from tuiapp.trainers.run.nodes import Nodes, RemoteRank, join_hint, node_token
+from tuiapp.trainers.run.local_node import LocalNode, StartError
+from tuiapp.trainers.run.nodes import Nodes, join_hint, node_token
 from tuiapp.trainers.run.place import LOOPBACK, Place, bind_free
-from tuiapp.trainers.run.processes import RankProcess, bind_rendezvous
+from tuiapp.trainers.run.processes import bind_rendezvous
+from tuiapp.trainers.run.ranks import AttachedRank, Connection, Failure, Rank, RemoteRank, Voter
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.run.requests import SIGNALS, Requests
 from tuiapp.trainers.run.run_events import run_ended_event, run_started_event
@@ -85,10 +84,6 @@ LATE_RANK_S = 2.0
 SAY_WAITING_S = 600.0
 APART_S = 60.0
 """After which the nodes of a job that somebody else has started are missed."""
-RESAMPLE_S = 1.0
-"""From a rank's connection to sampling its process: others may follow."""
-
-Rank: TypeAlias = RankProcess | AttachedRank | RemoteRank
 
 
 class Supervisor:
@@ -262,7 +257,7 @@ class Supervisor:
                 self._nodes.begin(self._token, self._attempt, port, resume_from)
 
     @property
-    def _ranks(self) -> Mapping[int, LocalRank | RemoteRank]:
+    def _ranks(self) -> Mapping[int, Rank]:
         """Those that have not ended, on all nodes."""
         return self._node.ranks if self._nodes is None else {**self._nodes.ranks, **self._node.ranks}
 
@@ -301,12 +296,12 @@ class Supervisor:
     def _voters(self) -> list[Voter]:
         ranks = self._ranks
         if self._node.reporters is None:
-            return [rank for rank in ranks.values() if not isinstance(rank, AttachedRank)]
+            return [*ranks.values()]
         # Agents send the votes of a script's ranks on other nodes.
         remote = [rank for rank in ranks.values() if isinstance(rank, RemoteRank)]
         return [*(one for one in self._node.reporters.connections if one.rank in ranks), *remote]
 
-    # What is heard of the nodes: `local_node.Sink`.
+    # What is heard of the nodes: `ranks.Sink`.
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, StopRequested):
@@ -316,7 +311,7 @@ class Supervisor:
             self._node.note_found()
         self._emit(event)
 
-    def on_messages(self, rank: LocalRank | RemoteRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
+    def on_messages(self, rank: Rank, messages: Sequence[wire.FromRank], via: Voter) -> None:
         for message in messages:
             if isinstance(message, wire.Heartbeat):
                 self._watchdog.on_heartbeat(message, monotonic())
@@ -346,7 +341,7 @@ class Supervisor:
                     self._saved = message.step, message.name
                 self._emit(message)
 
-    def on_attached(self, rank: AttachedRank | RemoteRank) -> None:
+    def on_attached(self, rank: Rank) -> None:
         if not self._plan.processes:
             self._attached.add(rank.rank)
             self._wait_until = 0.0
@@ -367,7 +362,7 @@ class Supervisor:
     def is_ending(self) -> bool:
         return self._teardown.killing
 
-    def on_rank_exited(self, rank: LocalRank | RemoteRank, failure: Failure | None) -> None:
+    def on_rank_exited(self, rank: Rank, failure: Failure | None) -> None:
         self._watchdog.forget(rank.rank)
         if self._plan.processes == 0 and len(self._attached) < self._plan.world_size:
             self._wait_until = monotonic() + LATE_RANK_S
@@ -486,8 +481,8 @@ class Supervisor:
         self._journal.add(event)
 
     def _write(self, *, durable: bool = False) -> None:
-        saver = self._node.ranks.get(0)
-        self._journal.write(saver if isinstance(saver, RankProcess) else None, durable=durable)
+        # A script saves its own.
+        self._journal.write(None if self._is_script else self._node.ranks.get(0), durable=durable)
         if self._nodes is not None and not self._journal.is_blocked:
             self._nodes.confirm()
 

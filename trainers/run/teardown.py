@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from tuiapp.trainers.contract.events import PRUNED, Event, LogLine, StopRequested
-from tuiapp.trainers.run.agreement import Agreement, Voter
+from tuiapp.trainers.run.agreement import Agreement
+from tuiapp.trainers.run.ranks import Voter
 
 STOP_GRACE_S = 30.0
 """From a stop request to SIGTERM: lets the current step, and an evaluation, finish."""
@@ -23,13 +23,6 @@ SETTLE_S = 1.0
 CAUSE_SETTLE_S = 5.0
 """The same if that failure looks like a consequence: the rank that is the cause may still be on its way out."""
 TERM_GRACE_S = 2.0
-
-
-class Process(Protocol):
-    rank: int
-
-    def kill(self, number: signal.Signals) -> None:
-        """Sends a signal, and wakes it if it is stopped."""
 
 
 class Teardown:
@@ -90,7 +83,7 @@ class Teardown:
         settle_s = CAUSE_SETTLE_S if consequence else SETTLE_S
         self._term_at = min(self._term_at or now + settle_s, now + settle_s)
 
-    def advance(self, now: float, live: Sequence[Process], emit: Callable[[Event], None]) -> None:
+    def advance(self, now: float, live: Sequence[Voter], emit: Callable[[Event], None]) -> None:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 
+from tests.kit.fake_ranks import NotingRank
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.agreement import Agreement
 
 
-@dataclass(eq=False)
-class Voter:
-    """Notes what it is told."""
-
-    rank: int
-    agrees: bool = True
-    told: list[wire.ToRank] = field(default_factory=list)
-
-    def send(self, message: wire.ToRank) -> None:
-        self.told.append(message)
-
-
 @pytest.fixture
-def ranks() -> list[Voter]:
-    return [Voter(rank) for rank in range(3)]
+def ranks() -> list[NotingRank]:
+    return [NotingRank(rank) for rank in range(3)]
 
 
-def test_the_last_vote_decides_and_the_furthest_rank_counts(ranks: list[Voter]) -> None:
+def test_the_last_vote_decides_and_the_furthest_rank_counts(ranks: list[NotingRank]) -> None:
     agreement = Agreement()
     agreement.propose(ranks, stop=True)
     for rank, step in ((0, 7), (2, 8)):
@@ -40,7 +27,7 @@ def test_the_last_vote_decides_and_the_furthest_rank_counts(ranks: list[Voter]) 
     assert all(rank.told == decided for rank in ranks)
 
 
-def test_a_request_that_overtakes_another_is_decided_with_it(ranks: list[Voter]) -> None:
+def test_a_request_that_overtakes_another_is_decided_with_it(ranks: list[NotingRank]) -> None:
     agreement = Agreement()
     agreement.propose(ranks, save=True)
     agreement.count(wire.Vote(0, 3, 1), ranks[0], ranks)
@@ -54,7 +41,7 @@ def test_a_request_that_overtakes_another_is_decided_with_it(ranks: list[Voter])
     assert all(rank.told[-1] == wire.Agreed(4, stop=True, save=True) for rank in ranks)
 
 
-def test_steps_are_profiled_once(ranks: list[Voter]) -> None:
+def test_steps_are_profiled_once(ranks: list[NotingRank]) -> None:
     agreement = Agreement()
     for vote_round, asked in enumerate((10, 0), start=1):
         agreement.propose(ranks, profile=asked, save=not asked)
@@ -63,7 +50,7 @@ def test_steps_are_profiled_once(ranks: list[Voter]) -> None:
         assert ranks[0].told[-1] == wire.Agreed(4, stop=False, save=not asked, profile=asked)
 
 
-def test_a_checkpoint_is_saved_once(ranks: list[Voter]) -> None:
+def test_a_checkpoint_is_saved_once(ranks: list[NotingRank]) -> None:
     agreement = Agreement()
     for vote_round, (save, stop) in enumerate(((True, False), (False, True)), start=1):
         agreement.propose(ranks, save=save, stop=stop)
@@ -75,7 +62,7 @@ def test_a_checkpoint_is_saved_once(ranks: list[Voter]) -> None:
     ]
 
 
-def test_a_rank_that_has_ended_is_not_waited_for(ranks: list[Voter]) -> None:
+def test_a_rank_that_has_ended_is_not_waited_for(ranks: list[NotingRank]) -> None:
     agreement = Agreement()
     agreement.propose(ranks, stop=True)
     for rank in (0, 1):
@@ -86,7 +73,7 @@ def test_a_rank_that_has_ended_is_not_waited_for(ranks: list[Voter]) -> None:
     assert gone.told == [wire.Propose(1)]
 
 
-def test_a_rank_that_ended_before_the_vote_counts_as_well(ranks: list[Voter]) -> None:
+def test_a_rank_that_ended_before_the_vote_counts_as_well(ranks: list[NotingRank]) -> None:
     agreement = Agreement()
     ranks.pop()
     agreement.leave(9, ranks)
@@ -97,7 +84,7 @@ def test_a_rank_that_ended_before_the_vote_counts_as_well(ranks: list[Voter]) ->
 
 
 def test_a_rank_that_joins_an_open_vote_is_asked_too() -> None:
-    agreement, live = Agreement(), [Voter(0), Voter(1, agrees=False)]
+    agreement, live = Agreement(), [NotingRank(0), NotingRank(1, agrees=False)]
     assert agreement.propose(live, save=True)
     live[1].agrees = True
     agreement.join(live[1], live)
@@ -108,7 +95,7 @@ def test_a_rank_that_joins_an_open_vote_is_asked_too() -> None:
 
 
 def test_a_rank_that_joins_after_a_vote_is_told_its_result() -> None:
-    agreement, live = Agreement(), [Voter(0), Voter(1, agrees=False)]
+    agreement, live = Agreement(), [NotingRank(0), NotingRank(1, agrees=False)]
     assert agreement.propose(live, stop=True, save=True)
     agreement.count(wire.Vote(0, 3, 1), live[0], live)
     live[1].agrees = True
@@ -117,16 +104,16 @@ def test_a_rank_that_joins_after_a_vote_is_told_its_result() -> None:
 
 
 def test_without_a_rank_that_agrees_there_is_no_vote() -> None:
-    assert not Agreement().propose([Voter(0, agrees=False)], stop=True)
+    assert not Agreement().propose([NotingRank(0, agrees=False)], stop=True)
 
 
 def test_a_rank_that_begins_after_a_stop_and_the_end_of_the_others_stops_at_once() -> None:
-    agreement, live = Agreement(), [Voter(0)]
+    agreement, live = Agreement(), [NotingRank(0)]
     assert agreement.propose(live, stop=True, save=True)
     agreement.count(wire.Vote(0, 30, 1), live[0], live)
     live[0].agrees = False
     agreement.leave(30, live)
-    late = Voter(0)
+    late = NotingRank(0)
     agreement.join(late, [late])
     assert late.told == [wire.Agreed(0, stop=True, save=False)]
 
@@ -134,7 +121,7 @@ def test_a_rank_that_begins_after_a_stop_and_the_end_of_the_others_stops_at_once
 def test_steps_of_those_that_have_all_left_do_not_count_for_who_comes_next() -> None:
     agreement = Agreement()
     agreement.leave(30, [])
-    late = Voter(0)
+    late = NotingRank(0)
     agreement.propose([late], stop=True)
     agreement.count(wire.Vote(0, 2, 1), late, [late])
     assert late.told[-1] == wire.Agreed(2, stop=True, save=False)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.kit import histories as h
-from tests.unit.run.test_agreement import Voter
+from tests.kit.fake_ranks import NotingRank
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.journal_keeper import CheckpointAck
 
 
 def test_told_once_all_ranks_steps_are_there(tmp_path: Path) -> None:
-    recorder, writer = CheckpointAck(JournalWriter(tmp_path / "events.jsonl")), Voter(0)
+    recorder, writer = CheckpointAck(JournalWriter(tmp_path / "events.jsonl")), NotingRank(0)
     recorder.report_covered(29, writer)
     recorder.add(h.checkpoint(29, 1.0))
     recorder.add(h.checkpoint(58, 2.0))
@@ -30,7 +30,7 @@ def test_told_once_all_ranks_steps_are_there(tmp_path: Path) -> None:
 
 
 def test_not_while_the_journal_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal, writer = JournalWriter(tmp_path / "events.jsonl"), Voter(0)
+    journal, writer = JournalWriter(tmp_path / "events.jsonl"), NotingRank(0)
     recorder = CheckpointAck(journal)
     recorder.add(h.checkpoint(29, 1.0))
     with monkeypatch.context() as full:

@@ -13,19 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.asked import Asked
+from tests.kit.fake_ranks import Process
 from tuiapp.trainers.contract.events import Stacks
-from tuiapp.trainers.run import stacks as stacks_module
-from tuiapp.trainers.run.stacks import (
-    COLLECTIVES_FILE,
-    FILE,
-    MAX_BYTES,
-    SIGNAL,
-    Collectives,
-    StackDump,
-    suspect,
-    suspect_collective,
-)
+from tuiapp.trainers.run import watchdog
+from tuiapp.trainers.run.stacks import COLLECTIVES_FILE, FILE, SIGNAL, Collectives, ask
+from tuiapp.trainers.run.watchdog import MAX_BYTES, StackDump, suspect, suspect_collective
 
 ANSWERS = """
 import sys, time
@@ -78,7 +70,7 @@ def process(code: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def collect(pid: int, directory: Path, last: str = "") -> list[Stacks]:
     """Ask a process for its stacks; it is not done before it has written what comes last."""
-    dump = StackDump({0: Asked(pid, directory)}, time.monotonic())
+    dump = StackDump({0: Process(pid, directory)}, time.monotonic())
     deadline = time.monotonic() + DEADLINE_S
     while last and not any(last in stacks.text for stacks in dump.read()):
         assert time.monotonic() < deadline
@@ -92,7 +84,7 @@ def test_a_process_tells_where_it_stands_as_often_as_it_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A machine under load takes longer than a run would wait.
-    monkeypatch.setattr(stacks_module, "ANSWER_S", DEADLINE_S)
+    monkeypatch.setattr(watchdog, "ANSWER_S", DEADLINE_S)
     with process(ANSWERS, tmp_path) as started:
         for _ in range(2):
             (stacks,) = collect(started.pid, tmp_path, last="in <module>")
@@ -109,7 +101,7 @@ def test_asking_does_no_harm_to_threads_that_run_on(tmp_path: Path) -> None:
         assert started.stdin is not None
         assert started.stdout is not None
         for _ in range(100):
-            assert stacks_module.ask(started.pid)
+            assert ask(started.pid)
             started.stdin.write(b"\n")
             started.stdin.flush()
             assert started.stdout.readline() == b"told\n"
@@ -119,7 +111,7 @@ def test_asking_does_no_harm_to_threads_that_run_on(tmp_path: Path) -> None:
 
 def test_one_that_does_not_answer_over_its_pipe_gets_the_signal(tmp_path: Path) -> None:
     with process(ANSWERS, tmp_path) as started:
-        dump = StackDump({0: Asked(started.pid, tmp_path, hears=False)}, 0.0)
+        dump = StackDump({0: Process(started.pid, tmp_path, hears=False)}, 0.0)
         assert not dump.is_complete(1.0)
         assert dump.read() == []
         deadline = time.monotonic() + DEADLINE_S
@@ -152,7 +144,7 @@ def test_a_stopped_one_is_not_asked_and_goes_on_unharmed(tmp_path: Path, code: s
 
 def test_what_is_read_back_is_bounded_and_free_of_control_characters(tmp_path: Path) -> None:
     path = tmp_path / FILE
-    dump = StackDump({0: Asked(os.getpid(), tmp_path)}, 0.0)
+    dump = StackDump({0: Process(os.getpid(), tmp_path)}, 0.0)
     path.write_bytes(b"\x1b[31m\x9b\x00evil\r\n" + b"\xff" + b"x" * (2 * MAX_BYTES))
     (stacks,) = dump.read()
     assert len(stacks.text) <= MAX_BYTES
@@ -204,7 +196,7 @@ def test_who_keeps_the_others_waiting(places: list[tuple[str, ...]], ranks: list
 
 def test_collectives_that_a_rank_has_told_come_with_its_stacks(tmp_path: Path) -> None:
     Collectives(9, 9, "").tell(tmp_path)
-    dump = StackDump({0: Asked(os.getpid(), tmp_path)}, 0.0)
+    dump = StackDump({0: Process(os.getpid(), tmp_path)}, 0.0)
     (tmp_path / FILE).write_text("Thread 0x02:\n")
     assert [stacks.text for stacks in dump.read()] == ["Thread 0x02:"]
     Collectives(12, 10, "all_reduce of Float [3]").tell(tmp_path)

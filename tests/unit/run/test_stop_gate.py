@@ -12,12 +12,13 @@ import pytest
 from tuiapp.trainers.rank.stop_gate import StopGate
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.agreement import Agreement
+from tuiapp.trainers.run.ranks import Rank
 
 DEADLINE_S = 60.0
 
 
 @dataclass(eq=False)
-class SimulatedRank:
+class SimulatedRank(Rank):
     """A training thread that meets the others at a barrier in each step, and a control thread."""
 
     rank: int
@@ -27,7 +28,7 @@ class SimulatedRank:
     dice: random.Random
     gate: StopGate = field(default_factory=StopGate)
     inbox: queue.Queue[wire.ToRank | None] = field(default_factory=queue.Queue)
-    done: int = 0
+    step: int = 0
     saved: list[int] = field(default_factory=list)
     agrees: bool = True
 
@@ -47,7 +48,7 @@ class SimulatedRank:
                 return
             self.dawdle()
             self.barrier.wait(DEADLINE_S)
-            self.done = step
+            self.step = step
 
     def obey(self) -> None:
         while (message := self.inbox.get(timeout=2 * DEADLINE_S)) is not None:
@@ -91,10 +92,10 @@ def test_all_ranks_save_and_stop_after_the_same_steps(seed: int) -> None:
             waiting -= 1
     for training, _ in threads:
         training.join(DEADLINE_S)
-    assert not any(training.is_alive() for training, _ in threads), [rank.done for rank in ranks]
+    assert not any(training.is_alive() for training, _ in threads), [rank.step for rank in ranks]
     for rank in ranks:
         rank.inbox.put(None)
-    assert len({rank.done for rank in ranks}) == 1
+    assert len({rank.step for rank in ranks}) == 1
     assert len({tuple(rank.saved) for rank in ranks}) == 1
     assert not barrier.broken
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
 
 import pytest
 
+from tests.kit.fake_ranks import NotingRank
 from tuiapp.trainers.contract.events import Event, LogLine, StopRequested
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.agreement import Agreement
@@ -17,29 +17,13 @@ AT_ONCE = StopRequested(by="command", now=True)
 START = 1000.0
 
 
-@dataclass(eq=False)
-class FakeRank:
-    """Notes what it is told."""
-
-    rank: int
-    agrees: bool = True
-    told: list[wire.ToRank] = field(default_factory=list)
-    signals: list[signal.Signals] = field(default_factory=list)
-
-    def send(self, message: wire.ToRank) -> None:
-        self.told.append(message)
-
-    def kill(self, number: signal.Signals) -> None:
-        self.signals.append(number)
-
-
 class Run:
     """A teardown, its ranks and what it said."""
 
     def __init__(self, world_size: int = 3) -> None:
         self.agreement = Agreement()
         self.teardown = Teardown(self.agreement)
-        self.ranks = [FakeRank(rank) for rank in range(world_size)]
+        self.ranks = [NotingRank(rank) for rank in range(world_size)]
         self.said: list[Event] = []
 
     def advance(self, seconds: float) -> None:

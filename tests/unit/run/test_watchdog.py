@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.asked import Asked
+from tests.kit.fake_ranks import Process
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.config.environment import HANG_VARIABLE
 from tuiapp.trainers.contract.events import Alert, Event, LogLine
-from tuiapp.trainers.run.stacks import ANSWER_S
-from tuiapp.trainers.run.watchdog import Watchdog
+from tuiapp.trainers.run.watchdog import ANSWER_S, Watchdog
 from tuiapp.trainers.run.wire import Heartbeat
 
 MUTE = """
@@ -35,7 +34,7 @@ def test_a_hang_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.Monke
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"
-            live, began = {0: Asked(process.pid, tmp_path)}, 1000
+            live, began = {0: Process(process.pid, tmp_path)}, 1000
             for second in range(began, began + 19):
                 # It goes on a moment after it was asked for its stacks, or long after that.
                 step = 5 if second < began + 10 + back_after_s else 6
@@ -55,7 +54,7 @@ def test_a_stopped_rank_is_named_with_its_node(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         try:
             process.send_signal(signal.SIGSTOP)
-            live = {3: Asked(process.pid, tmp_path)}
+            live = {3: Process(process.pid, tmp_path)}
             wait_until(live[3].is_stopped, 30)
             for second in range(1000, 1015):
                 watchdog.on_heartbeat(Heartbeat(3, 5, "training"), 1000.0)
