@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from tuiapp.trainers.contract.media import Content, MediaFolder
     from tuiapp.trainers.rank.profile import Profiler
-    from tuiapp.trainers.run.failures import RankError
+    from tuiapp.trainers.run.rank_end import RankError
     from tuiapp.trainers.run.stacks import Collectives
 
 StepRecord: TypeAlias = tuple[int, Any, float, float, float, Any, float]

@@ -26,9 +26,9 @@ from tuiapp.trainers.contract.bandwidth import Answer, Asked, Failed, Links
 from tuiapp.trainers.contract.lines import encode_line
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.failures import describe_exit
 from tuiapp.trainers.run.place import LOOPBACK, Place
 from tuiapp.trainers.run.processes import bind_rendezvous, python, rank_environment
+from tuiapp.trainers.run.rank_end import describe_exit
 
 SILENT_S = 120.0
 """How long nothing may be heard: a framework is imported, and GPUs get to know each other, in less."""

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 
 from tuiapp.trainers.contract.events import Alert, Event
-from tuiapp.trainers.run.failures import describe_exit
+from tuiapp.trainers.run.rank_end import describe_exit
 
 RETRY_S = 5.0
 """At least, from one start to the next."""

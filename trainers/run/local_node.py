@@ -25,18 +25,17 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import gpu_leases
-from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase
+from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase, RankStarted
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.helper import Helper
 from tuiapp.trainers.run.listener import Reporters
-from tuiapp.trainers.run.out_of_memory import OomWatch
 from tuiapp.trainers.run.place import Place, pick_gpus
 from tuiapp.trainers.run.processes import device_environment, rank_environment, start_reaper
+from tuiapp.trainers.run.rank_end import OomWatch
 from tuiapp.trainers.run.ranks import AttachedRank, Connection, LocalRank, Rank, RankProcess, Sink, Voter
 from tuiapp.trainers.run.reactor import Reactor
-from tuiapp.trainers.run.run_events import script_started_events
 from tuiapp.trainers.run.script_metrics import ScriptMetrics
 from tuiapp.trainers.run.script_process import script_environment, script_start
 from tuiapp.trainers.telemetry.handover import SamplerConfig
@@ -90,6 +89,19 @@ class StartError(Exception):
     def __init__(self, rank: int, cause: OSError) -> None:
         super().__init__(f"its process could not be started: {cause.strerror or cause}")
         self.rank, self.cause = rank, cause
+
+
+def script_started_events(
+    config: RunConfig, rank: int, pid: int, local_rank: int, gpus: Sequence[str]
+) -> list[RankStarted | Phase]:
+    """What a built-in trainer's rank reports of itself, for a rank of a script, which does not.
+
+    `gpus` are the UUIDs of its node's.
+    """
+    device, uuid = config.platform, ""
+    if config.platform == "cuda" and config.processes == "per-device":
+        device, uuid = f"cuda:{local_rank}", gpus[local_rank]
+    return [RankStarted(rank=rank, pid=pid, device=device, uuid=uuid), Phase(rank=rank, phase="training")]
 
 
 class LocalNode:

@@ -21,9 +21,8 @@ from tuiapp.trainers.contract.process_identity import is_stopped
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import node_wire, stacks, wire
 from tuiapp.trainers.run.channel import Channel
-from tuiapp.trainers.run.failures import LAST_LINES, RankError, describe_exit, is_consequence
 from tuiapp.trainers.run.log_tail import LogTail
-from tuiapp.trainers.run.out_of_memory import hint
+from tuiapp.trainers.run.rank_end import LAST_LINES, RankError, describe_exit, hint, is_consequence
 from tuiapp.trainers.run.script_process import (
     CLEANUP_LINES,
     CLEANUP_S,

@@ -20,6 +20,7 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,8 @@ from tuiapp.trainers.config.machine import NotHereError, interface_of, own_addre
 from tuiapp.trainers.config.mirror import OFF
 from tuiapp.trainers.config.plan import Plan, read_plan
 from tuiapp.trainers.config.ports import read_ports
+from tuiapp.trainers.config.run_config import to_toml_values
+from tuiapp.trainers.config.slurm import slurm_job
 from tuiapp.trainers.contract.events import (
     Alert,
     Checkpoint,
@@ -49,6 +52,7 @@ from tuiapp.trainers.contract.events import (
     ProfileRequested,
     RankFailed,
     RunEnded,
+    RunStarted,
     Stacks,
     StopRequested,
     Summary,
@@ -59,20 +63,19 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import note_started
 from tuiapp.trainers.run import disk_full_safe_stdio, notice, wire
 from tuiapp.trainers.run.agreement import Agreement
-from tuiapp.trainers.run.failures import left_early
 from tuiapp.trainers.run.helper import Helper
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
 from tuiapp.trainers.run.local_node import LocalNode, StartError
 from tuiapp.trainers.run.nodes import Nodes, join_hint, node_token
 from tuiapp.trainers.run.place import LOOPBACK, Place, bind_free
 from tuiapp.trainers.run.processes import bind_rendezvous
+from tuiapp.trainers.run.rank_end import first_cause, left_early
 from tuiapp.trainers.run.ranks import AttachedRank, Connection, Failure, Rank, RemoteRank, Voter
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.run.requests import SIGNALS, Requests
-from tuiapp.trainers.run.run_events import run_ended_event, run_started_event
 from tuiapp.trainers.run.teardown import Teardown
 from tuiapp.trainers.run.watchdog import Watchdog
-from tuiapp.trainers.state.messages import listed
+from tuiapp.trainers.state.messages import describe_failure, listed
 from tuiapp.trainers.state.status import last_attempt
 
 TICK_S = 0.05
@@ -485,6 +488,39 @@ class Supervisor:
         self._journal.write(None if self._is_script else self._node.ranks.get(0), durable=durable)
         if self._nodes is not None and not self._journal.is_blocked:
             self._nodes.confirm()
+
+
+def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int | None) -> RunStarted:
+    """Builds the event that describes the run; this process is its supervisor."""
+    return RunStarted(
+        run_id=run.run_id,
+        attempt=attempt,
+        resumed_from=resumed_from,
+        host=socket.gethostname(),
+        nodes=1 + plan.others if plan.others else plan.config.nodes,
+        pid=os.getpid(),
+        config=to_toml_values(plan.config),
+        world_size=plan.world_size,
+        steps_per_epoch=plan.steps_per_epoch,
+        total_steps=plan.total_steps,
+        flops_per_example=plan.flops_per_example,
+        job=slurm_job(),
+        part=plan.part,
+    )
+
+
+def run_ended_event(failures: list[Failure], teardown: Teardown, summary: Summary, total_steps: int) -> RunEnded:
+    """Builds the run's last event; `failures` as for `first_cause`."""
+    if failures:
+        cause = first_cause(failures)
+        return RunEnded(status="failed", reason=describe_failure(cause), summary=summary, failed_rank=cause.rank)
+    if teardown.stopping and (not total_steps or summary.steps < total_steps):
+        return RunEnded(status="stopped", reason=teardown.reason(summary.steps), summary=summary)
+    if not total_steps:
+        reason = f"{summary.steps:,} steps" if summary.steps else "all processes exited with code 0"
+        return RunEnded(status="completed", reason=reason, summary=summary)
+    early = "early stop: " if summary.steps < total_steps else ""
+    return RunEnded(status="completed", reason=f"{early}{summary.steps:,} of {total_steps:,} steps", summary=summary)
 
 
 def main() -> None:

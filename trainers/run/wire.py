@@ -15,7 +15,7 @@ from tuiapp.trainers.contract.events import AnyEvent, PhaseName
 from tuiapp.trainers.contract.lines import LineReader, encode_line
 from tuiapp.trainers.contract.orphans import SUPERVISOR as SUPERVISOR
 from tuiapp.trainers.contract.orphans import TOKEN as TOKEN
-from tuiapp.trainers.run.failures import RankError
+from tuiapp.trainers.run.rank_end import RankError
 
 EVENTS_FD = "TUIAPP_EVENTS_FD"
 """Environment variable: the descriptor on which a rank writes."""

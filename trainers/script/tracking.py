@@ -42,7 +42,7 @@ from tuiapp.trainers.script.exit_hooks import current_process, hook_exit
 from tuiapp.trainers.script.values import MAX_ITEMS, Config, ReportedDict, facts, plain
 
 if TYPE_CHECKING:
-    from tuiapp.trainers.run.failures import RankError
+    from tuiapp.trainers.run.rank_end import RankError
 
 
 class Run:
@@ -285,7 +285,7 @@ class Run:
         """Ends the run as failed, with the exception's traceback."""
         if not self.finished and self.directory is not None:
             with suppress(Exception):
-                from tuiapp.trainers.run.failures import rank_error
+                from tuiapp.trainers.run.rank_end import rank_error
 
                 self._error = rank_error(error, "".join(traceback.format_exception(error)))
         self.finish(1)

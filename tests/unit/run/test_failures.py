@@ -14,7 +14,7 @@ import pytest
 from tuiapp.trainers.config.files import printable
 from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.failures import (
+from tuiapp.trainers.run.rank_end import (
     describe_exit,
     first_cause,
     is_consequence,

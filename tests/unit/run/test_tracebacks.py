@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.traceback import Traceback
 
-from tuiapp.trainers.run.failures import rank_error
+from tuiapp.trainers.run.rank_end import rank_error
 from tuiapp.trainers.run.script_process import CLEANUP_LINES, read_failure
 from tuiapp.trainers.run.tracebacks import crashed_at_exit, find_terminate, find_traceback
 
