@@ -26,8 +26,7 @@ from tuiapp.trainers.rank.checkpoints import Checkpoints
 from tuiapp.trainers.rank.loop import Compare
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.place import LOOPBACK, Place
-from tuiapp.trainers.run.processes import bind_rendezvous, rank_environment
+from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, bind_rendezvous, rank_environment
 
 EPOCHS = {"mlp": 100, "net": 40, "convnet": 40, "resnet18": 12}
 
@@ -42,7 +41,7 @@ def main(model: str, backends: list[str]) -> None:
         plan = make_plan(config)
         with tempfile.TemporaryDirectory() as directory, bind_rendezvous(LOOPBACK) as listener:
             write_plan(path := Path(directory) / "plan.json", plan)
-            environment = rank_environment(plan, "benchmark", Place(listener.getsockname()[1]))
+            environment = rank_environment(plan, "benchmark", Rendezvous(listener.getsockname()[1]))
             ranks = []
             for rank in plan.ranks:
                 own = {"RANK": str(rank), "LOCAL_RANK": str(rank), wire.STORE_FD: str(listener.fileno())}

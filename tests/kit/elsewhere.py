@@ -43,8 +43,7 @@ class Told(msgspec.Struct):
 def train_elsewhere(plan: Plan, recorder: Recorder, shelf: Shelf) -> None:
     """Fills recorder and shelf; raises ValueError with what the interpreter said if it failed."""
     from tests.kit.mxnet_environment import interpreter_of
-    from tuiapp.trainers.run.place import Place
-    from tuiapp.trainers.run.processes import rank_environment
+    from tuiapp.trainers.run.rank_environment import Rendezvous, rank_environment
 
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -53,7 +52,7 @@ def train_elsewhere(plan: Plan, recorder: Recorder, shelf: Shelf) -> None:
             _write(directory / "resumed.npz", shelf.resumed)
         job = Job(recorder.stop_at, recorder.save_at, shelf.resumed.step if shelf.resumed else None)
         (directory / "job.json").write_bytes(msgspec.json.encode(job))
-        environment = {**rank_environment(plan, "token", Place(0)), "PYTHONPATH": str(ROOT)}
+        environment = {**rank_environment(plan, "token", Rendezvous(0)), "PYTHONPATH": str(ROOT)}
         command = [interpreter_of(plan.config.backend), "-P", "-m", "tests.kit.elsewhere", name]
         done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:

@@ -9,8 +9,7 @@ import pytest
 from tests.kit.recorder import Recorder, Shelf, train
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.place import LOOPBACK
-from tuiapp.trainers.run.processes import bind_rendezvous
+from tuiapp.trainers.run.rank_environment import LOOPBACK, bind_rendezvous
 
 
 def train_alone(config: RunConfig, shelf: Shelf | None = None, *, save_at: int | None = None) -> Recorder:

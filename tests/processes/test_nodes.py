@@ -40,7 +40,7 @@ from tuiapp.trainers.contract.events import (
 )
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE, RunDir
 from tuiapp.trainers.run.node_wire import RankAttached, RankExited
-from tuiapp.trainers.run.place import LOOPBACK
+from tuiapp.trainers.run.rank_environment import LOOPBACK
 from tuiapp.trainers.run.supervisor import Supervisor
 
 NAMED_S = 10.0

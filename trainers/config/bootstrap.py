@@ -18,6 +18,11 @@ def command(python: str, module: str, *arguments: str) -> list[str]:
     return [python, "-P", os.path.abspath(__file__), module, *arguments]
 
 
+def module(name: str, *arguments: str) -> list[str]:
+    """The command that runs a module of ours in our interpreter; -P keeps the working directory off the search path."""
+    return [sys.executable, "-P", "-m", name, *arguments]
+
+
 def main() -> None:
     """Does what `python -m MODULE ARGUMENT…` does."""
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

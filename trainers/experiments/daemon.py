@@ -14,10 +14,11 @@ from pathlib import Path
 
 import psutil
 
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.files import is_full, open_regular
 from tuiapp.trainers.contract.lock import LockNote, is_held, read_note, take, write_note
 from tuiapp.trainers.contract.process_identity import identity, is_alive, is_stopped, machine
-from tuiapp.trainers.launch.processes import module, start_process
+from tuiapp.trainers.launch.processes import start_process
 
 MAX_LOG_BYTES = 1 << 20
 NOTED_S = 1.0

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.files import is_full, read_end
 from tuiapp.trainers.config.gpu_choice import Use, use_of
 from tuiapp.trainers.config.machine import Gpu
@@ -36,7 +37,7 @@ from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
 from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
 from tuiapp.trainers.experiments.queue import Outlook, files_of, has_work, is_transient, put, write_outlook
 from tuiapp.trainers.experiments.sweep import keep_searches
-from tuiapp.trainers.launch.processes import module, start_process
+from tuiapp.trainers.launch.processes import start_process
 from tuiapp.trainers.launch.queued import DISK_IS_FULL, end, has_started
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.options import ConfigError, Problem, Value, shown, suggest
@@ -37,7 +38,7 @@ from tuiapp.trainers.experiments.study import (
     problem,
 )
 from tuiapp.trainers.launch.directory import working_directory
-from tuiapp.trainers.launch.processes import apart, module
+from tuiapp.trainers.launch.processes import apart
 from tuiapp.trainers.state.objective import GUESSED_FROM, guess
 from tuiapp.trainers.state.summary import summarise
 

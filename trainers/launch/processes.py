@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuiapp.trainers.config import slurm
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.files import open_own, read_end, write_atomically
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import RunStarted
@@ -138,12 +138,6 @@ def watch_queue(run: RunDir) -> None:
 
 def _start_watch(run: RunDir, job: str, lock: int) -> None:
     start_process(run.supervisor_log, module("tuiapp.trainers.run.slurm_queue", str(run.path), job, str(lock)), (lock,))
-
-
-def module(name: str, *arguments: str) -> list[str]:
-    """Returns the command that runs a module of ours."""
-    # -P: the user's working directory must not be searched for a module called `tuiapp`.
-    return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def start_agent(run: RunDir, node: int, rank: int, listener: str, log: Path) -> subprocess.Popen[bytes]:

@@ -26,9 +26,8 @@ from tuiapp.trainers.contract.bandwidth import Answer, Asked, Failed, Links
 from tuiapp.trainers.contract.lines import encode_line
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.place import LOOPBACK, Place
-from tuiapp.trainers.run.processes import bind_rendezvous, python, rank_environment
 from tuiapp.trainers.run.rank_end import describe_exit
+from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, bind_rendezvous, rank_environment
 
 SILENT_S = 120.0
 """How long nothing may be heard: a framework is imported, and GPUs get to know each other, in less."""
@@ -59,7 +58,7 @@ def read_links(uuids: Sequence[str]) -> list[Link]:
     """What the links of these GPUs can do; none where the driver does not say."""
     with contextlib.suppress(subprocess.SubprocessError, msgspec.DecodeError):
         done = subprocess.run(
-            python("tuiapp.trainers.telemetry.links"), capture_output=True, timeout=LINKS_S, check=True
+            bootstrap.module("tuiapp.trainers.telemetry.links"), capture_output=True, timeout=LINKS_S, check=True
         )
         found = msgspec.json.decode(done.stdout, type=list[Link])
         return [link for link in found if link.uuid in uuids]
@@ -72,8 +71,8 @@ def follow(asked: Asked) -> Failed | None:
     with ExitStack() as stack:
         listener = stack.enter_context(bind_rendezvous(LOOPBACK))
         selector = stack.enter_context(selectors.DefaultSelector())
-        place = Place(listener.getsockname()[1], gpus=plan.config.device_ids)
-        environment = rank_environment(plan, asked.token, place)
+        rendezvous = Rendezvous(listener.getsockname()[1], gpus=plan.config.device_ids)
+        environment = rank_environment(plan, asked.token, rendezvous)
         module = f"tuiapp.trainers.frameworks.{BACKENDS[plan.config.backend].engine}.bandwidth"
         command = bootstrap.command(plan.python or sys.executable, module, str(asked.most_bytes), str(asked.seconds))
         # In memory, not in pipes: nobody reads before the end.

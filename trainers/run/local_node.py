@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import IO
 
 import msgspec
 
 from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.division import devices_of
 from tuiapp.trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from tuiapp.trainers.config.files import open_own
-from tuiapp.trainers.config.machine import inspect_machine
+from tuiapp.trainers.config.gpu_choice import pick
+from tuiapp.trainers.config.machine import Machine, NotHereError, inspect_machine
 from tuiapp.trainers.config.memory import jax_memory_words
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import Plan
@@ -29,55 +30,21 @@ from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase, Rank
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.helper import Helper
+from tuiapp.trainers.run.children import Helper, start_reaper
 from tuiapp.trainers.run.listener import Reporters
-from tuiapp.trainers.run.place import Place, pick_gpus
-from tuiapp.trainers.run.processes import device_environment, rank_environment, start_reaper
 from tuiapp.trainers.run.rank_end import OomWatch
+from tuiapp.trainers.run.rank_environment import (
+    Rendezvous,
+    device_environment,
+    rank_environment,
+    script_environment,
+    script_start,
+)
 from tuiapp.trainers.run.ranks import AttachedRank, Connection, LocalRank, Rank, RankProcess, Sink, Voter
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.run.script_metrics import ScriptMetrics
-from tuiapp.trainers.run.script_process import script_environment, script_start
 from tuiapp.trainers.telemetry.handover import SamplerConfig
 from tuiapp.trainers.telemetry.keeper import SamplerKeeper
-
-
-def keep_sampler(
-    run: RunDir,
-    config: RunConfig,
-    ranks: Mapping[int, LocalRank],
-    environment: Mapping[str, str],
-    emit: Callable[[Event], None],
-    watch: Callable[[int, Callable[[], None]], None],
-    forget: Callable[[int], None],
-    own_gpus: Sequence[str],
-) -> SamplerKeeper:
-    """Returns a keeper of the run's sampler, which starts it on its first `advance`.
-
-    `environment` is `rank_environment`'s; `watch` registers a callback for a readable descriptor, `forget` ends that;
-    `own_gpus` are the UUIDs of this node's.
-    """
-    try:
-        interval_s = telemetry_interval_s()
-    except ConfigError:
-        # Refused at launch; a running supervisor ignores it.
-        interval_s = INTERVAL_S
-    gpus = os.environ.get(GPUS_VARIABLE) or ",".join(own_gpus)
-    if not gpus and config.platform == "cuda":
-        # Somebody else started the ranks: they have the GPUs that its environment shows them.
-        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
-    order = SamplerConfig(
-        run_dir=str(run.path),
-        ranks={rank: process.pid for rank, process in ranks.items()},
-        gpus=gpus,
-        interval_s=interval_s,
-    )
-
-    def log() -> IO[bytes]:
-        return open_own(run.supervisor_log, "ab")
-
-    return SamplerKeeper(order, environment, log, emit, watch, forget)
-
 
 RESAMPLE_S = 1.0
 """From a rank's connection to sampling its process: others may follow."""
@@ -147,7 +114,7 @@ class LocalNode:
 
     def start(
         self,
-        place: Place,
+        rendezvous: Rendezvous,
         attempt: int,
         ranks: Sequence[int],
         resume_from: str = "",
@@ -157,15 +124,15 @@ class LocalNode:
 
         Raises NotHereError if the machine has too few GPUs, StartError at the first rank that cannot be started.
         """
-        self._pick_gpus(place.node)
-        place = replace(place, gpus=self._gpus)
+        self._pick_gpus(rendezvous.node)
+        rendezvous = replace(rendezvous, gpus=self._gpus)
         if (fraction := self._plan.jax_memory_fraction) is not None:
-            where = f"{socket.gethostname()}: " if place.node else ""
+            where = f"{socket.gethostname()}: " if rendezvous.node else ""
             self._sink.on_event(LogLine(rank=None, stream="run", text=where + jax_memory_words(fraction)))
         if self.reporters is None:
-            self._environment = rank_environment(self._plan, self._token, place)
+            self._environment = rank_environment(self._plan, self._token, rendezvous)
         else:
-            own = script_environment(self._run, self.reporters.name, self._plan, place, attempt)
+            own = script_environment(self._run, self.reporters.name, self._plan, rendezvous, attempt)
             self._environment = {**own, **device_environment(self._gpus, self._token)}
         if resume_from:
             self._environment[wire.RESUME_FROM] = resume_from
@@ -289,9 +256,21 @@ class LocalNode:
         machine = inspect_machine()
         with gpu_leases.choosing():
             machine = msgspec.structs.replace(machine, gpus=gpu_leases.with_leases(machine.gpus))
-            self._gpus = pick_gpus(self._config, machine, node)
+            self._gpus = self._pick_from(machine, node)
             self._leases = gpu_leases.take(self._gpus, self._run.run_id)
         self._plan = self._plan.on_gpus(machine, self._gpus)
+
+    def _pick_from(self, machine: Machine, node: int) -> tuple[str, ...]:
+        if self._config.platform != "cuda":
+            return ()
+        if self._config.device_ids:
+            return self._config.device_ids
+        wanted = devices_of(self._config, node)
+        free = pick(machine.gpus, wanted)
+        if len(free) < wanted:
+            why = machine.gpu_problem or machine.gpu_limit or f"it has {len(free)}"
+            raise NotHereError(f"{socket.gethostname()} must give {wanted} GPUs as node {node}: {why}.")
+        return tuple(gpu.uuid for gpu in free)
 
     def _start_rank(self, rank: int, number: int, store: socket.socket | None) -> None:
         index = self._plan.ranks.index(rank)
@@ -312,8 +291,20 @@ class LocalNode:
     def _start_sampler(self) -> None:
         if self._sampler is not None:
             self._sampler.end()
+        try:
+            interval_s = telemetry_interval_s()
+        except ConfigError:
+            # Refused at launch; a running supervisor ignores it.
+            interval_s = INTERVAL_S
+        gpus = os.environ.get(GPUS_VARIABLE) or ",".join(self._gpus)
+        if not gpus and self._config.platform == "cuda":
+            # Somebody else started the ranks: they have the GPUs that its environment shows them.
+            gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+        pids = {rank: process.pid for rank, process in self.ranks.items()}
+        order = SamplerConfig(run_dir=str(self._run.path), ranks=pids, gpus=gpus, interval_s=interval_s)
+        log = partial(open_own, self._run.supervisor_log, "ab")
         hands = self._sink.on_event, self._reactor.watch, self._reactor.forget
-        self._sampler = keep_sampler(self._run, self._config, self.ranks, self._environment, *hands, self._gpus)
+        self._sampler = SamplerKeeper(order, self._environment, log, *hands)
 
     def _drain(self, process: RankProcess) -> None:
         if self.ranks.get(process.rank) is not process:

@@ -37,7 +37,7 @@ from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from tuiapp.trainers.run.handed_checkpoint import HandedCheckpoint
 from tuiapp.trainers.run.local_node import LocalNode, StartError
 from tuiapp.trainers.run.node_wire import Begin, Challenge, Greeting, Welcome
-from tuiapp.trainers.run.place import Place
+from tuiapp.trainers.run.rank_environment import Rendezvous
 from tuiapp.trainers.run.ranks import Connection, Failure, LocalRank, Rank, RankProcess, Voter
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.run.watchdog import LOOK_S, StackDump
@@ -207,12 +207,12 @@ class Agent:
     def _start(self, begin: Begin, run: RunDir, plan: Plan, resume_from: Path | None) -> None:
         try:
             assert self._number is not None
-            place = Place(begin.port, begin.address, self._number, self._interface)
+            rendezvous = Rendezvous(begin.port, begin.address, self._number, self._interface)
             # Processes of two nodes may be on one machine: each agent ends its own.
             hands = self._reactor, self
             self._node = LocalNode(run, plan, begin.token, *hands, of_supervisor=False, listener=self._listener)
             self._node.start_reaper()
-            self._node.start(place, begin.attempt, begin.ranks, str(resume_from or ""))
+            self._node.start(rendezvous, begin.attempt, begin.ranks, str(resume_from or ""))
         except StartError as error:
             self._channel.send(node_wire.Failed(_why(error.cause)))
         except (OSError, NotHereError) as error:

@@ -57,7 +57,7 @@ from tuiapp.trainers.run.agent_starters import SrunAgents, SshAgent
 from tuiapp.trainers.run.channel import Channel, is_proved, prove
 from tuiapp.trainers.run.handed_checkpoint import AHEAD_BYTES, parts
 from tuiapp.trainers.run.node_wire import Challenge, Greeting, Part, Welcome
-from tuiapp.trainers.run.place import bind_free
+from tuiapp.trainers.run.rank_environment import bind_free
 from tuiapp.trainers.run.ranks import RemoteRank, Sink
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.state.messages import listed

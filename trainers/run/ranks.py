@@ -23,15 +23,17 @@ from tuiapp.trainers.run import node_wire, stacks, wire
 from tuiapp.trainers.run.channel import Channel
 from tuiapp.trainers.run.log_tail import LogTail
 from tuiapp.trainers.run.rank_end import LAST_LINES, RankError, describe_exit, hint, is_consequence
-from tuiapp.trainers.run.script_process import (
+from tuiapp.trainers.run.rank_environment import ScriptStart
+from tuiapp.trainers.run.tracebacks import (
     CLEANUP_LINES,
     CLEANUP_S,
     ELASTIC_ERROR_FILE,
     MAX_TRACEBACK_BYTES,
-    ScriptStart,
+    TRACEBACK,
+    crashed_at_exit,
+    find_terminate,
     read_failure,
 )
-from tuiapp.trainers.run.tracebacks import TRACEBACK, crashed_at_exit, find_terminate
 
 Failure: TypeAlias = tuple[RankFailed, bool]
 """A rank's failure, and whether it looks like a consequence of another."""

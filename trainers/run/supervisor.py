@@ -63,13 +63,12 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import note_started
 from tuiapp.trainers.run import disk_full_safe_stdio, notice, wire
 from tuiapp.trainers.run.agreement import Agreement
-from tuiapp.trainers.run.helper import Helper
+from tuiapp.trainers.run.children import Helper
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
 from tuiapp.trainers.run.local_node import LocalNode, StartError
 from tuiapp.trainers.run.nodes import Nodes, join_hint, node_token
-from tuiapp.trainers.run.place import LOOPBACK, Place, bind_free
-from tuiapp.trainers.run.processes import bind_rendezvous
 from tuiapp.trainers.run.rank_end import first_cause, left_early
+from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, bind_free, bind_rendezvous
 from tuiapp.trainers.run.ranks import AttachedRank, Connection, Failure, Rank, RemoteRank, Voter
 from tuiapp.trainers.run.reactor import Reactor
 from tuiapp.trainers.run.requests import SIGNALS, Requests
@@ -248,9 +247,9 @@ class Supervisor:
             # It is kept for it until the run ends.
             (held if listens else self._held).enter_context(store)
             port = store.getsockname()[1]
-            place, passed = Place(port, address, 0, interface), store if listens else None
+            rendezvous, passed = Rendezvous(port, address, 0, interface), store if listens else None
             try:
-                self._node.start(place, self._attempt, list(self._plan.ranks_of(0)), resume_from, passed)
+                self._node.start(rendezvous, self._attempt, list(self._plan.ranks_of(0)), resume_from, passed)
             except StartError as error:
                 step = None if self._is_script else self._from
                 self._fail(RankFailed(rank=error.rank, error=str(error), step=step))

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from tuiapp.trainers.config.files import read_end
 from tuiapp.trainers.config.script_syntax import ESCAPES
 from tuiapp.trainers.state.messages import error_line
+
+ELASTIC_ERROR_FILE = "torchelastic_error.json"
+"""Written by a script whose main function has torch's `@record`."""
+
+MAX_TRACEBACK_BYTES = 64 * 1024
+MAX_ERROR_BYTES = 256 * 1024
+
+CLEANUP_S, CLEANUP_LINES = 900.0, 10
+"""How long a script takes at most to end after its exception, and what it says meanwhile; NCCL waits ten minutes."""
 
 MOST_MEMBERS = 3
 """Of an exception group, named; the rest is counted."""
@@ -50,6 +63,35 @@ class ScriptError(msgspec.Struct, frozen=True):
     traceback: str
     lines_after: int = 0
     """Written after it."""
+
+
+def read_failure(directory: Path, errors_from: int, output_from: int) -> ScriptError | None:
+    """Finds the exception that ended a script: in torch's error file, at the end of its stderr, or of its stdout.
+
+    The logs are read from these offsets on.
+    """
+    return (
+        read_elastic_error(directory / ELASTIC_ERROR_FILE)
+        or find_traceback(read_end(directory / "stderr.log", errors_from, MAX_TRACEBACK_BYTES))
+        or _last_words(find_traceback(read_end(directory / "stdout.log", output_from, MAX_TRACEBACK_BYTES)))
+    )
+
+
+def _last_words(printed: ScriptError | None) -> ScriptError | None:
+    """A script that prints on has caught its exception and gone on."""
+    return printed if printed and printed.lines_after <= CLEANUP_LINES else None
+
+
+def read_elastic_error(path: Path) -> ScriptError | None:
+    """Reads the file that torch's `@record` writes; None if there is none, or it has another form."""
+    try:
+        # Unlike msgspec's, this decoder takes text that is no UTF-8, as an exception's may be.
+        found: Any = json.loads(read_end(path, 0, MAX_ERROR_BYTES))
+        message = found["message"]
+        said, trace = message["message"], message["extraInfo"]["py_callstack"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return ScriptError(error=str(said), traceback=str(trace).strip()) if said else None
 
 
 def find_traceback(text: str) -> ScriptError | None:

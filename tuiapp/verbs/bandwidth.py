@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.gpu_choice import most
 from tuiapp.trainers.config.interpreters import find_interpreter
@@ -25,7 +26,6 @@ from tuiapp.trainers.contract.bandwidth import Answer, Asked, Begins, Failed, Le
 from tuiapp.trainers.contract.lines import encode_line
 from tuiapp.trainers.contract.orphans import TOKEN, kill_tagged
 from tuiapp.trainers.launch.prepare import prepare
-from tuiapp.trainers.launch.processes import module
 from tuiapp.trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import print_json, tell

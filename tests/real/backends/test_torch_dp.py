@@ -28,8 +28,7 @@ from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
 from tuiapp.trainers.frameworks.torch.ranks import steps_in_flight, to_device
 from tuiapp.trainers.rank.loop import STEPS_IN_FLIGHT
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.place import LOOPBACK
-from tuiapp.trainers.run.processes import bind_rendezvous
+from tuiapp.trainers.run.rank_environment import LOOPBACK, bind_rendezvous
 from tuiapp.trainers.sources import datasets
 
 pytestmark = pytest.mark.nightly

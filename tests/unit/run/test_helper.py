@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuiapp.trainers.contract.events import Alert, Event, RankFailed
-from tuiapp.trainers.run.helper import RETRY_S, Helper
+from tuiapp.trainers.run.children import RETRY_S, Helper
 from tuiapp.trainers.run.rank_end import KEEP_S, OomWatch, hint
 from tuiapp.trainers.state.messages import describe_failure
 

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from tuiapp.trainers.config.ports import ANY, read_ports
-from tuiapp.trainers.run.place import LOOPBACK, bind_free
+from tuiapp.trainers.run.rank_environment import LOOPBACK, bind_free
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.run.place import Place
-from tuiapp.trainers.run.processes import rank_environment
+from tuiapp.trainers.run.rank_environment import Rendezvous, rank_environment
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +25,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def environment_of(config: RunConfig) -> dict[str, str]:
     config = msgspec.structs.replace(config, devices=config.devices or 2)
-    return rank_environment(make_plan(config), "token", Place(4711, gpus=config.device_ids))
+    return rank_environment(make_plan(config), "token", Rendezvous(4711, gpus=config.device_ids))
 
 
 def test_torch_ranks_get_torchruns_contract() -> None:

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuiapp.trainers.run.place import LOOPBACK, bind_free
-from tuiapp.trainers.run.script_process import (
-    ELASTIC_ERROR_FILE,
-    ScriptStart,
-    read_elastic_error,
-)
+from tuiapp.trainers.run.rank_environment import LOOPBACK, ScriptStart, bind_free
+from tuiapp.trainers.run.tracebacks import ELASTIC_ERROR_FILE, read_elastic_error
 
 
 def test_what_torch_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ from rich.logging import RichHandler
 from rich.traceback import Traceback
 
 from tuiapp.trainers.run.rank_end import rank_error
-from tuiapp.trainers.run.script_process import CLEANUP_LINES, read_failure
-from tuiapp.trainers.run.tracebacks import crashed_at_exit, find_terminate, find_traceback
+from tuiapp.trainers.run.tracebacks import CLEANUP_LINES, crashed_at_exit, find_terminate, find_traceback, read_failure
 
 FAILING = {
     "plain": ("raise ValueError('no')", "ValueError: no", 3),

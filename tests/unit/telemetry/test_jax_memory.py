@@ -19,8 +19,7 @@ from tuiapp.trainers.config.plan import Plan, make_plan, read_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import LogLine
 from tuiapp.trainers.launch.prepare import prepare
-from tuiapp.trainers.run.place import Place
-from tuiapp.trainers.run.processes import rank_environment
+from tuiapp.trainers.run.rank_environment import Rendezvous, rank_environment
 from tuiapp.view.launch_warnings import memory_warning
 
 pytestmark = needs_compiler
@@ -41,7 +40,7 @@ def _nothing_said(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(plan: Plan) -> str | None:
     """What the ranks of a plan read."""
-    return rank_environment(plan, "token", Place(4711, gpus=plan.config.device_ids)).get("XLA_CLIENT_MEM_FRACTION")
+    return rank_environment(plan, "token", Rendezvous(4711, gpus=plan.config.device_ids)).get("XLA_CLIENT_MEM_FRACTION")
 
 
 @pytest.mark.nightly
@@ -81,7 +80,7 @@ def test_what_the_user_says_stays(name: str, nvml: FakeNvml, monkeypatch: pytest
     plan = prepare(JAX, inspect_machine())
     assert plan.jax_memory_fraction is None
     # JAX refuses the older name and the newer one at once.
-    environment = rank_environment(plan, "token", Place(4711))
+    environment = rank_environment(plan, "token", Rendezvous(4711))
     assert {one: environment.get(one) for one in JAX_MEMORY_VARIABLES if one in environment} == {name: "0.5"}
 
 

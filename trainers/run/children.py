@@ -1,11 +1,15 @@
-"""Keeps a process running that a run can do without: the reaper, or the mirror; it is started again."""
+"""The processes that a run has beside its ranks, and can do without: the reaper, the mirror; they are started again."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 
+from tuiapp.trainers.config.bootstrap import module
+from tuiapp.trainers.config.files import open_own
 from tuiapp.trainers.contract.events import Alert, Event
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.rank_end import describe_exit
 
 RETRY_S = 5.0
@@ -49,3 +53,15 @@ class Helper:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+
+def start_reaper(run: RunDir, token: str, *, notify: bool = True) -> subprocess.Popen[bytes]:
+    """Starts the process that ends this node's ranks if this process dies; with `notify` it sends the user's notice."""
+    with open_own(run.supervisor_log, "ab") as log:
+        return subprocess.Popen(
+            module("tuiapp.trainers.run.reaper", str(os.getpid()), token, *([str(run.path)] if notify else [])),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
