@@ -10,7 +10,7 @@ from typing import cast
 from tuiapp.trainers.contract.events import AnyEvent, Event
 from tuiapp.trainers.run import node_wire
 from tuiapp.trainers.run.channel import Channel
-from tuiapp.trainers.run.node import greet
+from tuiapp.trainers.run.handshake import greet
 from tuiapp.trainers.run.wire import FromRank
 
 

@@ -18,7 +18,7 @@ from tests.kit.nodes import address_of, agent, cable
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract.events import Alert, Node
 from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, SILENT_S
-from tuiapp.trainers.run.nodes import MAX_UNAUTHENTICATED
+from tuiapp.trainers.run.handshake import MAX_UNAUTHENTICATED
 
 pytestmark = pytest.mark.nightly
 

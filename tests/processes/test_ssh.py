@@ -19,7 +19,7 @@ from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Node
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run.node_wire import VERSION
+from tuiapp.trainers.run.handshake import VERSION
 
 pytestmark = pytest.mark.nightly
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 
 import msgspec
 
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.files import read_limited, write_atomically
 from tuiapp.trainers.config.settings import MAX_FILE_BYTES, Settings
 from tuiapp.trainers.contract.rundir import RunDir
@@ -40,3 +44,19 @@ def take_notification_config(run: RunDir) -> NotificationConfig | None:
         run.notice.unlink()
         return order
     return None
+
+
+def start_notice(run: RunDir) -> None:
+    """Starts the notice of a run's end, if the user wants one; returns at once and never raises."""
+    if not os.path.exists(run.notice):
+        return
+    try:
+        # Its output goes where this process's output goes: to supervisor.log.
+        subprocess.Popen(
+            module("tuiapp.trainers.run.notice", str(run.path)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        print(f"notice: cannot be sent: {error}", file=sys.stderr, flush=True)

@@ -70,7 +70,7 @@ class RunDir:
     address = _File("address")
     """Name of the socket to which ranks that report by `tuiapp.log` connect: see `tuiapp.trainers.run.listener`."""
     secret = _File("secret")
-    """What the agents of other nodes prove to know: see `tuiapp.trainers.run.nodes`."""
+    """What the agents of other nodes prove to know: see `tuiapp.trainers.run.handshake`."""
     port = _File("port")
     """Where they connect, as ADDRESS:PORT; empty if none may."""
     handover = _File("handover")

@@ -2,15 +2,11 @@
 
 Every line is `[number, confirmed, body]`: the sender numbers its messages from 1 and keeps each until the other side
 has confirmed it; after a break both say what they have, and the rest is sent again. Lines numbered 0 are not kept:
-pings, which also measure how far the other side's monotonic clock is ahead.
-
-Each side proves by HMAC-SHA256 that it knows the run's secret, which itself is never sent. What follows is neither
-encrypted nor signed: it is for a network that the user trusts, as the frameworks' own collectives are.
+pings, which also measure how far the other side's monotonic clock is ahead. `handshake` says who the sides are.
 """
 
 from __future__ import annotations
 
-import hmac
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -199,13 +195,3 @@ class Channel:
     def _forget(self, confirmed: int) -> None:
         while self._kept and self._kept[0][0] <= confirmed:
             self.kept_bytes -= len(self._kept.popleft()[1])
-
-
-def prove(secret: bytes, side: str, *nonces: str) -> str:
-    """What shows that a side knows the secret: HMAC-SHA256 over its name and both sides' nonces, in hexadecimal."""
-    return hmac.new(secret, "|".join((side, *nonces)).encode(), "sha256").hexdigest()
-
-
-def is_proved(secret: bytes, proof: str, side: str, *nonces: str) -> bool:
-    """Whether a proof is the right one; takes as long for a wrong one."""
-    return hmac.compare_digest(prove(secret, side, *nonces).encode(), proof.encode(errors="replace"))

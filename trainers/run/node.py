@@ -32,11 +32,12 @@ from tuiapp.trainers.config.plan import Plan, write_plan
 from tuiapp.trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
 from tuiapp.trainers.contract.rundir import LISTENER_VARIABLE, SECRET_VARIABLE, RunDir
 from tuiapp.trainers.run import node_wire, wire
-from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
+from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, Channel
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from tuiapp.trainers.run.handed_checkpoint import HandedCheckpoint
+from tuiapp.trainers.run.handshake import RefusedError, greet
 from tuiapp.trainers.run.local_node import LocalNode, StartError
-from tuiapp.trainers.run.node_wire import Begin, Challenge, Greeting, Welcome
+from tuiapp.trainers.run.node_wire import Begin
 from tuiapp.trainers.run.rank_environment import Rendezvous
 from tuiapp.trainers.run.ranks import Connection, Failure, LocalRank, Rank, RankProcess, Voter
 from tuiapp.trainers.run.reactor import Reactor
@@ -45,7 +46,6 @@ from tuiapp.trainers.run.watchdog import LOOK_S, StackDump
 TICK_S = 0.05
 POLL_S = 0.1
 RETRY_S = 0.5
-CONNECT_S = 3.0
 FIRST_CONNECT_S = 120.0
 """How long the first connection is tried: Slurm starts the nodes in any order."""
 SECRET_S = 1.0
@@ -55,10 +55,6 @@ GONE_S = 2.0
 
 
 _VOTES = wire.Agrees | wire.Vote | wire.Leaves
-
-
-class RefusedError(Exception):
-    """The supervisor refuses this node, or is not the one that knows the secret."""
 
 
 class Agent:
@@ -297,55 +293,6 @@ class Agent:
             self._node.close()
             self._node.dismiss_reaper()
         self._channel.detach()
-
-
-def greet(
-    host: str, port: int, secret: bytes, session: str, received: int, wanted: int = 0, rank: int = -1
-) -> tuple[socket.socket, Welcome]:
-    """Connects to a supervisor and proves the secret; both sides do. Raises OSError, RefusedError."""
-    connection = socket.create_connection((host, port), timeout=CONNECT_S)
-    try:
-        connection.settimeout(node_wire.GREETING_S)
-        challenge = msgspec.json.decode(_read_line(connection), type=Challenge)
-        if challenge.version != node_wire.VERSION:
-            both = f"tuiapp {node_wire.VERSION} is on {socket.gethostname()}, {challenge.version} on {host}"
-            raise RefusedError(f"{both}: install the same on both")
-        nonce = secrets.token_hex(16)
-        greeting = Greeting(
-            nonce=nonce,
-            proof=prove(secret, "agent", challenge.nonce, nonce),
-            host=socket.gethostname(),
-            session=session,
-            received=received,
-            wanted=wanted,
-            rank=rank,
-        )
-        connection.sendall(wire.encode(greeting))
-        welcome = msgspec.json.decode(_read_line(connection), type=Welcome)
-        if welcome.refused:
-            raise RefusedError(f"{host}:{port} refuses this node: {welcome.refused}")
-        if not is_proved(secret, welcome.proof, "supervisor", challenge.nonce, nonce):
-            raise RefusedError(f"{host}:{port} does not know the run's secret: it is not the run's supervisor")
-    except (ValueError, RecursionError) as error:
-        connection.close()
-        raise RefusedError(f"{host}:{port} is no supervisor of a tuiapp run") from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection, welcome
-
-
-def _read_line(connection: socket.socket) -> bytes:
-    """Reads a line, and no byte after it: what follows is the channel's."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        byte = connection.recv(1)
-        if not byte:
-            raise ConnectionResetError("the connection was closed")
-        line += byte
-        if len(line) > node_wire.MAX_GREETING_BYTES:
-            raise msgspec.DecodeError("too long")
-    return bytes(line)
 
 
 def _run_directory(begin: Begin, plan: Plan) -> RunDir:

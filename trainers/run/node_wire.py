@@ -1,57 +1,13 @@
-"""What a run's supervisor and a node's agent say to each other: first who they are, then messages over a `Channel`."""
+"""What a run's supervisor and a node's agent say to each other over a `Channel`, once each knows the other."""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
 
 import msgspec
 
 from tuiapp.trainers.contract.events import AnyEvent, RankFailed
 from tuiapp.trainers.run.wire import FromRank, ToRank
-
-try:
-    VERSION = version("tuiapp")
-    """Both sides must have the same."""
-except PackageNotFoundError:
-    VERSION = "from a checkout"
-MAX_GREETING_BYTES = 4096
-GREETING_S = 10.0
-"""Time for either side to say who it is."""
-
-
-class Challenge(msgspec.Struct, frozen=True):
-    """Supervisor to whoever connects."""
-
-    nonce: str
-    version: str = VERSION
-
-
-class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """Agent to supervisor."""
-
-    nonce: str
-    proof: str
-    host: str
-    session: str
-    """Random; the same over all connections of one agent."""
-    received: int = 0
-    """The number of the last message it has."""
-    wanted: int = 0
-    """The number that its node has in the run, or in the job whose ranks somebody else has started; 0: any."""
-    rank: int = -1
-    """One of these ranks."""
-
-
-class Welcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Supervisor to agent; with a reason in `refused` it closes the connection."""
-
-    proof: str = ""
-    node: int = 0
-    received: int = 0
-    grace_s: float = 0.0
-    """How long the agent tries to reach the supervisor again before it ends its ranks."""
-    refused: str = ""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):

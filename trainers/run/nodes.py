@@ -1,4 +1,8 @@
-"""The other nodes of a run, as its supervisor sees them: their agents connect here, each proves the run's secret.
+"""The other nodes of a run, as its supervisor sees them: it has their agents started, and they connect here.
+
+Agents are started by OpenSSH, as the user has configured it, or in the run's own Slurm job. Over ssh each gets the
+run's secret by its stdin, and tuiapp has to be installed on every host at the same path. A node that does not share the
+runs directory keeps its ranks' files after the run; nothing else of ours stays.
 
 The port and the secret are in the run's directory (`port`, `secret`), which only the user may read. An agent that is
 silent is named at once, and lost for good after the run's `node_grace_s`.
@@ -8,8 +12,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import socket
-from collections.abc import Callable, Collection, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -17,9 +25,10 @@ from typing import TypeVar
 
 import msgspec
 
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.division import devices_of_nodes
-from tuiapp.trainers.config.files import write_atomically
+from tuiapp.trainers.config.files import open_own, read_end, write_atomically
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.ports import ANY, read_ports
 from tuiapp.trainers.contract.events import (
@@ -53,10 +62,10 @@ from tuiapp.trainers.contract.events import (
 from tuiapp.trainers.contract.metrics import MAX_RANKS
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import node_wire, wire
-from tuiapp.trainers.run.agent_starters import SrunAgents, SshAgent
-from tuiapp.trainers.run.channel import Channel, is_proved, prove
+from tuiapp.trainers.run.channel import Channel
 from tuiapp.trainers.run.handed_checkpoint import AHEAD_BYTES, parts
-from tuiapp.trainers.run.node_wire import Challenge, Greeting, Part, Welcome
+from tuiapp.trainers.run.handshake import VERSION, Entrance, Greeting, Welcome
+from tuiapp.trainers.run.node_wire import Part
 from tuiapp.trainers.run.rank_environment import bind_free
 from tuiapp.trainers.run.ranks import RemoteRank, Sink
 from tuiapp.trainers.run.reactor import Reactor
@@ -65,10 +74,6 @@ from tuiapp.trainers.state.rank_state import MAX_NODES
 
 E = TypeVar("E", bound=Event)
 
-MAX_UNAUTHENTICATED = 64
-"""Connections that have not yet proved the secret."""
-PATIENCE_S = 1.0
-"""After which a connection that has not proved the secret is closed if there are too many; until then the newest is."""
 NAMED_S = 4.0
 """A node that says nothing for this long is named."""
 FINISH_S = 2.0
@@ -85,6 +90,92 @@ _OF_AGENTS = (
     LogLine | Alert | Metrics | DeviceSample | RankSample | HostSample | TelemetrySource | StopRequested
 )  # fmt: skip
 """What its agent may."""
+
+
+SSH_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
+"""No question on a terminal that is not there; a host that is gone is noticed."""
+SSH_FAILED = 255
+"""ssh's own exit code; any other is that of the command."""
+MAX_SAID_BYTES = 4000
+
+
+class SshAgent:
+    """The agent on a host, that of a node; what it and ssh say goes into `log`. Raises OSError without ssh."""
+
+    def __init__(self, host: str, address: str, secret: str, log: Path, node: int) -> None:
+        self._host, self._log = host, log
+        command = shlex.join(module("tuiapp.trainers.run.node", address, str(node)))
+        with open_own(log, "wb") as file:
+            self._ssh = subprocess.Popen(
+                ["ssh", *SSH_OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
+            )
+        assert self._ssh.stdin is not None
+        try:
+            self._ssh.stdin.write(secret.encode() + b"\n")
+            self._ssh.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already, and says why
+
+    def refusal(self) -> str:
+        """Why it has ended, and what to do about it; "" while it runs."""
+        code = self._ssh.poll()
+        if not code:
+            return ""
+        lines = read_end(self._log, 0, MAX_SAID_BYTES).split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {code}")
+        if code == SSH_FAILED:
+            cure = f"; `ssh -o BatchMode=yes {self._host} true` must work on this machine"
+        elif last.startswith("tuiapp: "):
+            last, cure = last.removeprefix("tuiapp: "), ""
+        else:
+            cure = f"; tuiapp {VERSION} must be installed there for {sys.executable}"
+        return f"the agent on {self._host} could not be started: {last}{cure}; see {self._log.name}"
+
+    def end(self) -> None:
+        self._ssh.terminate()
+        self._ssh.wait()
+
+
+class SrunAgents:
+    """One on each node but this, the first of those that have so many `devices`.
+
+    Each reads address and secret from the run's directory. Raises OSError.
+    """
+
+    def __init__(self, run: RunDir, devices: Sequence[int]) -> None:
+        count = len(devices) - 1
+        command = [
+            "srun",
+            f"--nodes={count}",
+            f"--ntasks={count}",
+            "--ntasks-per-node=1",
+            f"--exclude={os.environ['SLURMD_NODENAME']}",
+            "--kill-on-bad-exit=1",
+        ]
+        environment = dict(os.environ)
+        if environment.pop("SLURM_GPUS", None) and (gpus := environment.get("SLURM_GPUS_ON_NODE")):
+            # `--gpus` counts those of all nodes, and srun would ask as many of these.
+            equal = len(set(devices)) == 1
+            command.append(f"--gpus-per-node={gpus}" if equal else f"--gpus={sum(devices[1:])}")
+        with open_own(run.supervisor_log, "ab") as file:
+            self._srun = subprocess.Popen(
+                [*command, *module("tuiapp.trainers.run.node", str(run.path))],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+
+    def refusal(self) -> str:
+        """Why it has ended; "" while it runs."""
+        code = self._srun.poll()
+        return f"the agents could not be started by srun (exit code {code}); see supervisor.log" if code else ""
+
+    def end(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._srun.wait(FINISH_S)
+        self._srun.kill()
+        self._srun.wait()
 
 
 class _Link:
@@ -131,15 +222,13 @@ class Nodes:
                 self._links[number].numbers.add(rank)
         self.own: set[int] = set()
         """Ranks of the supervisor's own node that somebody else has started."""
-        self._unauthenticated: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
         self._beginning: tuple[str, int, int, str] | None = None
         """Once all agents are to start their ranks: of what run, see `begin`."""
         ports = read_ports(plan.config.master_port)
         # The ranks' rendezvous needs one, too.
-        self._listener = bind_free(address, ports if len(ports) > 1 else ANY)
-        self._listener.listen(128)
-        self._listener.setblocking(False)
-        self.port: int = self._listener.getsockname()[1]
+        listener = bind_free(address, ports if len(ports) > 1 else ANY)
+        self._entrance = Entrance(listener, self._secret, reactor, self._welcome, self._join)
+        self.port: int = listener.getsockname()[1]
         write_atomically(run.secret, self._secret + b"\n")
         write_atomically(run.port, f"{address}:{self.port}\n".encode())
         self._starters: list[SshAgent | SrunAgents] = [
@@ -148,7 +237,6 @@ class Nodes:
         ]
         if plan.config.launcher == "slurm":
             self._starters.append(SrunAgents(run, devices_of_nodes(plan.config)))
-        reactor.watch(self._listener.fileno(), self._accept)
 
     def refusal(self) -> str:
         """Why a node will not join: ssh or srun could not start its agent; "" while all may."""
@@ -212,9 +300,7 @@ class Nodes:
         `failing`: the run ends already, because a rank has failed; a silent node is then the likely cause. `at_once`:
         somebody has asked to end the ranks at once, which a silent node does not hear.
         """
-        for fd, (_, _, deadline, _) in list(self._unauthenticated.items()):
-            if now > deadline:
-                self._dismiss(fd)
+        self._entrance.advance(now)
         lost: list[_Link] = []
         for link in self._links.values():
             if not link.session:
@@ -272,65 +358,16 @@ class Nodes:
             link.channel.detach()
         for one in self._starters:
             one.end()
-        self._reactor.forget(self._listener.fileno())
-        self._listener.close()
-        for fd in list(self._unauthenticated):
-            self._dismiss(fd)
+        self._entrance.close()
         for path in (self._run.secret, self._run.port):
             path.unlink(missing_ok=True)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
-                oldest, (_, _, deadline, _) = next(iter(self._unauthenticated.items()))
-                if deadline - monotonic() > node_wire.GREETING_S - PATIENCE_S:
-                    connection.close()
-                    continue
-                self._dismiss(oldest)
-            connection.setblocking(False)
-            nonce = secrets.token_hex(16)
-            fd = connection.fileno()
-            self._unauthenticated[fd] = connection, nonce, monotonic() + node_wire.GREETING_S, bytearray()
-            self._reactor.watch(fd, partial(self._read_handshake, fd))
-            self._answer(connection, Challenge(nonce))
-
-    def _read_handshake(self, fd: int) -> None:
-        connection, nonce, _, received = self._unauthenticated[fd]
-        try:
-            data = connection.recv(node_wire.MAX_GREETING_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        received += data
-        if not data or len(received) > node_wire.MAX_GREETING_BYTES:
-            self._dismiss(fd)
-            return
-        if not received.endswith(b"\n"):
-            return
-        try:
-            greeting = msgspec.json.decode(received, type=Greeting)
-            proved = is_proved(self._secret, greeting.proof, "agent", nonce, greeting.nonce)
-        except (ValueError, RecursionError):
-            # No JSON, no UTF-8: whoever that is has not proved anything yet.
-            self._dismiss(fd)
-            return
-        if not proved:
-            self._answer(connection, Welcome(refused="the secret is wrong"))
-            self._dismiss(fd)
-            return
-        found = self._find(greeting)
-        if isinstance(found, str):
-            self._answer(connection, Welcome(refused=found))
-            self._dismiss(fd)
-            return
-        self._reactor.forget(fd)
-        del self._unauthenticated[fd]
-        self._join(found, greeting, connection, nonce)
+    def _welcome(self, greeting: Greeting) -> Welcome:
+        """Says which node an agent is, or why it is none."""
+        link = self._find(greeting)
+        if isinstance(link, str):
+            return Welcome(refused=link)
+        return Welcome(node=link.number, received=link.channel.received, grace_s=self._plan.config.node_grace_s)
 
     def _find(self, greeting: Greeting) -> _Link | str:
         """The node that an agent is, or why it is none."""
@@ -353,14 +390,10 @@ class Nodes:
                 free = self._links[number] = _Link(number, self._reactor.forget)
         return free or "all nodes have joined already"
 
-    def _join(self, link: _Link, greeting: Greeting, connection: socket.socket, nonce: str) -> None:
+    def _join(self, connection: socket.socket, greeting: Greeting, node: int) -> None:
+        link = self._links[node]
         first = not link.session
         link.session, link.host = greeting.session, greeting.host
-        proof = prove(self._secret, "supervisor", nonce, greeting.nonce)
-        grace_s = self._plan.config.node_grace_s
-        self._answer(
-            connection, Welcome(proof=proof, node=link.number, received=link.channel.received, grace_s=grace_s)
-        )
         link.channel.attach(connection, greeting.received)
         self._reactor.watch(link.channel.fileno(), partial(self._on_messages, link))
         if first:
@@ -459,17 +492,6 @@ class Nodes:
 
     def _note(self, link: _Link, state: NodeState) -> None:
         self._sink.on_event(Node(node=link.number, host=link.host, state=state))
-
-    def _answer(self, connection: socket.socket, message: msgspec.Struct) -> None:
-        try:
-            connection.send(wire.encode(message))
-        except OSError:
-            return
-
-    def _dismiss(self, fd: int) -> None:
-        connection, *_ = self._unauthenticated.pop(fd)
-        self._reactor.forget(fd)
-        connection.close()
 
 
 def node_token(token: str, node: int) -> str:

@@ -1,9 +1,9 @@
 """Notifies once when a run has ended: runs a command and calls a webhook, as the user's settings say.
 
 The settings are copied into the run's directory at launch (`write_notification_config`). At the end the supervisor, or
-the reaper if the supervisor was killed, starts this module in its own process (`start`): no dashboard need be open, and
-neither a slow server nor a hanging command blocks anything. Whoever removes the copy sends the notice, so each attempt
-sends at most one. Errors go to supervisor.log; the webhook's address, which may be a secret, does not.
+the reaper if the supervisor was killed, starts this module in its own process (`start_notice`): no dashboard need be
+open, and neither a slow server nor a hanging command blocks anything. Whoever removes the copy sends the notice, so
+each attempt sends at most one. Errors go to supervisor.log; the webhook's address, which may be a secret, does not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import msgspec
@@ -27,25 +30,10 @@ from tuiapp.trainers.state.messages import describe_result
 from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts, summarise
 
 COMMAND_TIMEOUT_S = 60.0
+WEBHOOK_TIMEOUT_S, ATTEMPTS = 15.0, 3
 
 ENDED_S = 30.0
 """How long the run's lock may be held after the run's last event."""
-
-
-def start(run: RunDir) -> None:
-    """Starts the notice of a run's end, if the user wants one; returns at once and never raises."""
-    if not os.path.exists(run.notice):
-        return
-    try:
-        # Its output goes where this process's output goes: to supervisor.log.
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "tuiapp.trainers.run.notice", str(run.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        _log(f"cannot be sent: {error}")
 
 
 def main() -> None:
@@ -121,12 +109,43 @@ def _call(order: NotificationConfig, info: RunInfo) -> None:
 
 
 def _send(url: str, info: RunInfo) -> None:
-    # 30 ms and some MiB that the supervisor, which imports this module too, does not need.
-    from tuiapp.trainers.run.webhook import post
-
     # msgspec writes a non-finite loss as null; JSON has no such number.
-    if problem := post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
+    if problem := _post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
         _log(f"the webhook at {host_of(url)} rejected the notice: {problem}")
+
+
+def _post(url: str, body: bytes) -> str:
+    """Posts JSON; retries if the server may have been asleep.
+
+    Returns the error, without the address, which may be a secret; "" on success.
+    """
+    request = urllib.request.Request(
+        url, data=body, method="POST", headers={"Content-Type": "application/json", "User-Agent": "tuiapp"}
+    )
+    opener = urllib.request.build_opener(_NoRedirect)
+    problem = ""
+    for attempt in range(ATTEMPTS):
+        time.sleep(attempt)
+        try:
+            with opener.open(request, timeout=WEBHOOK_TIMEOUT_S):
+                return ""
+        except urllib.error.HTTPError as error:
+            problem = f"HTTP {error.code}"
+            error.close()
+            if error.code < 500:
+                break
+        except urllib.error.URLError as error:
+            problem = str(error.reason)
+        except Exception as error:  # http.client and ssl have their own; none may keep the rest from being done.
+            problem = type(error).__name__
+    return problem
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: the other address may be somebody else's."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
 
 
 def _log(text: str) -> None:

@@ -12,9 +12,9 @@ import signal
 import sys
 from pathlib import Path
 
+from tuiapp.trainers.contract.notices import start_notice
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run import notice
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     for pid in kill_tagged(token):
         print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
     if len(sys.argv) > 3:
-        notice.start(RunDir(Path(sys.argv[3])))
+        start_notice(RunDir(Path(sys.argv[3])))
 
 
 if __name__ == "__main__":

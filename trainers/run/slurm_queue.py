@@ -21,9 +21,10 @@ from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, Event, Queued, RunEnded, Status
 from tuiapp.trainers.contract.lock import BEAT_S, Liveness, LockNote, beat, write_note
+from tuiapp.trainers.contract.notices import start_notice
 from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run import disk_full_safe_stdio, notice
+from tuiapp.trainers.run import disk_full_safe_stdio
 from tuiapp.trainers.state.status import append, known, last_attempt
 from tuiapp.trainers.state.summary import is_final, summarise
 
@@ -168,7 +169,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     queue.watch()
     os.close(held)
-    notice.start(run)
+    start_notice(run)
 
 
 if __name__ == "__main__":

@@ -58,10 +58,11 @@ from tuiapp.trainers.contract.events import (
     Summary,
 )
 from tuiapp.trainers.contract.manifest import CheckpointDir, read_checkpoint
+from tuiapp.trainers.contract.notices import start_notice
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import note_started
-from tuiapp.trainers.run import disk_full_safe_stdio, notice, wire
+from tuiapp.trainers.run import disk_full_safe_stdio, wire
 from tuiapp.trainers.run.agreement import Agreement
 from tuiapp.trainers.run.children import Helper
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
@@ -70,8 +71,7 @@ from tuiapp.trainers.run.nodes import Nodes, join_hint, node_token
 from tuiapp.trainers.run.rank_end import first_cause, left_early
 from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, bind_free, bind_rendezvous
 from tuiapp.trainers.run.ranks import AttachedRank, Connection, Failure, Rank, RemoteRank, Voter
-from tuiapp.trainers.run.reactor import Reactor
-from tuiapp.trainers.run.requests import SIGNALS, Requests
+from tuiapp.trainers.run.reactor import SIGNALS, Reactor, Requests
 from tuiapp.trainers.run.teardown import Teardown
 from tuiapp.trainers.run.watchdog import Watchdog
 from tuiapp.trainers.state.messages import describe_failure, listed
@@ -538,7 +538,7 @@ def main() -> None:
     supervisor.run(notes)
     os.close(lock)  # as long as it is held the run counts as live
     supervisor.dismiss_reaper()
-    notice.start(run)
+    start_notice(run)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 
 from tuiapp.trainers.contract.events import CheckpointRequested, StopRequested
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run.requests import MOVED_S, Requests
+from tuiapp.trainers.run.reactor import MOVED_S, Requests
 
 
 class Clock:
