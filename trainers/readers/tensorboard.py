@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -42,7 +42,7 @@ class Scalar(NamedTuple):
     """Of the process that wrote it; 0 if its file's name has none."""
     step: int
     name: str
-    """Its tag, after its directory's name unless that is the topmost one in which files appeared first, or a time."""
+    """Its tag, after its directory's name unless that is its rank's main one, or a time."""
     value: float | Content
     """A number, or a picture as it was encoded, or a text."""
 
@@ -58,11 +58,12 @@ class Purge(NamedTuple):
 class FoundEventFiles:
     """The event files in a directory and those below, with a `host` those that it has written.
 
-    What they hold before the start is skipped.
+    What they hold before the start is skipped. `rank_of` tells of which rank a process is, by its pid: a rank's main
+    directory is the topmost one in which its files appeared first.
     """
 
-    def __init__(self, directory: Path, host: str = "") -> None:
-        self._directory, self._host = directory, host
+    def __init__(self, directory: Path, host: str = "", rank_of: Callable[[int], int] = lambda _: 0) -> None:
+        self._directory, self._host, self._rank_of = directory, host, rank_of
         self._offsets: dict[Path, int] = {}
         for path in self._find():
             with contextlib.suppress(OSError):
@@ -70,7 +71,7 @@ class FoundEventFiles:
         self._skipped = {**self._offsets}
         self._tags: dict[Path, dict[str, None]] = {}
         """Directory → the tags read in its files."""
-        self._main: Path | None = None
+        self._main: dict[int, Path] = {}
         self.damaged: list[Path] = []
         """Files that are read no further."""
 
@@ -78,8 +79,8 @@ class FoundEventFiles:
         """The scalars written since the last call, and what does not count any more of those before."""
         found: list[Scalar | Purge] = []
         grown = [path for path in self._find() if path not in self.damaged and self._has_more(path)]
-        if self._main is None and grown:
-            self._main = min((path.parent for path in grown), key=lambda directory: len(directory.parts))
+        for path in sorted(grown, key=lambda path: (len(path.parts), path.name)):
+            self._main.setdefault(self._rank_of(_pid(path)), path.parent)
         for path in grown:
             try:
                 found += self._read(path)
@@ -108,17 +109,17 @@ class FoundEventFiles:
             return False
 
     def _read(self, path: Path) -> Iterator[Scalar | Purge]:
-        named = _PROCESS.search(path.name)
-        pid, directory = int(named["pid"]) if named else 0, path.parent
+        pid, directory = _pid(path), path.parent
+        main = self._main[self._rank_of(pid)]
         tags = self._tags.setdefault(directory, {})
         for record, end in _records(path, self._offsets.get(path, 0)):
             if (step := _start(record)) is not None:
                 tags |= self._read_skipped(directory)
                 if tags:
-                    yield Purge(pid, step, [self._name(directory, tag) for tag in tags])
+                    yield Purge(pid, step, [self._name(directory, tag, main) for tag in tags])
             for step, tag, value in _scalars(record):
                 tags[tag] = None
-                yield Scalar(pid, step, self._name(directory, tag), value)
+                yield Scalar(pid, step, self._name(directory, tag, main), value)
             self._offsets[path] = end
 
     def _read_skipped(self, directory: Path) -> dict[str, None]:
@@ -131,16 +132,21 @@ class FoundEventFiles:
                 tags |= dict.fromkeys(tag for record in whole for _, tag, _ in _scalars(record))
         return tags
 
-    def _name(self, directory: Path, tag: str) -> str:
-        if directory == self._main:
+    def _name(self, directory: Path, tag: str, main: Path) -> str:
+        if directory == main:
             return tag[:MAX_TAG]
         if _SECONDS.fullmatch(directory.name):
             # The same figure of every run.
-            return self._name(directory.parent, tag)
-        above = self._main if self._main and directory.is_relative_to(self._main) else self._directory
+            return self._name(directory.parent, tag, main)
+        above = main if directory.is_relative_to(main) else self._directory
         if directory == above:
             return tag[:MAX_TAG]
         return f"{printable(str(directory.relative_to(above)))}/{tag}"[:MAX_TAG]
+
+
+def _pid(path: Path) -> int:
+    named = _PROCESS.search(path.name)
+    return int(named["pid"]) if named else 0
 
 
 def _records(path: Path, begin: int) -> Iterator[tuple[bytes, int]]:

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
@@ -49,9 +49,10 @@ class ScriptMetrics:
         self._run = run
         self._media: dict[int, MediaFolder] = {}
         self._pattern = compile_pattern(config.output_pattern) if config.output_pattern else None
+        self._ranks: dict[int, int] = {}
         # Several nodes may share the directory: each reads its own files.
         host = socket.gethostname() if config.nodes > 1 else ""
-        self._files = _FileReader(Path(config.tensorboard_dir), host) if config.tensorboard_dir else None
+        self._files = _FileReader(Path(config.tensorboard_dir), host, self._rank_of) if config.tensorboard_dir else None
         self._idle: dict[str, str] = {}
         """Settings that have found no metric yet, on any node → words for that."""
         if config.output_pattern:
@@ -62,7 +63,6 @@ class ScriptMetrics:
             self._idle["tensorboard_dir"] = f"no scalar was written below tensorboard_dir {config.tensorboard_dir!r}"
         self._world_size = world_size
         self._batches: dict[int, RowBatch] = {}
-        self._ranks: dict[int, int] = {}
         self._dropped: set[str] = set()
         """Settings of which a value was dropped, which is said once."""
         self._unread = 0
@@ -133,8 +133,7 @@ class ScriptMetrics:
                 text = f"{scalar} is not an event file, or is damaged: the rest of it is not read"
                 self._out.append(LogLine(rank=None, stream="run", text=text))
                 continue
-            # A file of a process that no rank is, such as one that it started, is the node's first rank's.
-            rank = self._ranks.get(scalar.pid, min(self._ranks.values(), default=0))
+            rank = self._rank_of(scalar.pid)
             if isinstance(scalar, Purge):
                 self._out += self._batch(rank).flush(monotonic())
                 self._out.append(Purged(rank=rank, step=min(scalar.step, MAX_STEP), names=scalar.names))
@@ -149,6 +148,10 @@ class ScriptMetrics:
                     self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
                 else:
                     self._note_dropped("tensorboard_dir", scalar.step, f" of {scalar.name}")
+
+    def _rank_of(self, pid: int) -> int:
+        # A file of a process that no rank is, such as one that it started, is the node's first rank's.
+        return self._ranks.get(pid, min(self._ranks.values(), default=0))
 
     def _note_dropped(self, setting: str, step: float, what: str) -> None:
         """Says once per setting that a value is not recorded, because of its step."""
@@ -277,10 +280,10 @@ def _no_longer_than(seconds: float) -> Iterator[None]:
 class _FileReader:
     """Reads event files in a thread: their file system may not answer."""
 
-    def __init__(self, directory: Path, host: str) -> None:
+    def __init__(self, directory: Path, host: str, rank_of: Callable[[int], int]) -> None:
         self.found: deque[Scalar | Purge | Path] = deque()
         """What was read, and files that are damaged."""
-        self._files = FoundEventFiles(directory, host)
+        self._files = FoundEventFiles(directory, host, rank_of)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._read, name="event-files", daemon=True)
         self._thread.start()

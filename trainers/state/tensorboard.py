@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 
+MAX_UNSURE = 1000
+
 
 class EventFiles:
     """Event files of one run below `directory`, which is made. Raises OSError if they cannot be written.
@@ -53,6 +55,8 @@ class EventFiles:
         """First step of the attempt that repeats steps; 0 for the first attempt."""
         self._marked: set[int] = set()
         """Ranks whose files have the attempt's beginning."""
+        self._unsure: list[Metrics] = []
+        """What was written before it was known from which step the attempt goes on."""
 
     def add(self, event: AnyEvent) -> int:
         """Writes what TensorBoard shows of an event; returns the number of entries written."""
@@ -61,10 +65,11 @@ class EventFiles:
             self._from = resumed + 1 if present.attempt > 1 else 0
         if isinstance(event, Metrics):
             return self._add_metrics(event)
-        if isinstance(event, Purged) and event.rank in self._files:
+        if isinstance(event, Purged):
+            self._begin(event.rank, event.time)
             self._write_start(event.rank, event.time, event.step)
         elif isinstance(event, RunStarted):
-            self._marked = set()
+            self._marked, self._unsure = set(), []
             self._config |= event.config
         elif isinstance(event, Facts):
             self._config |= event.config
@@ -81,21 +86,26 @@ class EventFiles:
             file.close()
 
     def _add_metrics(self, event: Metrics) -> int:
+        if not any(map(self._wants, event.values)):
+            return 0
+        self._begin(event.rank, event.time)
+        self._write_values(event)
+        if self._attempts.resuming and len(self._unsure) < MAX_UNSURE:
+            self._unsure.append(event)
+        return len(event)
+
+    def _write_values(self, event: Metrics, from_step: int = 0) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         columns = [(_text(name), column) for name, column in event.values.items() if self._wants(name)]
-        if not columns:
-            return 0
-        self._begin(event.rank, event.time)
-        places = event.places()
-        for entry, (step, moment) in enumerate(places):
-            values = [
-                Summary.Value(tag=tag, simple_value=nan if column[entry] is None else column[entry])
-                for tag, column in columns
-            ]
-            self._write(event.rank, Event(wall_time=moment, step=step, summary=Summary(value=values)))
-        return len(places)
+        for entry, (step, moment) in enumerate(event.places()):
+            if step >= from_step:
+                values = [
+                    Summary.Value(tag=tag, simple_value=nan if column[entry] is None else column[entry])
+                    for tag, column in columns
+                ]
+                self._write(event.rank, Event(wall_time=moment, step=step, summary=Summary(value=values)))
 
     def _begin(self, rank: int, time: float) -> None:
         """Opens a rank's file unless it is open, and marks the attempt's beginning in it."""
@@ -116,6 +126,10 @@ class EventFiles:
             self._marked.add(rank)
             if self._from:
                 self._write_start(rank, time, self._from)
+                # Dropped with what they repeat.
+                for event in self._unsure:
+                    if event.rank == rank:
+                        self._write_values(event, self._from)
 
     def _write_start(self, rank: int, time: float, step: int) -> None:
         """Has TensorBoard drop what was written of a step and later ones."""

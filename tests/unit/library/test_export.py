@@ -17,13 +17,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from tests.kit import histories as h
-from tests.kit import interrupted
+from tests.kit import interrupted, own_metrics
 from tests.kit.recorded import CONFIG, record
+from tests.kit.wandb_file import wandb_history
 from tests.manual import command_line
 from tuiapp.cli import main
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.exporters import EXPORTERS, Exporter
-from tuiapp.trainers.contract.events import Facts, Metrics
+from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Scalar
 
@@ -100,8 +101,18 @@ def test_our_own_reader_reads_it(completed: RunDir, tmp_path: Path) -> None:
     assert len([each for each in scalars if each.name == "test/loss"]) == 10
 
 
-def test_repeated_steps_replace_the_old_curve(tmp_path: Path) -> None:
-    events = [*h.running(last_step=80), *interrupted.resumed(step=72)]
+SLOW_SCRIPT: list[AnyEvent] = [
+    *own_metrics.running(2, last_step=20, every=1, names=["loss"]),
+    msgspec.structs.replace(own_metrics.started(2), attempt=2, resumed_from=None),
+    *(own_metrics.logged(step, ["loss"], rank=rank, seconds=20.0) for step in range(12, 25) for rank in (0, 1)),
+]
+"""Each step is an event of its own, and which one it goes on from is known from the second."""
+
+
+@pytest.mark.parametrize(
+    "events", [[*h.running(last_step=80), *interrupted.resumed(step=72)], SLOW_SCRIPT], ids=["built in", "a script"]
+)
+def test_repeated_steps_replace_the_old_curve(events: list[AnyEvent], tmp_path: Path) -> None:
     run = record(tmp_path / "runs", RUN_ID, events)
     export_to(tmp_path / "board", run, "metrics", "tensorboard")
     for rank, place in enumerate(("board", "board/rank1")):
@@ -177,7 +188,7 @@ def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     count = export_to(tmp_path / "wb", run, "metrics", "wandb-offline")
     (made,) = (tmp_path / "wb").iterdir()
     assert made.name.startswith("offline-run-")
-    history = _wandb_history(made / f"run-{RUN_ID}.wandb")
+    history = wandb_history(made / f"run-{RUN_ID}.wandb")
     # Both ranks in one row, in order, none of them twice.
     assert [row["step"] for row in history] == [*range(1, len(history) + 1)]
     assert count >= 2 * len(history)
@@ -196,27 +207,6 @@ def _read(directory: Path) -> EventAccumulator:
     found = EventAccumulator(str(directory), size_guidance={"scalars": 0})
     found.Reload()
     return found
-
-
-def _wandb_history(path: Path) -> list[dict[str, float]]:
-    """The rows in a file of wandb: records in LevelDB's log format, in blocks of 32 KiB."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, at, rows, begun = path.read_bytes(), 7, [], b""
-    while at + 7 <= len(data):
-        if (left := 32768 - at % 32768) < 7:
-            at += left
-            continue
-        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        begun += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # whole, or the last piece
-            record = Record.FromString(begun)
-            begun = b""
-            if record.WhichOneof("record_type") == "history":
-                items = record.history.item
-                rows.append({each.key or "/".join(each.nested_key): json.loads(each.value_json) for each in items})
-    return rows
 
 
 def test_a_new_format_is_a_row(
