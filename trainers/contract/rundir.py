@@ -68,7 +68,7 @@ class RunDir:
     """What a script keeps with its run: its `run.dir`."""
     commands = _File("commands")
     address = _File("address")
-    """Name of the socket to which ranks that report by `tuiapp.log` connect: see `tuiapp.trainers.run.listener`."""
+    """Name of the socket to which ranks that report by `tuiapp.log` connect: see `tuiapp.trainers.run.local_node`."""
     secret = _File("secret")
     """What the agents of other nodes prove to know: see `tuiapp.trainers.run.handshake`."""
     port = _File("port")

@@ -7,10 +7,15 @@ as a `Sink`.
 from __future__ import annotations
 
 import os
+import secrets
+import signal
 import socket
+import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import monotonic
 
 import msgspec
@@ -18,7 +23,7 @@ import msgspec
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.division import devices_of
 from tuiapp.trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
-from tuiapp.trainers.config.files import open_own
+from tuiapp.trainers.config.files import open_own, write_atomically
 from tuiapp.trainers.config.gpu_choice import pick
 from tuiapp.trainers.config.machine import Machine, NotHereError, inspect_machine
 from tuiapp.trainers.config.memory import jax_memory_words
@@ -27,11 +32,11 @@ from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import gpu_leases
 from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase, RankStarted
+from tuiapp.trainers.contract.metrics import MAX_RANKS
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.children import Helper, start_reaper
-from tuiapp.trainers.run.listener import Reporters
 from tuiapp.trainers.run.rank_end import OomWatch
 from tuiapp.trainers.run.rank_environment import (
     Rendezvous,
@@ -46,6 +51,8 @@ from tuiapp.trainers.run.script_metrics import ScriptMetrics
 from tuiapp.trainers.telemetry.handover import SamplerConfig
 from tuiapp.trainers.telemetry.keeper import SamplerKeeper
 
+_CREDENTIALS = struct.Struct("3i")
+"""`struct ucred`: pid, uid, gid (unix(7))."""
 RESAMPLE_S = 1.0
 """From a rank's connection to sampling its process: others may follow."""
 
@@ -205,17 +212,17 @@ class LocalNode:
     def is_ending(self) -> bool:
         return self._sink.is_ending()
 
-    def find(self, rank: int) -> Rank | None:
+    def rank_of(self, rank: int) -> Rank | None:
         """Returns the process that a rank is, here or on another node; None without one."""
         return self.ranks.get(rank) or self._sink.rank_elsewhere(rank)
 
-    def admit(self, rank: AttachedRank) -> None:
+    def on_attached(self, rank: AttachedRank) -> None:
         self.ranks[rank.rank] = rank
         self._reactor.watch(rank.exit_fd, partial(self.on_exit, rank))
         self._resample_at = monotonic() + RESAMPLE_S
         self._sink.on_attached(rank)
 
-    def take(self, rank: Rank, messages: Sequence[wire.FromRank], via: Voter) -> None:
+    def on_messages(self, rank: Rank, messages: Sequence[wire.FromRank], via: Voter) -> None:
         """Takes what a rank reports, by its pipe or over a connection."""
         for message in messages:
             if isinstance(message, wire.Failed):
@@ -224,9 +231,9 @@ class LocalNode:
                 rank.done = True
             elif isinstance(message, Metrics) and isinstance(rank, RankProcess):
                 rank.note_metrics()
-        self._sink.on_messages(rank, [one for one in messages if not isinstance(one, wire.Failed)], via)
+        self._sink.on_messages(rank, [message for message in messages if not isinstance(message, wire.Failed)], via)
 
-    def leave(self, connection: Connection) -> None:
+    def on_disconnected(self, connection: Connection) -> None:
         self._sink.on_left(connection)
 
     def on_exit(self, rank: LocalRank) -> None:
@@ -234,7 +241,7 @@ class LocalNode:
         if self.ranks.get(rank.rank) is not rank:
             return
         if isinstance(rank, RankProcess):
-            self.take(rank, rank.messages.read_all(), rank)
+            self.on_messages(rank, rank.messages.read_all(), rank)
             self._reactor.forget(rank.messages.fd)
         if self.reporters is not None and rank.connection is not None:
             self.reporters.on_message(rank.connection, final=True)
@@ -309,10 +316,108 @@ class LocalNode:
     def _drain(self, process: RankProcess) -> None:
         if self.ranks.get(process.rank) is not process:
             return  # it has ended a moment ago, in the same round
-        self.take(process, process.messages.read(), process)
+        self.on_messages(process, process.messages.read(), process)
         if process.messages.ended:
             self._reactor.forget(process.messages.fd)
 
     def _report(self, events: Sequence[Event]) -> None:
         for event in events:
             self._sink.on_event(event)
+
+
+class Reporters:
+    """Accepts the processes that report by `tuiapp.trainers.script.tracking`; the node hears of what they say.
+
+    The socket's `name`, random if not given, is in the abstract namespace, so that neither the length of the run
+    directory's path nor its file system matters. It is in the environment of the ranks that were launched, and in the
+    file `address`, if any, which only the user may read, for those that somebody else started. Raises OSError if that
+    cannot be written.
+    """
+
+    def __init__(self, run: RunDir, address: Path | None, reactor: Reactor, node: LocalNode, name: str) -> None:
+        self._run, self._address, self._reactor, self._node = run, address, reactor, node
+        self.name = name or f"tuiapp-{secrets.token_hex(16)}"
+        self.connections: list[Connection] = []
+        """Of processes that report as a rank."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(f"\0{self.name}")
+        self._socket.listen(1024)
+        self._socket.setblocking(False)
+        if address is not None:
+            write_atomically(address, self.name.encode())
+        reactor.watch(self._socket.fileno(), self._accept)
+
+    def beside(self) -> list[Connection]:
+        """The connections of processes that report as a rank which is another process."""
+        own = {rank.pid for rank in self._node.ranks.values()}
+        return [connection for connection in self.connections if connection.pid not in own]
+
+    def on_message(self, connection: Connection, *, final: bool = False) -> None:
+        """Reads a connection; with `final` its process has ended."""
+        for message in connection.messages.read_all() if final else connection.messages.read():
+            if isinstance(message, wire.Hello):
+                self._attach(connection, message)
+            elif (rank := self._node.rank_of(connection.rank)) is not None:
+                self._take_from(rank, message, connection)
+        if not connection.messages.ended and not final:
+            return
+        self._reactor.forget(connection.messages.fd)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._node.on_disconnected(connection)
+        connection.close()
+        rank = self._node.rank_of(connection.rank)
+        if rank is not None and rank.connection is connection:
+            rank.connection = None
+            if not final and isinstance(rank, AttachedRank) and (rank.done or rank.exit_code):
+                self._node.on_exit(rank)
+
+    def close(self) -> None:
+        self._reactor.forget(self._socket.fileno())
+        self._socket.close()
+        if self._address is not None:
+            with suppress(OSError):
+                self._address.unlink()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                accepted, _ = self._socket.accept()
+            except OSError:
+                return
+            credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            pid, user, _ = _CREDENTIALS.unpack(credentials)
+            if user != os.getuid():
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            connection = Connection(accepted, pid)
+            self._reactor.watch(connection.messages.fd, partial(self.on_message, connection))
+
+    def _attach(self, connection: Connection, hello: wire.Hello) -> None:
+        if self._node.is_ending():
+            # It comes too late to be ended with the others.
+            connection.kill(signal.SIGTERM)
+            return
+        if not 0 <= hello.rank < MAX_RANKS:
+            return
+        rank = self._node.rank_of(hello.rank)
+        if rank is None:
+            try:
+                self._node.on_attached(AttachedRank(self._run, hello.rank, connection))
+            except OSError:
+                return
+        elif rank.connection is None:
+            rank.connection = connection
+        connection.rank = hello.rank
+        self.connections.append(connection)
+
+    def _take_from(self, rank: Rank, message: wire.FromRank, connection: Connection) -> None:
+        # A process that a rank starts may report as that rank too; its end is not the rank's.
+        if isinstance(message, Phase | wire.Failed) and connection is not rank.connection:
+            return
+        if isinstance(message, wire.Failed):
+            if isinstance(rank, AttachedRank):
+                rank.exit_code, rank.error = message.exit_code, message.error
+        else:
+            self._node.on_messages(rank, [message], connection)

@@ -161,9 +161,9 @@ class Agent:
                     self._ranks[rank].send(content)
                 case node_wire.Signal(rank, number) if self._node is not None and rank in self._ranks:
                     self._ending = True
-                    beside = [one for one in self._node.processes_beside() if one.rank == rank]
-                    for one in (self._ranks[rank], *beside):
-                        one.kill(signal.Signals(number))
+                    beside = [process for process in self._node.processes_beside() if process.rank == rank]
+                    for process in (self._ranks[rank], *beside):
+                        process.kill(signal.Signals(number))
                 case node_wire.AskStacks(rank) if rank in self._ranks:
                     self._dumps.append((rank, StackDump({rank: self._ranks[rank]}, monotonic())))
                 case node_wire.Finish():
@@ -247,12 +247,12 @@ class Agent:
         self._channel.send(node_wire.RankExited(rank.rank, failed, consequence))
 
     def _report_stacks(self, now: float) -> None:
-        complete = [one for one in self._dumps if one[1].is_complete(now)]
+        complete = [dump for dump in self._dumps if dump[1].is_complete(now)]
         for rank, dump in complete:
             if (own := self._ranks.get(rank)) is not None:
                 for stacks in dump.read() or [Stacks(rank=rank, pid=own.pid, text="")]:
                     self._channel.send(node_wire.FromRankOf(rank, stacks))
-        self._dumps = [one for one in self._dumps if one not in complete]
+        self._dumps = [dump for dump in self._dumps if dump not in complete]
 
     def _report_stopped(self) -> None:
         stopped = {rank for rank, process in self._ranks.items() if process.is_stopped()}

@@ -277,9 +277,9 @@ class RankProcess(Rank):
                 self._process.send_signal(number)
                 number = signal.SIGCONT
             # A rank in a Slurm job ignores SIGTERM.
-            for one in (number, *([signal.SIGHUP] if number == signal.SIGTERM else []), signal.SIGCONT):
+            for sent in (number, *([signal.SIGHUP] if number == signal.SIGTERM else []), signal.SIGCONT):
                 try:
-                    os.killpg(self.pid, one)
+                    os.killpg(self.pid, sent)
                 except ProcessLookupError:
                     return
 

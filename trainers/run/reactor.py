@@ -63,32 +63,32 @@ class Requests:
 
     def take(self, *, stopping: bool) -> list[Request]:
         """Returns the requests since the last call; while `stopping` a further SIGTERM means now."""
-        found: list[Request] = []
+        requests: list[Request] = []
         for command in mailbox.take(self._run.commands):
             if command == "checkpoint":
-                found.append(CheckpointRequested(by="command"))
+                requests.append(CheckpointRequested(by="command"))
             elif command.startswith("profile="):
-                found.append(ProfileRequested(steps=int(command.removeprefix("profile=")), by="command"))
+                requests.append(ProfileRequested(steps=int(command.removeprefix("profile=")), by="command"))
             else:
                 now = command == "stop-now"
                 # What a search gives up is not worth a checkpoint.
                 save = not now and command != PRUNED
-                found.append(StopRequested(now=now, save=save, by=_BY.get(command, "command")))
+                requests.append(StopRequested(now=now, save=save, by=_BY.get(command, "command")))
         if not self._removed and self._is_given_up():
             # Nobody could see or stop it.
             self._removed = True
-            found.append(StopRequested(now=True, by="removal"))
+            requests.append(StopRequested(now=True, by="removal"))
         signals, self._signals = self._signals, []
         for number in signals:
             if number == signal.SIGUSR1:
-                found.append(CheckpointRequested(by="SIGUSR1"))
+                requests.append(CheckpointRequested(by="SIGUSR1"))
             elif number == signal.SIGQUIT:
-                found.append(StopRequested(now=True, save=False, by="SIGQUIT"))
+                requests.append(StopRequested(now=True, save=False, by="SIGQUIT"))
             elif not (stopping and self._in_job):
                 by = _BY["job-ends"] if self._in_job else "SIGTERM"
-                found.append(StopRequested(now=stopping, save=not stopping, by=by))
+                requests.append(StopRequested(now=stopping, save=not stopping, by=by))
                 stopping = True
-        return found
+        return requests
 
     def _is_given_up(self) -> bool:
         """Whether the directory is removed, or has been away from its path for too long."""

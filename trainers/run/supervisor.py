@@ -301,7 +301,7 @@ class Supervisor:
             return [*ranks.values()]
         # Agents send the votes of a script's ranks on other nodes.
         remote = [rank for rank in ranks.values() if isinstance(rank, RemoteRank)]
-        return [*(one for one in self._node.reporters.connections if one.rank in ranks), *remote]
+        return [*(reporter for reporter in self._node.reporters.connections if reporter.rank in ranks), *remote]
 
     # What is heard of the nodes: `ranks.Sink`.
 

@@ -51,7 +51,7 @@ class RankProgress(NamedTuple):
 
 
 @dataclass
-class _Rank:
+class _Watched:
     progress: RankProgress
     since: float
     stopped_at: float | None = None
@@ -62,14 +62,14 @@ class HangWatch:
     limit_s: float = field(default_factory=hang_limit_s)
     hung_since: float | None = None
     """Start of the reported hang; None if there is none."""
-    _ranks: dict[int, _Rank] = field(default_factory=dict)
+    _ranks: dict[int, _Watched] = field(default_factory=dict)
     _slowest: dict[PhaseName, float] = field(default_factory=dict)
     _looked: float | None = None
 
     def on_progress(self, rank: int, progress: RankProgress, now: float) -> None:
         known = self._ranks.get(rank)
         if known is None:
-            self._ranks[rank] = _Rank(progress, now)
+            self._ranks[rank] = _Watched(progress, now)
         elif known.progress != progress:
             phase = known.progress.phase
             if self.hung_since is None and known.progress.step:
@@ -232,7 +232,7 @@ class StackDump:
             if text := _read(path, self._before[rank]):
                 reported = _read(self._reported[rank], self._told_before[rank])
                 own.append(Stacks(rank=rank, pid=self._pids[rank], text=f"{reported}\n\n{text}" if reported else text))
-        return [one for one in (*own, *self._heard) if one.text]
+        return [stacks for stacks in (*own, *self._heard) if stacks.text]
 
 
 class Suspicion(NamedTuple):
@@ -245,7 +245,7 @@ def suspect(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: 
 
     Ranks in a collective wait for those outside it; failing that, a single rank is elsewhere than the rest.
     """
-    frames = {one.rank: _main_thread(one.text) for one in stacks}
+    frames = {told.rank: _main_thread(told.text) for told in stacks}
     waiting = [rank for rank, own in frames.items() if any(map(_COLLECTIVE.search, own[:WAITING_FRAMES]))]
     apart = [rank for rank in frames if rank not in waiting]
     if not waiting:
@@ -263,7 +263,11 @@ def suspect(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: 
 
 def suspect_collective(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: "") -> Suspicion | None:
     """Finds the ranks that have not begun a collective in which others wait; None if nobody is known to wait in one."""
-    reported = {one.rank: Collectives(int(match[1]), int(match[2]), match[3] or "") for one, match in _reported(stacks)}
+    reported = {
+        told.rank: Collectives(int(match[1]), int(match[2]), match[3] or "")
+        for told in stacks
+        if (match := _COLLECTIVES.search(told.text)) is not None
+    }
     waiting = {rank: own for rank, own in reported.items() if own.begun > own.done}
     if not waiting:
         return None
@@ -276,15 +280,11 @@ def suspect_collective(stacks: list[Stacks], place_of: Callable[[int], str] = la
     return Suspicion([], f"all have begun {what}, and none has done it") if len(waiting) == len(stacks) > 1 else None
 
 
-def _reported(stacks: list[Stacks]) -> list[tuple[Stacks, re.Match[str]]]:
-    found = [(one, _COLLECTIVES.search(one.text)) for one in stacks]
-    return [(one, match) for one, match in found if match is not None]
-
-
 def _main_thread(text: str) -> list[str]:
     """Frames of the main thread, which faulthandler writes last; innermost first."""
     last = text[max(0, text.rfind("hread 0x")) :]
-    return [f"{Path(one['file']).name}, line {one['line']}, in {one['function']}" for one in _FRAME.finditer(last)]
+    frames = _FRAME.finditer(last)
+    return [f"{Path(frame['file']).name}, line {frame['line']}, in {frame['function']}" for frame in frames]
 
 
 def _size(path: Path) -> int:
@@ -373,9 +373,9 @@ class Watchdog:
     def _report_hang(self, dump: StackDump) -> None:
         silent, progress_by_rank, behind = self._hang
         stacks = dump.read()
-        for one in stacks:
-            self._emit(one)
-        if mute := sorted(set(progress_by_rank) - {one.rank for one in stacks} - set(self._unreachable)):
+        for told in stacks:
+            self._emit(told)
+        if mute := sorted(set(progress_by_rank) - {told.rank for told in stacks} - set(self._unreachable)):
             who = describe_ranks(mute, self._place_of)
             self._emit(LogLine(rank=None, stream="run", text=f"{who} gave no Python stacks"))
         if self._unreachable:

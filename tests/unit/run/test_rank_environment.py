@@ -1,16 +1,19 @@
-"""What rank processes find in their environment."""
+"""What rank processes find in their environment, and the ports on which they meet."""
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tuiapp.trainers.config.plan import make_plan
+from tuiapp.trainers.config.ports import ANY, read_ports
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.run.rank_environment import Rendezvous, rank_environment
+from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, ScriptStart, bind_free, rank_environment
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +122,60 @@ def test_on_the_cpu_freed_memory_is_kept_for_the_next_step(monkeypatch: pytest.M
     # Whoever brings an allocator of their own knows better.
     monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libjemalloc.so.2")
     assert "MALLOC_MMAP_MAX_" not in environment_of(RunConfig(platform="cpu", devices=2))
+
+
+def test_a_single_process_gets_no_rank(tmp_path: Path) -> None:
+    start = ScriptStart(["python"], "/", None, {"A": "1"}, "run")
+    assert start.environment(0, 0, tmp_path, {"B": "2"}) == {"A": "1", "B": "2"}
+
+
+def test_a_reserved_port_is_for_the_script_alone() -> None:
+    with bind_free(LOOPBACK) as holder:
+        port = holder.getsockname()[1]
+        with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port))
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(("0.0.0.0", port))
+            server.listen()
+            with socket.create_connection(("127.0.0.1", port)):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"), [("", ANY), ("29500", range(29500, 29501)), (" 29500 - 29510 ", range(29500, 29511))]
+)
+def test_ports_that_are_read(text: str, ports: range) -> None:
+    assert read_ports(text) == ports
+
+
+@pytest.mark.parametrize("text", ["0", "any", "29510-29500", "1-65536", "29500,29501", "29500-", "-1"])
+def test_what_is_no_port(text: str) -> None:
+    with pytest.raises(ValueError, match="is no port or range of ports"):
+        read_ports(text)
+
+
+def test_the_first_free_port_of_a_range_is_taken() -> None:
+    with bind_free(LOOPBACK) as taken:
+        port: int = taken.getsockname()[1]
+        with bind_free(LOOPBACK, range(port, min(port + 100, 65_536))) as other:
+            assert port < other.getsockname()[1] < port + 100
+
+
+def test_a_range_without_a_free_port_is_refused() -> None:
+    with bind_free(LOOPBACK) as taken:
+        taken.listen()
+        port: int = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"none of the ports {port} to {port} of 127.0.0.1 is free") as caught:
+            bind_free(LOOPBACK, range(port, port + 1))
+    assert caught.value.errno == errno.EADDRINUSE
+
+
+def test_a_port_that_an_ended_run_left_is_free() -> None:
+    with bind_free(LOOPBACK) as server:
+        server.listen()
+        port: int = server.getsockname()[1]
+        with socket.create_connection((LOOPBACK, port)):
+            # Whoever closes first keeps its port until late packets have died out.
+            server.accept()[0].close()
+    bind_free(LOOPBACK, range(port, port + 1)).close()

@@ -16,7 +16,15 @@ from rich.logging import RichHandler
 from rich.traceback import Traceback
 
 from tuiapp.trainers.run.rank_end import rank_error
-from tuiapp.trainers.run.tracebacks import CLEANUP_LINES, crashed_at_exit, find_terminate, find_traceback, read_failure
+from tuiapp.trainers.run.tracebacks import (
+    CLEANUP_LINES,
+    ELASTIC_ERROR_FILE,
+    crashed_at_exit,
+    find_terminate,
+    find_traceback,
+    read_elastic_error,
+    read_failure,
+)
 
 FAILING = {
     "plain": ("raise ValueError('no')", "ValueError: no", 3),
@@ -288,3 +296,25 @@ def test_an_exception_that_was_printed_to_stdout(tmp_path: Path, more: int, coun
     (tmp_path / "stdout.log").write_text(as_python(EXCEPTIONS["chained"][0]) + "a line\n" * more)
     said = read_failure(tmp_path, 0, 0)
     assert (said is not None and said.error == "ValueError: no") is counts
+
+
+def test_what_torch_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
+    path = tmp_path / ELASTIC_ERROR_FILE
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+
+    def main() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        errors.record(main)()
+    said = read_elastic_error(path)
+    assert said is not None
+    assert said.error == "ValueError: no"
+    assert said.traceback.startswith("Traceback")
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"message": "text"}', b'{"message": {"message": 1}}', b"\xff"])
+def test_another_error_file(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "error").write_bytes(data)
+    assert read_elastic_error(tmp_path / "error") is None

@@ -1,4 +1,4 @@
-"""Why ranks ended, in words, and which failure came first."""
+"""Why ranks ended, in words, which failure came first, and what the kernel tells of its out-of-memory killer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import random
 import signal
 import subprocess
 import sys
+import time
 import traceback
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,8 +17,11 @@ from tuiapp.trainers.config.files import printable
 from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.rank_end import (
+    KEEP_S,
+    OomWatch,
     describe_exit,
     first_cause,
+    hint,
     is_consequence,
     left_early,
     rank_error,
@@ -139,3 +144,48 @@ def test_whatever_a_rank_raises_is_on_record(said: str) -> None:
     # Where it was raised stands at the traceback's beginning, what was raised at its end.
     assert "in test_whatever_a_rank_raises_is_on_record" in found.traceback
     assert found.traceback.rstrip("\n").endswith(printable(said[-2:]))
+
+
+def counter(path: Path, count: int, name: str = "oom_kill") -> None:
+    path.write_text(f"oom 7\n{name} {count}\nother 1\n")
+
+
+def test_the_killer_is_named_when_it_struck_lately(tmp_path: Path) -> None:
+    path = tmp_path / "memory.events"
+    counter(path, 4)
+    watch = OomWatch(100.0, [path])
+    assert watch.oom_killed() is False
+    # Long ago is no news.
+    counter(path, 5)
+    for second in range(100, 100 + 4 * int(KEEP_S)):
+        watch.poll(float(second))
+    assert watch.oom_killed() is False
+    counter(path, 6)
+    watch.poll(100 + 5 * KEEP_S)
+    assert watch.oom_killed() is True
+
+
+@pytest.mark.parametrize("content", [None, "", "oom 1\n", "oom_kill x\n", "\xff"])
+def test_a_kernel_that_tells_nothing(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "memory.events"
+    if content is not None:
+        path.write_text(content)
+    assert OomWatch(0.0, [path]).oom_killed() is None
+    assert OomWatch(0.0, []).oom_killed() is None
+
+
+def test_a_real_kernel_can_be_asked() -> None:
+    assert OomWatch(time.monotonic()).oom_killed() in (None, False)
+
+
+@pytest.mark.parametrize(
+    ("oom_killed", "words"),
+    [
+        (True, "was killed by SIGKILL at step 7 — by the kernel's out-of-memory killer"),
+        (False, "was killed by SIGKILL at step 7 — not by the kernel's out-of-memory killer"),
+        (None, "was killed by SIGKILL at step 7 — the kernel's out-of-memory killer?"),
+    ],
+)
+def test_in_words(oom_killed: bool | None, words: str) -> None:
+    failed = RankFailed(rank=2, signal="SIGKILL", step=7, hint=hint(oom_killed))
+    assert describe_failure(failed) == f"rank 2 {words}"
