@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from tempfile import TemporaryFile
 import msgspec
 
 from tuiapp.trainers.config.files import open_regular
-from tuiapp.trainers.contract.process_identity import machine
+from tuiapp.trainers.contract.process_identity import identity, machine
 
 LOCK_S = 2.0
 """How long a lock is tried: a view that looks at it holds it for an instant."""
@@ -81,6 +82,11 @@ class LockNote(msgspec.Struct, frozen=True, kw_only=True):
     """Training has ended, and its end cannot be written yet."""
     trouble: str = ""
     """Why the journal does not grow, in words; "" if all is well."""
+
+    @classmethod
+    def of_this_process(cls, attempt: int = 0) -> LockNote:
+        """Returns what this process notes in a lock that it holds."""
+        return cls(attempt=attempt, supervisor=identity(os.getpid()), machine=machine(), host=socket.gethostname())
 
 
 def take(lock: Path, timeout_s: float = LOCK_S) -> int:

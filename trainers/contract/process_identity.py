@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
@@ -38,6 +39,13 @@ def send_signal(known_as: str, number: signal.Signals) -> None:
     finally:
         if fd >= 0:
             os.close(fd)
+
+
+def kill_group(known_as: str) -> None:
+    """Kills the process given by `identity`, if it runs, with the process group that it leads."""
+    if is_alive(known_as):
+        with contextlib.suppress(OSError):
+            os.killpg(_parse(known_as)[0], signal.SIGKILL)
 
 
 def machine() -> str:

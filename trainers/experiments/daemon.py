@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,12 +16,14 @@ import psutil
 from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.files import is_full, open_regular
 from tuiapp.trainers.contract.lock import LockNote, is_held, read_note, take, write_note
-from tuiapp.trainers.contract.process_identity import identity, is_alive, is_stopped, machine
+from tuiapp.trainers.contract.process_identity import is_alive, is_stopped, machine
 from tuiapp.trainers.launch.processes import start_process
 
 MAX_LOG_BYTES = 1 << 20
 NOTED_S = 1.0
 """Within which the holder of a lock notes who it is."""
+AGAIN_S = 10.0
+"""Before a process is started again that ended too early to say why: its environment may be broken."""
 FULL_S, LONGEST_S = 5.0, 60.0
 """Before another try on a full disk: twice as long each time."""
 
@@ -40,7 +41,14 @@ class Daemon:
         """Starts the process unless there is one; raises OSError if it cannot be started."""
         os.close(open_regular(self.lock, os.O_RDWR | os.O_CREAT))
         if not is_held(self.lock):
+            os.utime(self.lock)
             start_process(self.log, module(self.module, *self.arguments), environment=environment, directory=directory)
+
+    def was_just_started(self) -> bool:
+        """Whether a process, which may have ended, was started within the last `AGAIN_S`."""
+        with contextlib.suppress(OSError):
+            return abs(time.time() - os.stat(self.lock).st_mtime) < AGAIN_S
+        return False
 
     def trouble(self) -> str:
         """Says why the holder of the lock does nothing; "" if all is well, or nobody holds it."""
@@ -93,7 +101,7 @@ def serve(lock: Path, log: Path, work: Callable[[], None]) -> bool:
     except BlockingIOError:
         return False
     try:
-        write_note(fd, LockNote(supervisor=identity(os.getpid()), machine=machine(), host=socket.gethostname()))
+        write_note(fd, LockNote.of_this_process())
         later = FULL_S
         while True:
             try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.options import ConfigError, Problem
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.slurm import inside_allocation
+from tuiapp.trainers.contract import process_identity
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Queued
 from tuiapp.trainers.contract.lock import alone, is_held
@@ -51,6 +53,10 @@ BUSY_S = 5.0
 
 class QueueError(Exception):
     """What is asked of the queue is not possible; the message says why."""
+
+
+class NotWaitingError(QueueError):
+    """A run does not wait in the queue, or not any more."""
 
 
 class NotStartedError(QueueError):
@@ -141,6 +147,9 @@ def check_all(configs: Sequence[RunConfig], machine: Machine) -> list[Plan]:
         if config.launcher in ("join", "ssh"):
             words = "cannot be queued: the queue starts runs on this machine, or with slurm on others."
             raise ConfigError([Problem("launcher", f"{config.launcher} {words}")])
+        if config.launcher == "slurm" and inside_allocation():
+            words = "slurm cannot be queued inside an allocation, whose nodes it would ask for: tuiapp run uses them."
+            raise ConfigError([Problem("launcher", words)])
         kind = (config.backend, config.python, config.dataset, config.context, config.image_size, config.seed)
         plans.append(prepare(config, unused(machine), data=examined.get(kind)))
         examined[kind] = plans[-1].facts
@@ -177,7 +186,7 @@ def move(runs_dir: Path, run: RunDir, place: int) -> None:
         queue = find_waiting(runs_dir)
         moved = next((one for one in queue if one.run.run_id == run.run_id), None)
         if moved is None:
-            raise QueueError(f"{run.run_id} does not wait in the queue.")
+            raise NotWaitingError(f"{run.run_id} does not wait in the queue.")
         others = [one for one in queue if one is not moved and one.waiting is not DAMAGED]
         place = max(0, min(place, len(others)))
         if not others:
@@ -205,25 +214,39 @@ def _order(queue: Sequence[Entry], place: int) -> tuple[int, float] | None:
 
 
 def cancel(runs_dir: Path, run: RunDir, reason: str = "cancelled in the queue") -> None:
-    """Ends a run that waits. Raises QueueError if it does not, or cannot be written."""
-    with _own(run):
+    """Ends a run that waits, also one whose start takes long. Raises QueueError if it cannot be written.
+
+    Raises NotWaitingError if it does not wait.
+    """
+    with _own(run, _end_start):
         end(run, "stopped", reason)
     ring(runs_dir)
 
 
+def _end_start(run: RunDir) -> None:
+    """Ends the process that starts a run: a driver, a file server or the user's code may never answer it."""
+    note = run.lock_note()
+    if os.path.lexists(run.waits) and not has_started(run) and note.machine == process_identity.machine():
+        process_identity.kill_group(note.supervisor)
+
+
 @contextlib.contextmanager
-def _own(run: RunDir) -> Iterator[Waiting]:
+def _own(run: RunDir, end_start: Callable[[RunDir], None] = lambda _: None) -> Iterator[Waiting]:
     """Holds a waiting run's lock, so that nobody starts or cancels it meanwhile."""
     try:
-        lock = run.take_lock(BUSY_S)
+        try:
+            lock = run.take_lock(BUSY_S)
+        except BlockingIOError:
+            end_start(run)
+            lock = run.take_lock()
     except BlockingIOError:
-        raise QueueError(f"{run.run_id} does not wait in the queue any more: it has started.") from None
+        raise NotWaitingError(f"{run.run_id} does not wait in the queue any more: it has started.") from None
     except OSError as error:
         raise QueueError(f"Cannot write {run.path}: {error.strerror or error}.") from error
     try:
         waiting = read_waiting(run.waits)
         if waiting is None or has_started(run):
-            raise QueueError(f"{run.run_id} does not wait in the queue.")
+            raise NotWaitingError(f"{run.run_id} does not wait in the queue.")
         yield waiting
     except OSError as error:
         raise QueueError(f"Cannot write {run.path}: {error.strerror or error}.") from error

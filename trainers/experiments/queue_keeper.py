@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -67,6 +68,8 @@ class _Started(NamedTuple):
     """A run that has a process, and is not known to train yet."""
 
     start: Start
+    since: str
+    """Time of day."""
     process: subprocess.Popen[bytes]
     said_before: int
     """How long its log was."""
@@ -141,10 +144,11 @@ class Keeper:
             elif code < 0 and started.start.entry.waiting.retry:
                 run, waiting = started.start.entry
                 with contextlib.suppress(OSError):
-                    self._try_again(run, msgspec.structs.replace(waiting, tried=waiting.tried + 1))
+                    self._try_again(run, run.waits, msgspec.structs.replace(waiting, tried=waiting.tried + 1))
             elif code:
+                how = f"exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
                 said = read_end(started.start.entry.run.supervisor_log, started.said_before, LAST_BYTES).strip()
-                self._fail(started.start.entry.run, f"The run's supervisor did not start (exit code {code}).\n{said}")
+                self._fail(started.start.entry.run, f"The run's supervisor did not start ({how}).\n{said}")
         if done:
             self._scan()
         return bool(done)
@@ -223,14 +227,19 @@ class Keeper:
             del self._kept[run_id]
             with contextlib.suppress(OSError):
                 if waiting.retry and is_transient(run):
-                    self._try_again(run, waiting)
+                    self._try_again(run, run.kept, waiting)
                 remove(run.kept)
 
-    def _try_again(self, run: RunDir, waiting: Waiting) -> None:
-        """Raises OSError if it cannot be written, or somebody has its lock: it is looked at again."""
+    def _try_again(self, run: RunDir, noted: Path, waiting: Waiting) -> None:
+        """Puts a run back into the queue unless it was cancelled: then it has not the file that was `noted`.
+
+        Raises OSError if it cannot be written, or somebody has its lock: it is looked at again.
+        """
         with contextlib.suppress(FileNotFoundError):
             lock = run.take_lock()
             try:
+                if not os.path.lexists(noted):
+                    return
                 # Commands to an attempt that ended before it read them are not for this one.
                 mailbox.take(run.commands)
                 later = time.time() + BACKOFF_S * 2 ** (waiting.tried - 1)
@@ -257,7 +266,8 @@ class Keeper:
         self._later = {run_id: later for run_id, later in self._later.items() if later[0] > now}
         ready = [one for one in self._queue if one.run.run_id not in self._later]
         starts, reasons = decide(ready, self._facts())
-        return starts, reasons | {run_id: why for run_id, (_, why) in self._later.items()}
+        starting = {run_id: f"it is being started since {one.since}" for run_id, one in self._starting.items()}
+        return starts, reasons | starting | {run_id: why for run_id, (_, why) in self._later.items()}
 
     def _start(self, start: Start) -> None:
         run, waiting = start.entry
@@ -274,7 +284,7 @@ class Keeper:
             else:
                 self._fail(run, f"It cannot be started: {error}")
             return
-        self._starting[run.run_id] = _Started(start, *started)
+        self._starting[run.run_id] = _Started(start, time.strftime("%H:%M"), *started)
 
     def _tell(self, reasons: dict[str, str]) -> None:
         """Writes for the views how what waits stands."""

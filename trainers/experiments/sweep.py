@@ -238,8 +238,7 @@ def start_search(place: StudyDir) -> None:
     """Starts a study's search unless it runs or has ended; raises StudyError."""
     if not place.is_searched():
         return
-    study = place.read()
-    search = Daemon(place.lock, place.log, SEARCH, (str(place.runs_dir.absolute()), place.name))
+    study, search = place.read(), _search_of(place)
     directory = study.directory if os.path.isdir(study.directory) else "/"
     try:
         search.start(study.environment or apart(), directory)
@@ -247,12 +246,17 @@ def start_search(place: StudyDir) -> None:
         raise StudyError(f"The search {place.name} cannot be started: {error}") from error
 
 
+def _search_of(place: StudyDir) -> Daemon:
+    return Daemon(place.lock, place.log, SEARCH, (str(place.runs_dir.absolute()), place.name))
+
+
 def keep_searches(runs_dir: Path) -> bool:
     """Starts the searches that have not ended and have no process, as after a reboot; returns whether one goes on."""
     going_on = [place for place in find_studies(runs_dir) if place.is_searched() and not lacks_optuna()]
     for place in going_on:
         with contextlib.suppress(StudyError):
-            start_search(place)
+            if not _search_of(place).was_just_started():
+                start_search(place)
     return bool(going_on)
 
 

@@ -22,6 +22,7 @@ from tuiapp.trainers.config.slurm import SlurmError
 from tuiapp.trainers.contract import gpu_leases
 from tuiapp.trainers.contract.events import RunEnded, Status
 from tuiapp.trainers.contract.journal import journal_end
+from tuiapp.trainers.contract.lock import LockNote, write_note
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import DAMAGED, Waiting, note_started, read_waiting, remove
 from tuiapp.trainers.launch import LaunchError, resume
@@ -49,6 +50,8 @@ def begin(run: RunDir, gpus: Sequence[str]) -> int:
     waiting = read_waiting(run.waits)
     if waiting is None or waiting is DAMAGED or has_started(run):
         return 0
+    # Who cancels it ends this process.
+    write_note(lock, LockNote.of_this_process(run.lock_note().attempt))
     with gpu_leases.choosing():
         if {lease.gpu for lease in gpu_leases.leases()} & set(gpus):
             return 0

@@ -91,7 +91,8 @@ def resume(
 
 
 def _running(run: RunDir) -> str:
-    return f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
+    what = "waits in the queue" if os.path.lexists(run.waits) else "is running"
+    return f"{run.run_id} {what}. To watch it: tuiapp attach {run.run_id}"
 
 
 def _check_readable(run: RunDir) -> None:

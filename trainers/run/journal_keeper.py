@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 import traceback
 from collections.abc import Callable
@@ -17,7 +15,6 @@ from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.contract.events import Alert, Checkpoint, Event, Summary
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 from tuiapp.trainers.contract.lock import BEAT_S, LockNote, beat, signal_trouble, write_note
-from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import NOTHING, Details, Status, write_status
 from tuiapp.trainers.run import wire
@@ -135,9 +132,7 @@ class JournalWatch:
 
     def __init__(self, journal: JournalWriter, lock: int | None, attempt: int) -> None:
         self._journal, self._lock = journal, lock
-        self._note = LockNote(
-            attempt=attempt, supervisor=identity(os.getpid()), machine=machine(), host=socket.gethostname()
-        )
+        self._note = LockNote.of_this_process(attempt)
         self._since: float | None = None
         self._reason = ""
         self._noted_at = 0.0

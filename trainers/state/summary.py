@@ -23,7 +23,6 @@ from tuiapp.trainers.contract.events import (
     RunStarted,
     Summary,
 )
-from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import Status
 from tuiapp.trainers.contract.waiting import Waiting, read_waiting
@@ -177,7 +176,7 @@ def _summarise(run: RunDir, about: About) -> RunInfo:
         job = run.queued_job() if status.end else ""
         # Its job may just have put itself back into the queue; why it waits there is known a moment later.
         if waits := status.queued or (Queued(job=job) if job else None):
-            waiting = read_waiting(run.waits) if liveness is Liveness.WAITING else None
+            waiting = None if waits.job else read_waiting(run.waits)
             if config is not None and waiting is not None:
                 # GPUs are chosen anew at its start: those that were idle when it was queued say nothing.
                 config = msgspec.structs.replace(config, device_ids=waiting.device_ids)

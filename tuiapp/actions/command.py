@@ -6,6 +6,7 @@ signal still gets through.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Iterable
@@ -48,8 +49,8 @@ def send(run: RunDir, command: mailbox.Command, known: LockNote | None = None, s
     Returns "" if the run's mailbox took the command; otherwise what was done instead, in a sentence.
     """
     try:
-        if run.liveness() is Liveness.WAITING:
-            return _command_waiting(run, command)
+        if os.path.lexists(run.waits) and _command_waiting(run, command):
+            return ""
         try:
             mailbox.send(run.commands, command, steps)
         except OSError as error:
@@ -63,17 +64,24 @@ class _BlockedError(Exception):
     """Why a command cannot be sent."""
 
 
-def _command_waiting(run: RunDir, command: mailbox.Command) -> str:
-    """Stops a run that waits in the queue: nobody reads its mailbox."""
-    from tuiapp.trainers.experiments.queue import QueueError, cancel
+def _command_waiting(run: RunDir, command: mailbox.Command) -> bool:
+    """Stops a run that waits in the queue, or is just being started: nobody reads its mailbox.
+
+    Returns False if it has begun.
+    """
+    from tuiapp.trainers.experiments.queue import NotWaitingError, QueueError, cancel
 
     if command in ("checkpoint", "profile"):
+        if run.liveness() is not Liveness.WAITING:
+            return False
         raise _BlockedError("it waits in the queue and has not begun.")
     try:
         cancel(run.path.parent, run)
+    except NotWaitingError:
+        return False
     except QueueError as error:
         raise _BlockedError(str(error)) from None
-    return ""
+    return True
 
 
 def _signal(run: RunDir, command: mailbox.Command, known: LockNote | None, blocked: str) -> str:

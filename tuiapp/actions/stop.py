@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tuiapp.actions.action import Outcome, Question, is_script, some
 from tuiapp.actions.command import request
-from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.messages import describe_alone
 from tuiapp.trainers.state.run_state import RunState
@@ -107,10 +107,11 @@ def _names(runs: Sequence[Stoppable]) -> str:
 
 def do(runs: Sequence[RunDir], *, now: bool = False) -> Outcome:
     """Asks runs to stop, at once or after a checkpoint; cancels those that wait in the queue."""
-    waiting = {run for run in runs if run.liveness() is Liveness.WAITING}
+    waiting = {run for run in runs if os.path.lexists(run.waits)}
     # What waits first: none of them starts in the place of one that stops.
     outcome = request(sorted(runs, key=lambda run: run not in waiting), "stop-now" if now else "stop")
-    if cancelled := waiting.intersection(outcome.done):
+    # Others have begun meanwhile.
+    if cancelled := {run for run in waiting.intersection(outcome.done) if not run.is_live()}:
         outcome.say(f"Cancelled {plural(len(cancelled), 'run')} in the queue.")
     if asked := len(outcome.done) - len(cancelled):
         outcome.say(f"Asked {plural(asked, 'run')} to stop{' now' if now else ''}.")

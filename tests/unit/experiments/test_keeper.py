@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from tests.unit.experiments.conftest import Queue, script, wait_until
+from tuiapp.actions import stop
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.lock import take
@@ -291,3 +292,26 @@ def test_a_night_in_small(
     assert statuses[cancelled.run_id] == "stopped"
     ran = notes.read_text().split()
     assert {one for one in ran if ran.count(one) > 1} <= hit
+
+
+def test_a_run_whose_start_hangs_can_be_cancelled(
+    waiting: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, data = tmp_path / "hangs", tmp_path / "data.py"
+    data.write_text(
+        "import os, time\nimport numpy as np\n"
+        f"while os.path.exists({str(hangs)!r}):\n    open({str(tmp_path / 'asked')!r}, 'w').close(); time.sleep(0.02)\n"
+        "def arrays():\n    return [np.zeros((8, 4, 4), np.float32), np.zeros(8, np.int64)] * 2\n"
+    )
+    config = RunConfig(model="mlp", platform="cpu", devices=1, dataset=f"py:{data}:arrays", global_batch_size=4)
+    run = add(config, waiting.runs_dir, held=True, retry=1)
+    hangs.touch()
+    change(waiting.runs_dir, run, held=False)
+    wait_until((tmp_path / "asked").exists)
+    wait_until(lambda: "being started" in queue.outlook(waiting.runs_dir)[run.run_id].reason)
+    monkeypatch.setattr(queue, "BUSY_S", 0.1)
+    assert stop.do([run]).of("information") == ["Cancelled 1 run in the queue."]
+    assert (summarise(run).status, run.is_live()) == ("stopped", False)
+    # Its keeper does not take it for one that was killed, which it would try again.
+    wait_until(waiting.is_over)
+    assert not waiting.started()

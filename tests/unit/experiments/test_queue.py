@@ -104,7 +104,10 @@ def test_what_a_full_disk_does_not_note_does_not_happen(
     assert summarise(run).status == "stopped"
 
 
-def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(waiting: Queue, tmp_path: Path) -> None:
+def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(
+    waiting: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     busy = Machine(cpu_cores=2, memory_total_bytes=8 << 30, gpus=GPUS)
     config = msgspec.structs.replace(script(tmp_path, ""), platform="cuda", devices=1)
     run = add(config, waiting.runs_dir, machine=busy, held=True)
@@ -114,7 +117,8 @@ def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(waiting: Queue, tmp_p
     shown = summarise(run).config
     assert shown is not None
     assert shown.device_ids == (), "nor is that one shown"
-    refused: list[dict[str, Any]] = [{"devices": 3}, {"device_ids": ("7",)}, {"launcher": "ssh"}]
+    refused: list[dict[str, Any]] = [{"devices": 3}, {"device_ids": ("7",)}]
+    refused += [{"launcher": "ssh"}, {"launcher": "slurm"}]
     for wrong in refused:
         with pytest.raises(ConfigError) as error:
             add(msgspec.structs.replace(config, **wrong), waiting.runs_dir, machine=busy, held=True)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import optuna
 import pytest
 from optuna.storages import JournalStorage
@@ -27,7 +28,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments import search
 from tuiapp.trainers.experiments.search import Searcher, TrialRun
 from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, make_study
-from tuiapp.trainers.experiments.sweep import resume_search
+from tuiapp.trainers.experiments.sweep import keep_searches, resume_search
 from tuiapp.view.study import draw_slice, read_study_state
 
 BASE = RunConfig(platform="cpu", devices=1, model="mlp", epochs=10)
@@ -181,6 +182,16 @@ def test_a_search_that_is_killed_goes_on_where_it_was(
     assert all(one.state.is_finished() for one in trials(place))
     numbers = sorted(int(read_about(run)[0].name.partition(":")[0]) for run in runs)
     assert numbers == list(range(12))
+
+
+def test_a_search_whose_environment_is_broken_is_not_begun_at_each_look(place: StudyDir) -> None:
+    place.write(msgspec.structs.replace(place.read(), environment={"PYTHONHOME": "/nowhere"}))
+    for _ in range(5):
+        assert keep_searches(place.runs_dir), "it has not ended"
+    wait_until(lambda: "encodings" in place.log.read_text())
+    assert keep_searches(place.runs_dir)
+    started = [line for line in place.log.read_text().splitlines() if line.startswith("Python path configuration")]
+    assert len(started) == 1
 
 
 def test_more_trials(place: StudyDir, monkeypatch: pytest.MonkeyPatch) -> None:
