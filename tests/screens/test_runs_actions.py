@@ -133,6 +133,22 @@ async def test_runs_are_deleted_once_that_is_said(recorded: list[RunInfo]) -> No
         assert not recorded[0].directory.path.exists()
 
 
+async def test_a_journal_is_compacted_once_that_is_said(tmp_path: Path) -> None:
+    run = record(tmp_path, "20261120T101500-torch-ddp-net-3fa1", h.running(last_step=20_000))
+    journal, size = run.journal, run.journal.stat().st_size
+    app = RunsApp(ListLister([summarise(run)]))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: len(app.rows) == 1)
+        await pilot.press("Z")
+        await answered(pilot, "keep")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        assert journal.stat().st_size == size
+        await pilot.press("Z")
+        await answered(pilot, "compact")
+        await until(pilot, lambda: any(", now " in note.message for note in app._notifications))
+        assert journal.stat().st_size < size
+
+
 async def test_a_run_that_goes_on_is_stopped_and_not_deleted(recorded: list[RunInfo]) -> None:
     run = recorded[1].directory
     lock = run.take_lock()

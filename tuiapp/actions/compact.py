@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from tuiapp.actions.action import ActionError, Outcome
+from tuiapp.actions.action import ActionError, Outcome, Question, unreadable
 from tuiapp.library.compaction import ENTRIES, compacted
 from tuiapp.library.find import titled
 from tuiapp.trainers.config.files import open_own, write_atomically
@@ -17,14 +17,23 @@ from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import Details, write_status
 from tuiapp.trainers.state.status import known
-from tuiapp.trainers.state.summary import read_only_reason
+from tuiapp.trainers.state.summary import RunInfo, read_only_reason
 from tuiapp.trainers.state.text import format_bytes, plural
 
 
-def question(runs: Sequence[RunDir]) -> str:
+def refusal(info: RunInfo) -> str:
+    """Says why a run's journal cannot be compacted; "" if it can."""
+    return "It has not ended. Stop it first: s." if info.is_live else unreadable(info)
+
+
+def question(runs: Sequence[RunDir]) -> Question:
     """Asks whether to compact the journals of runs."""
-    left = f"of each metric of a rank some {ENTRIES:,} entries are left, with mean, least, greatest and last value"
-    return f"Compact {plural(len(runs), 'journal')}: {left}?"
+    left = f"Of each metric of a rank some {ENTRIES:,} entries are left, with mean, least, greatest and last value."
+    return Question(
+        f"Compact {plural(len(runs), 'journal')}?",
+        left,
+        [("keep", "Keep", "default"), ("compact", "Compact", "warning")],
+    )
 
 
 def do(runs: Sequence[RunDir]) -> Outcome:

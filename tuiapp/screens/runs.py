@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from tuiapp.actions import annotate, delete, queue, stop
+from tuiapp.actions import annotate, compact, delete, queue, stop
 from tuiapp.actions import resume as resuming
 from tuiapp.actions.action import ActionError, Outcome, no_configuration, unreadable
 from tuiapp.actions.resume import Resumer
@@ -78,7 +78,9 @@ FIRST_PICTURE_S = 0.1
 SORT_KEYS = [column.name for column in COLUMNS if column.name != "name"][:9]
 """Sort columns of the keys 1 to 9."""
 
-OF_RUNS = frozenset(("mark", "resume", "stop", "export", "report", "about", "delete", "copy_path", "compare"))
+OF_RUNS = frozenset(
+    ("mark", "resume", "stop", "export", "report", "about", "compact", "delete", "copy_path", "compare")
+)
 """Actions on the marked runs, or else on the run or the group under the cursor."""
 
 OF_ONE_RUN = frozenset(("open", "replay", "clone", "baseline"))
@@ -86,6 +88,7 @@ OF_ONE_RUN = frozenset(("open", "replay", "clone", "baseline"))
 
 REFUSALS: dict[str, Callable[[RunInfo], str]] = {
     "stop": stop.refusal,
+    "compact": compact.refusal,
     "delete": delete.refusal,
     "resume": resuming.refusal,
     "clone": no_configuration,
@@ -109,6 +112,7 @@ class RunsScreen(RefusingScreen[None]):
         Binding("C", "charts", "Charts", tooltip="Charts or not", id="runs.charts"),
         Binding("e", "export", "Export", tooltip="Export marked or this", id="runs.export", show=False),
         Binding("w", "report", "Report", tooltip="Report marked or this", id="runs.report", show=False),
+        Binding("Z", "compact", "Compact", tooltip="Compact its journal", id="runs.compact", show=False),
         Binding(
             "d,delete",
             "delete",
@@ -472,6 +476,14 @@ class RunsScreen(RefusingScreen[None]):
             return
         if chosen and await self.app.push_screen_wait(Choice(*delete.question(chosen))) == "delete":
             await perform(self.app, delete.do, runs)
+            self._lister.poll_now()
+
+    @work(exclusive=True, group="ask")
+    async def action_compact(self) -> None:
+        """Compacts the journals of the marked runs, or else that of the one under the cursor, after asking."""
+        runs = [info.directory for info in self._chosen]
+        if runs and await self.app.push_screen_wait(Choice(*compact.question(runs))) == "compact":
+            await perform(self.app, compact.do, runs, title="Compacted", meanwhile="Compacting…")
             self._lister.poll_now()
 
     @work(exclusive=True, group="ask")

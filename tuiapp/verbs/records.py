@@ -123,7 +123,8 @@ def remove_runs(options: Namespace) -> int:
 def compact_runs(options: Namespace) -> int:
     """Compacts the journals of those of the runs that have ended; asks on a terminal."""
     runs = runs_of(options)
-    if not options.yes and not agreed(runs, compact.question(runs)):
+    title, left, _ = compact.question(runs)
+    if not options.yes and not agreed(runs, f"{left}\n{title}"):
         return 0
     return print_outcome(compact.do(runs))
 
