@@ -22,7 +22,7 @@ from tuiapp.trainers.run.reactor import Reactor
 
 CONNECT_S = 3.0
 MAX_UNAUTHENTICATED = 64
-"""Connections that have not yet proved the secret."""
+"""The most connections at once that have not yet proved the secret."""
 PATIENCE_S = 1.0
 """After which a connection that has not proved the secret is closed if there are too many; until then the newest is."""
 try:
@@ -84,7 +84,7 @@ class RefusedError(Exception):
 
 
 class Entrance:
-    """The supervisor's side: listens, and hands on the connections that have proved the secret.
+    """The supervisor's side: it accepts on `listener`, and hands on the connections that have proved the secret.
 
     `welcome` answers a greeting; if it refuses nothing, `join` gets the connection and the number of its node.
     """
@@ -100,12 +100,11 @@ class Entrance:
         self._listener, self._secret, self._reactor = listener, secret, reactor
         self._welcome, self._join = welcome, join
         self._unauthenticated: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
-        listener.listen(128)
         listener.setblocking(False)
         reactor.watch(listener.fileno(), self._accept)
 
     def advance(self, now: float) -> None:
-        """Dismisses those that take too long."""
+        """Dismisses the connections that take too long."""
         for fd, (_, _, deadline, _) in list(self._unauthenticated.items()):
             if now > deadline:
                 self._dismiss(fd)

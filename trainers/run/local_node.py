@@ -29,7 +29,6 @@ from tuiapp.trainers.config.machine import Machine, NotHereError, inspect_machin
 from tuiapp.trainers.config.memory import jax_memory_words
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import gpu_leases
 from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase, RankStarted
 from tuiapp.trainers.contract.metrics import MAX_RANKS
@@ -65,19 +64,6 @@ class StartError(Exception):
         self.rank, self.cause = rank, cause
 
 
-def script_started_events(
-    config: RunConfig, rank: int, pid: int, local_rank: int, gpus: Sequence[str]
-) -> list[RankStarted | Phase]:
-    """What a built-in trainer's rank reports of itself, for a rank of a script, which does not.
-
-    `gpus` are the UUIDs of its node's.
-    """
-    device, uuid = config.platform, ""
-    if config.platform == "cuda" and config.processes == "per-device":
-        device, uuid = f"cuda:{local_rank}", gpus[local_rank]
-    return [RankStarted(rank=rank, pid=pid, device=device, uuid=uuid), Phase(rank=rank, phase="training")]
-
-
 class LocalNode:
     """One machine's part of a run. Its processes carry `token`; `reaper` starts the process that ends them.
 
@@ -99,10 +85,10 @@ class LocalNode:
         self._run, self._plan, self._config, self._token = run, plan, plan.config, token
         self._reactor, self._sink = reactor, sink
         self.ranks: dict[int, LocalRank] = {}
-        self._script = self._metrics = self.reporters = None
+        self.metrics = ScriptMetrics(self._config, run, plan.world_size)
+        self._script = self.reporters = None
         if not BACKENDS[self._config.backend].builtin:
             self._script = script_start(run, plan)
-            self._metrics = ScriptMetrics(self._config, run, plan.world_size)
             self.reporters = Reporters(run, run.address if of_supervisor else None, reactor, self, listener)
         who = "the supervisor" if of_supervisor else "this node's agent"
         without = f"training continues, but if {who} died too, its ranks would not end at once"
@@ -113,7 +99,7 @@ class LocalNode:
         self._gpus: tuple[str, ...] = ()
         self._leases: list[int] = []
         self._environment: dict[str, str] = {}
-        """Of all ranks."""
+        """What all its ranks have in their environment."""
 
     def start_reaper(self) -> None:
         """Starts the reaper: before any rank, so that none is ever without."""
@@ -162,8 +148,7 @@ class LocalNode:
         if read_logs:
             for rank in self.ranks.values():
                 self._report(rank.new_lines())
-        if self._metrics is not None:
-            self._report(self._metrics.take(now))
+        self._report(self.metrics.take(now))
 
     def read_pipes(self, on: bool) -> None:
         """Has the ranks' pipes read, or left: a rank whose pipe is not read thins what it reports, and trains on."""
@@ -179,19 +164,9 @@ class LocalNode:
         """Processes that report as a rank which is another process."""
         return self.reporters.beside() if self.reporters is not None else []
 
-    def note_found(self) -> None:
-        """Another node has found metrics of the script."""
-        if self._metrics is not None:
-            self._metrics.note_found()
-
     def finish_metrics(self) -> None:
         """Reports what a script's ranks, which have all ended, have written last."""
-        if self._metrics is not None:
-            self._report(self._metrics.finish())
-
-    def unused_settings(self) -> list[LogLine]:
-        """Notes which of the script's settings have found no metric, on any node."""
-        return self._metrics.idle() if self._metrics is not None else []
+        self._report(self.metrics.finish())
 
     def close(self) -> list[int]:
         """Ends all but the reaper: sampler, listener, and what ranks have left behind; returns the pids of these."""
@@ -230,7 +205,7 @@ class LocalNode:
             elif isinstance(message, Phase) and message.phase == "done":
                 rank.done = True
             elif isinstance(message, Metrics) and isinstance(rank, RankProcess):
-                rank.note_metrics()
+                rank.reports += 1
         self._sink.on_messages(rank, [message for message in messages if not isinstance(message, wire.Failed)], via)
 
     def on_disconnected(self, connection: Connection) -> None:
@@ -248,8 +223,7 @@ class LocalNode:
         self._reactor.forget(rank.exit_fd)
         rank.wait()
         self._report(rank.new_lines(final=True))
-        if self._metrics is not None:
-            self._report(self._metrics.take(monotonic()))
+        self._report(self.metrics.take(monotonic()))
         del self.ranks[rank.rank]
         failure = rank.failure(self._oom.oom_killed)
         rank.close()
@@ -288,10 +262,14 @@ class LocalNode:
         except OSError as error:
             raise StartError(rank, error) from error
         self.ranks[rank] = process
-        if self._metrics is not None:
-            started = script_started_events(self._config, rank, process.pid, number, self._gpus)
-            self._sink.on_messages(process, started, process)
-            self._metrics.listen(process)
+        if self._script is not None:
+            # What a built-in trainer's rank reports of itself.
+            device, uuid = self._config.platform, ""
+            if device == "cuda" and self._config.processes == "per-device":
+                device, uuid = f"cuda:{number}", self._gpus[number]
+            started = RankStarted(rank=rank, pid=process.pid, device=device, uuid=uuid)
+            self._sink.on_messages(process, [started, Phase(rank=rank, phase="training")], process)
+            self.metrics.listen(process)
         self._reactor.watch(process.messages.fd, partial(self._drain, process))
         self._reactor.watch(process.exit_fd, partial(self.on_exit, process))
 
@@ -338,7 +316,7 @@ class Reporters:
         self._run, self._address, self._reactor, self._node = run, address, reactor, node
         self.name = name or f"tuiapp-{secrets.token_hex(16)}"
         self.connections: list[Connection] = []
-        """Of processes that report as a rank."""
+        """The connections of processes that report as a rank."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(f"\0{self.name}")
         self._socket.listen(1024)

@@ -93,14 +93,14 @@ _OF_AGENTS = (
 
 
 SSH_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
-"""No question on a terminal that is not there; a host that is gone is noticed."""
+"""ssh asks no question on a terminal that is not there, and notices a host that is gone."""
 SSH_FAILED = 255
 """ssh's own exit code; any other is that of the command."""
 MAX_SAID_BYTES = 4000
 
 
 class SshAgent:
-    """The agent on a host, that of a node; what it and ssh say goes into `log`. Raises OSError without ssh."""
+    """Starts a node's agent on a host; what it and ssh say goes into `log`. Raises OSError without ssh."""
 
     def __init__(self, host: str, address: str, secret: str, log: Path, node: int) -> None:
         self._host, self._log = host, log
@@ -137,7 +137,7 @@ class SshAgent:
 
 
 class SrunAgents:
-    """One on each node but this, the first of those that have so many `devices`.
+    """Starts an agent on each node but this, which is the first; `devices` says how many each has.
 
     Each reads address and secret from the run's directory. Raises OSError.
     """
@@ -191,9 +191,9 @@ class _Link:
         self.numbers: set[int] = set()
         """The ranks that it may speak for: by the plan, and those of processes that no agent has started."""
         self.parts: Iterator[Part] | None = None
-        """Of the checkpoint that is being handed to it."""
+        """The parts that are left of the checkpoint which is being handed to it."""
         self.refused = False
-        """It has reported what no node may, which was noted."""
+        """Whether it has reported what no node may, which was noted."""
 
     @property
     def name(self) -> str:
@@ -216,18 +216,18 @@ class Nodes:
             for first in plan.ranks_of(number)
             for rank in plan.reported_by(first)
         }
-        """Rank → its node; none of ranks that somebody else has started."""
+        """Rank → its node; ranks that somebody else has started are not in it."""
         for rank, number in self._planned.items():
             if number:
                 self._links[number].numbers.add(rank)
         self.own: set[int] = set()
-        """Ranks of the supervisor's own node that somebody else has started."""
+        """The ranks of the supervisor's own node that somebody else has started."""
         self._beginning: tuple[str, int, int, str] | None = None
-        """Once all agents are to start their ranks: of what run, see `begin`."""
+        """The arguments of `begin`, once all agents are to start their ranks."""
         ports = read_ports(plan.config.master_port)
         # The ranks' rendezvous needs one, too.
         listener = bind_free(address, ports if len(ports) > 1 else ANY)
-        self._entrance = Entrance(listener, self._secret, reactor, self._welcome, self._join)
+        listener.listen(128)
         self.port: int = listener.getsockname()[1]
         write_atomically(run.secret, self._secret + b"\n")
         write_atomically(run.port, f"{address}:{self.port}\n".encode())
@@ -237,6 +237,7 @@ class Nodes:
         ]
         if plan.config.launcher == "slurm":
             self._starters.append(SrunAgents(run, devices_of_nodes(plan.config)))
+        self._entrance = Entrance(listener, self._secret, reactor, self._welcome, self._join)
 
     def refusal(self) -> str:
         """Why a node will not join: ssh or srun could not start its agent; "" while all may."""
@@ -290,7 +291,7 @@ class Nodes:
         )
 
     def let_go(self) -> None:
-        """Nobody waits for the ranks any more: they train on, unrecorded."""
+        """Stops recording the ranks; they train on."""
         for link in self._links.values():
             link.ranks.clear()
 

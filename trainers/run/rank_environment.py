@@ -88,6 +88,7 @@ def rank_environment(plan: Plan, token: str, rendezvous: Rendezvous) -> dict[str
     config, local = plan.config, len(plan.ranks_of(rendezvous.node))
     cores = len(os.sched_getaffinity(0))
     backend = BACKENDS[config.backend]
+    log_level = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
     teams = config.devices if backend.threads_per_device and config.platform == "cpu" else local
     return {
         **({} if "TORCHINDUCTOR_CACHE_DIR" in os.environ else _torch_cache()),
@@ -106,7 +107,8 @@ def rank_environment(plan: Plan, token: str, rendezvous: Rendezvous) -> dict[str
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
         **(_nccl_environment() if backend.engine == "torch" else {}),
-        **(_cpu_environment() if backend.engine == "torch" and config.platform == "cpu" else {}),
+        # See `tuiapp.trainers.frameworks.torch.ranks.distribute`: DDP warns of unused parameters.
+        **({"TORCH_CPP_LOG_LEVEL": log_level} if backend.engine == "torch" and config.platform == "cpu" else {}),
         **(_jax_environment(plan, rendezvous.node) if backend.engine == "jax" else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
@@ -146,11 +148,6 @@ def _allocator_environment(config: RunConfig) -> dict[str, str]:
     ):
         return {}
     return {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-
-
-def _cpu_environment() -> dict[str, str]:
-    """Silences DDP's warning about unused parameters: see `tuiapp.trainers.frameworks.torch.ranks.distribute`."""
-    return {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
 
 
 def _nccl_environment() -> dict[str, str]:

@@ -240,7 +240,7 @@ class RankProcess(Rank):
         self.messages = wire.rank_messages(events_fd)
         self._raised_at: float | None = None
         """When it printed its last traceback."""
-        self._reports = self._said_before = 0
+        self.reports = self._said_before = 0
         """Batches of metrics; and all that it had reported and written when it printed that."""
 
     def _start(
@@ -295,11 +295,8 @@ class RankProcess(Rank):
             self._raised_at, self._said_before = monotonic(), self._said()
         return lines
 
-    def note_metrics(self) -> None:
-        self._reports += 1
-
     def _said(self) -> int:
-        return self._reports + sum(tail.written for tail in self.tails)
+        return self.reports + sum(tail.written for tail in self.tails)
 
     def failure(self, oom_killed: Callable[[], bool | None]) -> Failure | None:
         """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.

@@ -310,7 +310,7 @@ class Supervisor:
             self._request_stop(event)
             return
         if isinstance(event, Metrics) and event.node:
-            self._node.note_found()
+            self._node.metrics.note_found()
         self._emit(event)
 
     def on_messages(self, rank: Rank, messages: Sequence[wire.FromRank], via: Voter) -> None:
@@ -449,7 +449,7 @@ class Supervisor:
         for pid in self._node.close():
             self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         self._node.finish_metrics()
-        for note in self._node.unused_settings():
+        for note in self._node.metrics.idle():
             self._emit(note)
         if early := left_early(self._failures, self._left):
             self._fail(early)
