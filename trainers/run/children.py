@@ -1,32 +1,29 @@
-"""The processes that a run has beside its ranks, and can do without: the reaper, the mirror; they are started again."""
+"""The processes that a run has beside its ranks, and can do without: the reaper, and the mirror."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.files import open_own
 from tuiapp.trainers.contract.events import Alert, Event
-from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.rank_end import describe_exit
 
 RETRY_S = 5.0
-"""At least, from one start to the next."""
+"""The least time from one start to the next."""
 
 
-class Helper:
-    """`without` says what its failure means for the run."""
+class ChildProcess:
+    """Runs `command`, again whenever it has ended; its output goes to the file `log`.
+
+    An alert says that it has failed, and by `without` what that means for the run.
+    """
 
     def __init__(
-        self,
-        name: str,
-        start: Callable[[], subprocess.Popen[bytes]],
-        emit: Callable[[Event], None],
-        without: str,
+        self, name: str, command: Sequence[str], log: Path, emit: Callable[[Event], None], without: str
     ) -> None:
-        self._name, self._start, self._emit, self._without = name, start, emit, without
+        self._name, self._command, self._log, self._emit, self._without = name, command, log, emit, without
         self.process: subprocess.Popen[bytes] | None = None
         self._due = 0.0
         self._reported = ""
@@ -39,7 +36,10 @@ class Helper:
         if self.process is None and now >= self._due:
             self._due = now + RETRY_S
             try:
-                self.process = self._start()
+                with open_own(self._log, "ab") as log:
+                    self.process = subprocess.Popen(
+                        self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                    )
             except OSError as error:
                 self._report(f"cannot be started: {error.strerror or error}")
 
@@ -53,15 +53,3 @@ class Helper:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-
-
-def start_reaper(run: RunDir, token: str, *, notify: bool = True) -> subprocess.Popen[bytes]:
-    """Starts the process that ends this node's ranks if this process dies; with `notify` it sends the user's notice."""
-    with open_own(run.supervisor_log, "ab") as log:
-        return subprocess.Popen(
-            module("tuiapp.trainers.run.reaper", str(os.getpid()), token, *([str(run.path)] if notify else [])),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )

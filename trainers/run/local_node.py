@@ -20,6 +20,7 @@ from time import monotonic
 
 import msgspec
 
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.division import devices_of
 from tuiapp.trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
@@ -35,7 +36,7 @@ from tuiapp.trainers.contract.metrics import MAX_RANKS
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.children import Helper, start_reaper
+from tuiapp.trainers.run.children import ChildProcess
 from tuiapp.trainers.run.rank_end import OomWatch
 from tuiapp.trainers.run.rank_environment import (
     Rendezvous,
@@ -65,7 +66,7 @@ class StartError(Exception):
 
 
 class LocalNode:
-    """One machine's part of a run. Its processes carry `token`; `reaper` starts the process that ends them.
+    """One machine's part of a run; its processes carry `token`.
 
     A supervisor gives the node `plan` and `run`; ranks that nobody launched find the run by its file `address`, an
     agent's by the name of its socket, `listener`. Raises OSError if a script's ranks cannot be listened to.
@@ -92,7 +93,10 @@ class LocalNode:
             self.reporters = Reporters(run, run.address if of_supervisor else None, reactor, self, listener)
         who = "the supervisor" if of_supervisor else "this node's agent"
         without = f"training continues, but if {who} died too, its ranks would not end at once"
-        self._reaper = Helper("reaper", partial(start_reaper, run, token, notify=of_supervisor), sink.on_event, without)
+        # With the run's directory it sends the user's notice.
+        told = [str(run.path)] if of_supervisor else []
+        command = module("tuiapp.trainers.run.reaper", str(os.getpid()), token, *told)
+        self._reaper = ChildProcess("reaper", command, run.supervisor_log, sink.on_event, without)
         self._sampler: SamplerKeeper | None = None
         self._resample_at: float | None = None
         self._oom = OomWatch(monotonic())

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -38,13 +37,6 @@ class Progress(msgspec.Struct):
     directory: str = ""
     offset: int = 0
     """End of what is mirrored of the journal."""
-
-
-def start_mirror(run: RunDir) -> subprocess.Popen[bytes]:
-    """Starts the process; what it says goes to supervisor.log. Raises OSError."""
-    # Its output goes where this process's output goes.
-    command = [sys.executable, "-P", "-m", "tuiapp.trainers.run.mirror", str(run.path)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 def mirror(run: RunDir, directory: Path, config: Mapping[str, object]) -> None:

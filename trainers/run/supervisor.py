@@ -25,12 +25,12 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from msgspec.structs import replace
 
+from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.division import devices_of_nodes
 from tuiapp.trainers.config.files import write_atomically
@@ -64,7 +64,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import note_started
 from tuiapp.trainers.run import disk_full_safe_stdio, wire
 from tuiapp.trainers.run.agreement import Agreement
-from tuiapp.trainers.run.children import Helper
+from tuiapp.trainers.run.children import ChildProcess
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
 from tuiapp.trainers.run.local_node import LocalNode, StartError
 from tuiapp.trainers.run.nodes import Nodes, join_hint, node_token
@@ -115,7 +115,7 @@ class Supervisor:
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._is_script else None)
         self._watchdog = Watchdog(self._emit, self._place_of, self._unreachable)
-        self._mirror: Helper | None = None
+        self._mirror: ChildProcess | None = None
         """Ends by itself, once it has read the end of the run."""
         self._reactor = Reactor()
         self._node = LocalNode(run, plan, self._token, self._reactor, self)
@@ -167,11 +167,9 @@ class Supervisor:
     def _start_processes(self) -> None:
         self._node.start_reaper()
         if self._config.mirror != OFF:
-            # Other runs need not wait for its import.
-            from tuiapp.trainers.run.mirror import start_mirror
-
             without = f"{self._config.mirror} is not written meanwhile, and the run continues; see supervisor.log"
-            self._mirror = Helper("mirror", partial(start_mirror, self._run), self._emit, without)
+            command = module("tuiapp.trainers.run.mirror", str(self._run.path))
+            self._mirror = ChildProcess("mirror", command, self._run.supervisor_log, self._emit, without)
             self._mirror.advance(monotonic())
         if self._config.nodes == 1:
             self._start_ranks(LOOPBACK)
