@@ -8,7 +8,7 @@ import time
 from typing import cast
 
 from tuiapp.trainers.contract.events import AnyEvent, Event
-from tuiapp.trainers.run import node_wire
+from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.channel import Channel
 from tuiapp.trainers.run.handshake import greet
 from tuiapp.trainers.run.wire import FromRank
@@ -18,7 +18,7 @@ class SimulatedAgent:
     """One node; joined once it is made. Raises OSError, RefusedError."""
 
     def __init__(self, host: str, port: int, secret: bytes) -> None:
-        self.channel = Channel(node_wire.to_node, lambda fd: None)
+        self.channel = Channel(wire.to_node, lambda fd: None)
         self.ranks: list[int] = []
         """Those that it has been asked to start."""
         self.finished = False
@@ -32,23 +32,23 @@ class SimulatedAgent:
         """Hears what the supervisor says, and sends what waits."""
         for message in self.channel.read():
             match message:
-                case node_wire.Begin():
+                case wire.Begin():
                     self.ranks = list(message.ranks)
-                case node_wire.Signal(rank, _):
+                case wire.Signal(rank, _):
                     if rank in self.ranks:
                         self.ranks.remove(rank)
-                        self.channel.send(node_wire.RankExited(rank))
-                case node_wire.Finish():
+                        self.channel.send(wire.RankExited(rank))
+                case wire.Finish():
                     self.finished = True
         self.channel.confirmed = self.channel.received
         self.channel.advance(time.monotonic())
         self.finished |= not self.channel.connected
 
     def send_of_rank(self, rank: int, message: FromRank) -> None:
-        self.channel.send(node_wire.FromRankOf(rank, message))
+        self.channel.send(wire.FromRankOf(rank, message))
 
     def report(self, event: Event) -> None:
-        self.channel.send(node_wire.Reported(cast(AnyEvent, event)))
+        self.channel.send(wire.Reported(cast(AnyEvent, event)))
 
     def leave(self) -> None:
         self.channel.detach()

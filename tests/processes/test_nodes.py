@@ -39,9 +39,9 @@ from tuiapp.trainers.contract.events import (
     place_name,
 )
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE, RunDir
-from tuiapp.trainers.run.node_wire import RankAttached, RankExited
 from tuiapp.trainers.run.rank_environment import LOOPBACK
 from tuiapp.trainers.run.supervisor import Supervisor
+from tuiapp.trainers.run.wire import RankAttached, RankExited
 
 NAMED_S = 10.0
 """5 s by design, and what a loaded machine takes besides."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuiapp.trainers.config.files import make_private, open_own, open_regular
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.channel import MAX_KEPT_BYTES
-from tuiapp.trainers.run.node_wire import Part
+from tuiapp.trainers.run.wire import Part
 
 PART_BYTES = 1 << 20
 AHEAD_BYTES = MAX_KEPT_BYTES // 2

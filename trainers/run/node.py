@@ -31,13 +31,12 @@ from tuiapp.trainers.config.machine import NotHereError, interface_of
 from tuiapp.trainers.config.plan import Plan, write_plan
 from tuiapp.trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
 from tuiapp.trainers.contract.rundir import LISTENER_VARIABLE, SECRET_VARIABLE, RunDir
-from tuiapp.trainers.run import node_wire, wire
+from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, Channel
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from tuiapp.trainers.run.handed_checkpoint import HandedCheckpoint
 from tuiapp.trainers.run.handshake import RefusedError, greet
 from tuiapp.trainers.run.local_node import LocalNode, StartError
-from tuiapp.trainers.run.node_wire import Begin
 from tuiapp.trainers.run.rank_environment import Rendezvous
 from tuiapp.trainers.run.ranks import Connection, Failure, LocalRank, Rank, RankProcess, Voter
 from tuiapp.trainers.run.reactor import Reactor
@@ -70,7 +69,7 @@ class Agent:
         self._host, self._port, self._secret = host, port, secret
         self._session = secrets.token_hex(16)
         self._reactor = Reactor()
-        self._channel = Channel(node_wire.to_node, self._reactor.forget)
+        self._channel = Channel(wire.to_node, self._reactor.forget)
         self._number: int | None = None
         self._grace_s = FIRST_CONNECT_S
         self._lost_at = monotonic()
@@ -153,27 +152,27 @@ class Agent:
     def _on_messages(self) -> None:
         for message in self._channel.read():
             match message:
-                case Begin():
+                case wire.Begin():
                     self._begin(message)
-                case node_wire.Part():
+                case wire.Part():
                     self._take_part(message)
-                case node_wire.ToRankOf(rank, content) if rank in self._ranks:
+                case wire.ToRankOf(rank, content) if rank in self._ranks:
                     self._ranks[rank].send(content)
-                case node_wire.Signal(rank, number) if self._node is not None and rank in self._ranks:
+                case wire.Signal(rank, number) if self._node is not None and rank in self._ranks:
                     self._ending = True
                     beside = [process for process in self._node.processes_beside() if process.rank == rank]
                     for process in (self._ranks[rank], *beside):
                         process.kill(signal.Signals(number))
-                case node_wire.AskStacks(rank) if rank in self._ranks:
+                case wire.AskStacks(rank) if rank in self._ranks:
                     self._dumps.append((rank, StackDump({rank: self._ranks[rank]}, monotonic())))
-                case node_wire.Finish():
+                case wire.Finish():
                     self._code = 0
 
     @property
     def _ranks(self) -> Mapping[int, LocalRank]:
         return self._node.ranks if self._node is not None else {}
 
-    def _begin(self, begin: Begin) -> None:
+    def _begin(self, begin: wire.Begin) -> None:
         """Starts the ranks; a supervisor that starts this node again first ended what was here."""
         plan = msgspec.json.decode(begin.plan, type=Plan)
         resume_from = Path(os.fsdecode(begin.resume_from))
@@ -181,14 +180,14 @@ class Agent:
             run = _run_directory(begin, plan)
             if begin.resume_from and os.fsencode(run.path) != begin.run_dir:
                 self._handed = HandedCheckpoint(run, resume_from.name), partial(self._start, begin, run, plan)
-                self._channel.send(node_wire.NeedsCheckpoint())
+                self._channel.send(wire.NeedsCheckpoint())
                 return
         except (OSError, NotHereError) as error:
-            self._channel.send(node_wire.Failed(_why(error)))
+            self._channel.send(wire.CannotStart(_why(error)))
             return
         self._start(begin, run, plan, resume_from if begin.resume_from else None)
 
-    def _take_part(self, part: node_wire.Part) -> None:
+    def _take_part(self, part: wire.Part) -> None:
         if self._handed is None:
             return
         checkpoint, start = self._handed
@@ -198,9 +197,9 @@ class Agent:
                 start(checkpoint.path)
         except OSError as error:
             self._handed = None
-            self._channel.send(node_wire.Failed(_why(error)))
+            self._channel.send(wire.CannotStart(_why(error)))
 
-    def _start(self, begin: Begin, run: RunDir, plan: Plan, resume_from: Path | None) -> None:
+    def _start(self, begin: wire.Begin, run: RunDir, plan: Plan, resume_from: Path | None) -> None:
         try:
             assert self._number is not None
             rendezvous = Rendezvous(begin.port, begin.address, self._number, self._interface)
@@ -210,29 +209,29 @@ class Agent:
             self._node.start_reaper()
             self._node.start(rendezvous, begin.attempt, begin.ranks, str(resume_from or ""))
         except StartError as error:
-            self._channel.send(node_wire.Failed(_why(error.cause)))
+            self._channel.send(wire.CannotStart(_why(error.cause)))
         except (OSError, NotHereError) as error:
-            self._channel.send(node_wire.Failed(_why(error)))
+            self._channel.send(wire.CannotStart(_why(error)))
 
     # What is heard of the node: `ranks.Sink`.
 
     def on_event(self, event: Event) -> None:
-        self._channel.send(node_wire.Reported(cast(AnyEvent, event)))
+        self._channel.send(wire.Reported(cast(AnyEvent, event)))
 
     def on_messages(self, rank: Rank, messages: Sequence[wire.FromRank], via: Voter) -> None:
         # To the supervisor a rank is one process: it votes for those that it starts.
         beside = via is not rank and via is not rank.connection
         for message in messages:
             if not (beside and isinstance(message, _VOTES)):
-                self._channel.send(node_wire.FromRankOf(rank.rank, message))
+                self._channel.send(wire.FromRankOf(rank.rank, message))
 
     def on_attached(self, rank: Rank) -> None:
-        self._channel.send(node_wire.RankAttached(rank.rank))
+        self._channel.send(wire.RankAttached(rank.rank))
 
     def on_left(self, connection: Connection) -> None:
         rank = self._ranks.get(connection.rank)
         if rank is not None and rank.connection is connection:
-            self._channel.send(node_wire.FromRankOf(rank.rank, wire.Leaves(rank.rank, 0)))
+            self._channel.send(wire.FromRankOf(rank.rank, wire.Leaves(rank.rank, 0)))
 
     def rank_elsewhere(self, rank: int) -> None:
         """Only the supervisor knows those of other nodes."""
@@ -244,20 +243,20 @@ class Agent:
         if self._node is not None and not self._ranks:
             self._node.finish_metrics()
         failed, consequence = failure or (None, False)
-        self._channel.send(node_wire.RankExited(rank.rank, failed, consequence))
+        self._channel.send(wire.RankExited(rank.rank, failed, consequence))
 
     def _report_stacks(self, now: float) -> None:
         complete = [dump for dump in self._dumps if dump[1].is_complete(now)]
         for rank, dump in complete:
             if (own := self._ranks.get(rank)) is not None:
                 for stacks in dump.read() or [Stacks(rank=rank, pid=own.pid, text="")]:
-                    self._channel.send(node_wire.FromRankOf(rank, stacks))
+                    self._channel.send(wire.FromRankOf(rank, stacks))
         self._dumps = [dump for dump in self._dumps if dump not in complete]
 
     def _report_stopped(self) -> None:
         stopped = {rank for rank, process in self._ranks.items() if process.is_stopped()}
         for rank in (stopped ^ self._stopped) & self._ranks.keys():
-            self._channel.send(node_wire.RankStopped(rank, self._ranks[rank].pid, rank in stopped))
+            self._channel.send(wire.RankStopped(rank, self._ranks[rank].pid, rank in stopped))
         self._stopped = stopped
 
     def _poll(self, now: float) -> None:
@@ -295,7 +294,7 @@ class Agent:
         self._channel.detach()
 
 
-def _run_directory(begin: Begin, plan: Plan) -> RunDir:
+def _run_directory(begin: wire.Begin, plan: Plan) -> RunDir:
     """The run's directory, if this machine shares the first node's file system; else one of its own."""
     shared = RunDir(Path(os.fsdecode(begin.run_dir)))
     if os.path.isfile(shared.plan):

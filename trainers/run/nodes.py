@@ -61,11 +61,10 @@ from tuiapp.trainers.contract.events import (
 )
 from tuiapp.trainers.contract.metrics import MAX_RANKS
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run import node_wire, wire
+from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.channel import Channel
 from tuiapp.trainers.run.handed_checkpoint import AHEAD_BYTES, parts
 from tuiapp.trainers.run.handshake import VERSION, Entrance, Greeting, Welcome
-from tuiapp.trainers.run.node_wire import Part
 from tuiapp.trainers.run.rank_environment import bind_free
 from tuiapp.trainers.run.ranks import RemoteRank, Sink
 from tuiapp.trainers.run.reactor import Reactor
@@ -183,14 +182,14 @@ class _Link:
 
     def __init__(self, number: int, forget: Callable[[int], None]) -> None:
         self.number = number
-        self.channel = Channel(node_wire.from_node, forget)
+        self.channel = Channel(wire.from_node, forget)
         self.host = ""
         self.session = ""
         self.silent_since: float | None = None
         self.ranks: dict[int, RemoteRank] = {}
         self.numbers: set[int] = set()
         """The ranks that it may speak for: by the plan, and those of processes that no agent has started."""
-        self.parts: Iterator[Part] | None = None
+        self.parts: Iterator[wire.Part] | None = None
         """The parts that are left of the checkpoint which is being handed to it."""
         self.refused = False
         """Whether it has reported what no node may, which was noted."""
@@ -278,7 +277,7 @@ class Nodes:
         numbers = list(self._plan.ranks_of(link.number))
         link.ranks = {rank: self._rank(link, rank) for rank in numbers}
         link.channel.send(
-            node_wire.Begin(
+            wire.Begin(
                 run_dir=os.fsencode(self._run.path),
                 plan=msgspec.Raw(msgspec.json.encode(self._plan)),
                 ranks=numbers,
@@ -349,7 +348,7 @@ class Nodes:
         """Lets all agents end, and closes the port."""
         deadline = monotonic() + FINISH_S
         for link in self._links.values():
-            link.channel.send(node_wire.Finish())
+            link.channel.send(wire.Finish())
         while any(link.channel.connected for link in self._links.values()) and monotonic() < deadline:
             for link in self._links.values():
                 link.channel.advance(monotonic())
@@ -411,53 +410,53 @@ class Nodes:
                     self._sink.on_event(Alert(kind="node", severity="error", node=link.number, text=text))
                 continue
             match message:
-                case node_wire.FromRankOf(rank, content):
+                case wire.FromRankOf(rank, content):
                     if (process := link.ranks.get(rank)) is not None:
                         mine = self._own(link, content) if isinstance(content, Event) else content
                         self._sink.on_messages(process, [mine], process)
-                case node_wire.Reported(StopRequested() as request):
+                case wire.Reported(StopRequested() as request):
                     self._sink.on_event(self._own(link, request))
-                case node_wire.Reported(Alert() as alert):
+                case wire.Reported(Alert() as alert):
                     text = f"{link.name}: {alert.text}"
                     self._sink.on_event(self._own(link, msgspec.structs.replace(alert, text=text)))
-                case node_wire.Reported(TelemetrySource() as source):
+                case wire.Reported(TelemetrySource() as source):
                     name = f"{source.source} on {link.name}"
                     self._sink.on_event(self._own(link, msgspec.structs.replace(source, source=name)))
-                case node_wire.Reported(DeviceSample() as sample) if sample.uuid.startswith(PLACE):
+                case wire.Reported(DeviceSample() as sample) if sample.uuid.startswith(PLACE):
                     uuid = place_name(sample.index, link.number)
                     self._sink.on_event(self._own(link, msgspec.structs.replace(sample, uuid=uuid)))
-                case node_wire.Reported(event):
+                case wire.Reported(event):
                     self._sink.on_event(self._own(link, event))
-                case node_wire.RankAttached(rank):
+                case wire.RankAttached(rank):
                     link.numbers.add(rank)
                     link.ranks[rank] = self._rank(link, rank)
                     self._sink.on_attached(link.ranks[rank])
-                case node_wire.RankStopped(rank, pid, stopped):
+                case wire.RankStopped(rank, pid, stopped):
                     if (process := link.ranks.get(rank)) is not None:
                         process.pid, process.stopped = pid, stopped
-                case node_wire.RankExited(rank, failed, consequence):
+                case wire.RankExited(rank, failed, consequence):
                     if (process := link.ranks.pop(rank, None)) is not None:
                         if failed is not None:
                             failed = self._own(link, msgspec.structs.replace(failed, rank=rank))
                         self._sink.on_rank_exited(process, (failed, consequence) if failed else None)
-                case node_wire.NeedsCheckpoint() if self._beginning is not None and self._beginning[3]:
+                case wire.NeedsCheckpoint() if self._beginning is not None and self._beginning[3]:
                     checkpoint = Path(self._beginning[3])
                     text = f"{link.name} does not share {self._run.path}: it is sent {checkpoint.name}"
                     self._sink.on_event(LogLine(rank=None, stream="run", text=text))
                     link.parts = parts(checkpoint)
-                case node_wire.Failed(reason):
+                case wire.CannotStart(reason):
                     self._fail(link, f"{link.name} cannot start its ranks: {reason}", monotonic())
 
-    def _fault(self, link: _Link, message: node_wire.FromNode) -> str:
+    def _fault(self, link: _Link, message: wire.FromNode) -> str:
         """What is wrong with a message, by the plan: whoever knows the secret speaks for its own ranks alone."""
         match message:
-            case node_wire.RankAttached(rank):
+            case wire.RankAttached(rank):
                 taken = self._planned.keys() | self.own
                 free = rank not in taken and not any(rank in other.numbers for other in self._links.values())
                 return "" if rank in link.numbers or (free and 0 <= rank < MAX_RANKS) else f"rank {rank}"
-            case node_wire.FromRankOf(rank, content):
+            case wire.FromRankOf(rank, content):
                 allowed, ranks = isinstance(content, _OF_RANKS), [rank, getattr(content, "rank", None)]
-            case node_wire.Reported(content):
+            case wire.Reported(content):
                 allowed, ranks = isinstance(content, _OF_AGENTS), [getattr(content, "rank", None)]
             case _:
                 return ""

@@ -19,7 +19,7 @@ from tuiapp.trainers.config.files import open_own, read_end
 from tuiapp.trainers.contract.events import Event, LogLine, RankFailed
 from tuiapp.trainers.contract.process_identity import is_stopped
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run import node_wire, stacks, wire
+from tuiapp.trainers.run import stacks, wire
 from tuiapp.trainers.run.channel import Channel
 from tuiapp.trainers.run.log_tail import LogTail
 from tuiapp.trainers.run.rank_end import LAST_LINES, RankError, describe_exit, hint, is_consequence
@@ -155,13 +155,13 @@ class RemoteRank(Rank):
         self.stopped = False
 
     def send(self, message: wire.ToRank) -> None:
-        self._channel.send(node_wire.ToRankOf(self.rank, message))
+        self._channel.send(wire.ToRankOf(self.rank, message))
 
     def kill(self, number: signal.Signals) -> None:
-        self._channel.send(node_wire.Signal(self.rank, number))
+        self._channel.send(wire.Signal(self.rank, number))
 
     def ask_stacks(self) -> bool:
-        self._channel.send(node_wire.AskStacks(self.rank))
+        self._channel.send(wire.AskStacks(self.rank))
         return True
 
     def is_stopped(self) -> bool:

@@ -1,8 +1,10 @@
-"""Messages between the supervisor and its helpers: JSON lines over pipes, one pipe per direction and process.
+"""Messages between a run's processes.
 
-A rank's pipe to the supervisor carries events and votes; the supervisor's pipe to a rank carries its part of the
-agreement on a step, to rank 0 which checkpoints the journal covers, and in a hang the request for its collectives. Each
-pipe has one writer and one reader, so the death of either shows as its end.
+A rank and its supervisor send JSON lines over pipes, one pipe per direction and process. A rank's pipe to the
+supervisor carries events and votes; the supervisor's pipe to a rank carries its part of the agreement on a step, to
+rank 0 which checkpoints the journal covers, and in a hang the request for its collectives. Each pipe has one writer and
+one reader, so the death of either shows as its end. A supervisor and a node's agent, once each knows the other, send
+theirs over a `Channel`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tuiapp.trainers.contract.events import AnyEvent, PhaseName
+from tuiapp.trainers.contract.events import AnyEvent, PhaseName, RankFailed
 from tuiapp.trainers.contract.lines import LineReader, encode_line
 from tuiapp.trainers.contract.orphans import SUPERVISOR as SUPERVISOR
 from tuiapp.trainers.contract.orphans import TOKEN as TOKEN
@@ -117,8 +119,107 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 ToRank: TypeAlias = Propose | Agreed | Recorded | Say | TellStacks
 FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees | Leaves | Failed
 
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
+    """Supervisor to agent: start these ranks."""
+
+    run_dir: bytes
+    """Where the run's directory is on the first node; on this one too, if its file system is shared."""
+    plan: msgspec.Raw
+    """As in `plan.json`."""
+    ranks: list[int]
+    token: str
+    attempt: int
+    address: str
+    """Of the ranks' rendezvous."""
+    port: int
+    resume_from: bytes = b""
+    """The directory of a checkpoint on the first node; b"" for none."""
+
+
+class Part(msgspec.Struct, frozen=True, tag="part"):
+    """Supervisor to agent: the next bytes of a file of the checkpoint that it needs; without a name: that was all."""
+
+    file: str
+    data: bytes
+
+
+class ToRankOf(msgspec.Struct, frozen=True, tag="to-rank"):
+    rank: int
+    message: ToRank
+
+
+class Signal(msgspec.Struct, frozen=True, tag="signal"):
+    """Supervisor to agent: signal a rank."""
+
+    rank: int
+    number: int
+
+
+class AskStacks(msgspec.Struct, frozen=True, tag="stacks"):
+    """Supervisor to agent: have a rank write its Python stacks.
+
+    The agent sends them as an event of the rank, without text if it writes none.
+    """
+
+    rank: int
+
+
+class Finish(msgspec.Struct, frozen=True, tag="finish"):
+    """Supervisor to agent: everything is recorded, the agent ends, and with it whatever it has started."""
+
+
+class FromRankOf(msgspec.Struct, frozen=True, tag="from-rank"):
+    rank: int
+    message: FromRank
+
+
+class Reported(msgspec.Struct, frozen=True, tag="reported"):
+    """Agent to supervisor: an event of its own, a sample, an alert, a line of a log."""
+
+    event: AnyEvent
+
+
+class RankAttached(msgspec.Struct, frozen=True, tag="attached"):
+    """Agent to supervisor: a process that no agent has started reports as this rank."""
+
+    rank: int
+
+
+class RankStopped(msgspec.Struct, frozen=True, tag="stopped"):
+    """Agent to supervisor: a signal, or a debugger, has stopped a rank's process, or it continues."""
+
+    rank: int
+    pid: int
+    stopped: bool
+
+
+class RankExited(msgspec.Struct, frozen=True, tag="exited"):
+    """Agent to supervisor: a rank has ended; all it has sent came before."""
+
+    rank: int
+    failed: RankFailed | None = None
+    is_consequence: bool = False
+    """Of another rank's failure, by its looks."""
+
+
+class NeedsCheckpoint(msgspec.Struct, frozen=True, tag="needs-checkpoint"):
+    """Agent to supervisor: its machine does not have the checkpoint to resume from."""
+
+
+class CannotStart(msgspec.Struct, frozen=True, tag="failed"):
+    """Agent to supervisor: it cannot start the ranks."""
+
+    reason: str
+
+
+ToNode: TypeAlias = Begin | Part | ToRankOf | Signal | AskStacks | Finish
+FromNode: TypeAlias = FromRankOf | Reported | RankAttached | RankStopped | RankExited | NeedsCheckpoint | CannotStart
+
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
+to_node: msgspec.json.Decoder[ToNode] = msgspec.json.Decoder(ToNode)
+from_node: msgspec.json.Decoder[FromNode] = msgspec.json.Decoder(FromNode)
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -127,7 +228,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def rank_messages(fd: int) -> LineReader:
-    """Reads the supervisor's end of a rank's, or the sampler's, pipe."""
+    """Reads the supervisor's end of a rank's pipe."""
     return LineReader(fd, _from_rank)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.handed_checkpoint import PART_BYTES, HandedCheckpoint, parts
-from tuiapp.trainers.run.node_wire import Part
+from tuiapp.trainers.run.wire import Part
 
 FILES = {"model.safetensors": b"ab" * PART_BYTES + b"c", "state.safetensors": b"d" * PART_BYTES, "manifest.json": b"{}"}
 
