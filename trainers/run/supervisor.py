@@ -85,7 +85,7 @@ LATE_RANK_S = 2.0
 """Time for a rank that is still missing to connect after the others have ended."""
 SAY_WAITING_S = 600.0
 APART_S = 60.0
-"""After which the nodes of a job that somebody else has started are missed."""
+"""How long the nodes of a job that somebody else has started are waited for."""
 
 
 class Supervisor:
@@ -103,34 +103,34 @@ class Supervisor:
         self._resumed_from = None if self._is_script and self._attempt > 1 else self._from
         self._journal = JournalKeeper(run, lock, self._attempt)
         self._saved: tuple[int, str] | None = None
-        """Step and name of the last checkpoint."""
+        """The step and the name of the last checkpoint."""
         self._attached: set[int] = set()
         """The ranks that somebody else started."""
         self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
         self._failures: list[Failure] = []
         self._phases: dict[int, PhaseName] = {}
-        """Rank → what it does; of a script's nothing."""
+        """Rank → what it does; a script's ranks are not in it."""
         self._left: dict[int, float] = {}
-        """When each rank ended by itself that did not fail."""
+        """Rank → when it ended by itself, without failing."""
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._is_script else None)
         self._watchdog = Watchdog(self._emit, self._place_of, self._unreachable)
         self._mirror: ChildProcess | None = None
-        """Ends by itself, once it has read the end of the run."""
+        """It ends by itself, once it has read the end of the run."""
         self._reactor = Reactor()
         self._node = LocalNode(run, plan, self._token, self._reactor, self)
         self._nodes: Nodes | None = None
-        """The others; None until their agents may connect, and on one machine."""
+        """The other nodes; None until their agents may connect, and on one machine."""
         self._waits_for_nodes = False
         self._have_begun = False
-        """All processes that the plan has."""
+        """Whether all processes that the plan has were there."""
         self._asked: list[CheckpointRequested | ProfileRequested] = []
-        """What the ranks have not been told of yet."""
+        """The requests that the ranks have not been told of yet."""
         self._say_waiting_at = 0.0
-        self._apart_at: float | None = None
-        """When to say that nodes which were to join have not."""
-        self._unsaid = ""
-        """What a rank is still to say on stderr."""
+        self._joined_until: float | None = None
+        """When nodes that were to join, and have not, are missed."""
+        self._pending_stderr = ""
+        """What a rank is to write to its stderr, once one reports."""
         self._held = ExitStack()
         # Slurm ends a step, too, by a signal to all its processes.
         in_step = not plan.processes and "SLURM_STEP_ID" in os.environ
@@ -189,32 +189,32 @@ class Supervisor:
         try:
             self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), self._reactor, self)
         except (OSError, NotHereError) as error:
-            self._say_apart(f"its recorder cannot listen: {error}")
+            self._warn_partial_stop(f"its recorder cannot listen: {error}")
             with suppress(OSError):
                 write_atomically(self._run.port, b"")
             return
         self._nodes.begin(self._token, self._attempt, port=0)
-        self._apart_at = self._started + APART_S
+        self._joined_until = self._started + APART_S
 
-    def _say_apart(self, why: str) -> None:
+    def _warn_partial_stop(self, why: str) -> None:
         """Says once that a stop does not reach all ranks: in the log, and to whoever has started the ranks."""
-        self._apart_at = None
+        self._joined_until = None
         text = f"a stop of this run reaches the ranks alone that report to it: {why}"
         self._emit(LogLine(rank=None, stream="run", text=text))
-        self._unsaid = text
+        self._pending_stderr = text
 
-    def _look_for_others(self, now: float) -> None:
-        if self._unsaid and self._node.reporters is not None and self._node.reporters.connections:
-            self._node.reporters.connections[0].send(wire.Say(self._unsaid))
-            self._unsaid = ""
-        if self._nodes is None or self._apart_at is None or now < self._apart_at:
+    def _check_joined(self, now: float) -> None:
+        if self._pending_stderr and self._node.reporters is not None and self._node.reporters.connections:
+            self._node.reporters.connections[0].send(wire.Say(self._pending_stderr))
+            self._pending_stderr = ""
+        if self._nodes is None or self._joined_until is None or now < self._joined_until:
             return
-        self._apart_at = None
+        self._joined_until = None
         joined, others = self._nodes.joined, self._plan.others or 1
         if joined < others:
             which = f"only {joined} of the {others} other nodes" if joined else "no other node"
             where = f"where one does not share {self._run.path.parent}, its ranks are a run of their own"
-            self._say_apart(f"{which} of its job has joined it within {APART_S:.0f} s; {where}")
+            self._warn_partial_stop(f"{which} of its job has joined it within {APART_S:.0f} s; {where}")
 
     def _say_waiting(self, now: float) -> None:
         """Says which nodes are missing, and how they join; again now and then."""
@@ -411,7 +411,7 @@ class Supervisor:
             self._ask_ranks()
         # After the requests: what ends Slurm's job ends its agents, too.
         self._advance_nodes(now)
-        self._look_for_others(now)
+        self._check_joined(now)
 
     def _ask_ranks(self) -> None:
         for request in self._asked:
