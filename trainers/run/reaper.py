@@ -12,9 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tuiapp.trainers.contract.notices import start_notice
 from tuiapp.trainers.contract.orphans import kill_tagged
-from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 
@@ -37,6 +35,10 @@ def main() -> None:
     for pid in kill_tagged(token):
         print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
     if len(sys.argv) > 3:
+        # 8 MB that it does not hold while the run trains.
+        from tuiapp.trainers.contract.notices import start_notice
+        from tuiapp.trainers.contract.rundir import RunDir
+
         start_notice(RunDir(Path(sys.argv[3])))
 
 
