@@ -270,6 +270,33 @@ def test_keras_reports_a_training_loop_of_ones_own(start: Start, runs_dir: Path)
     watched.wait_gone()
 
 
+def test_keras_goes_on_after_the_epochs_of_an_earlier_process(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start(
+            """
+        import keras
+        from tuiapp.integrations.keras import TuiappCallback
+
+        tiny = keras.Sequential(name="tiny")
+        callbacks = keras.callbacks.CallbackList([TuiappCallback()], model=tiny, epochs=4, steps=5)
+        callbacks.on_train_begin()
+        for epoch in (2, 3):
+            callbacks.on_epoch_begin(epoch)
+            for batch in range(5):
+                callbacks.on_train_batch_end(batch, {"loss": 1.0 + batch})
+            callbacks.on_epoch_end(epoch, {"loss": 5.0, "val_loss": 2.0 + epoch})
+    """,
+            KERAS_BACKEND="jax",
+        )
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert list(curve(watched, 0, "loss")) == list(range(11, 21))
+    assert curve(watched, 0, "val/loss") == {15: 4.0, 20: 5.0}
+    assert total_steps_of(watched) == [20]
+    watched.wait_gone()
+
+
 def test_keras_reports_several_batches_at_once(start: Start, runs_dir: Path) -> None:
     ends_well(start(f"{KERAS}\n    main(2, batches=4)", KERAS_BACKEND="jax"))
     watched = the_run(runs_dir)

@@ -43,8 +43,10 @@ class Scalar(NamedTuple):
     step: int
     name: str
     """Its tag, after its directory's name unless that is its rank's main one, or a time."""
-    value: float | Content
-    """A number, or a picture as it was encoded, or a text."""
+    value: float | list[Content]
+    """A number, or pictures as they were encoded, or a text."""
+    time: float
+    """In seconds since the epoch, as its writer says; 0 if it says none."""
 
 
 class Purge(NamedTuple):
@@ -117,9 +119,9 @@ class FoundEventFiles:
                 tags |= self._read_skipped(directory)
                 if tags:
                     yield Purge(pid, step, [self._name(directory, tag, main) for tag in tags])
-            for step, tag, value in _scalars(record):
+            for moment, step, tag, value in _scalars(record):
                 tags[tag] = None
-                yield Scalar(pid, step, self._name(directory, tag, main), value)
+                yield Scalar(pid, step, self._name(directory, tag, main), value, moment)
             self._offsets[path] = end
 
     def _read_skipped(self, directory: Path) -> dict[str, None]:
@@ -129,7 +131,7 @@ class FoundEventFiles:
             end = self._skipped.pop(path)
             with contextlib.suppress(OSError, ValueError, struct.error, IndexError):
                 whole = (record for record, place in _records(path, 0) if place <= end)
-                tags |= dict.fromkeys(tag for record in whole for _, tag, _ in _scalars(record))
+                tags |= dict.fromkeys(tag for record in whole for _, _, tag, _ in _scalars(record))
         return tags
 
     def _name(self, directory: Path, tag: str, main: Path) -> str:
@@ -179,11 +181,13 @@ def _start(event: bytes) -> int | None:
     return step if status == _STARTED and step < 1 << 63 else None
 
 
-def _scalars(event: bytes) -> Iterator[tuple[int, str, float | Content]]:
-    """Step, tag and value of each scalar in a serialized Event."""
-    step, summaries = 0, []
+def _scalars(event: bytes) -> Iterator[tuple[float, int, str, float | list[Content]]]:
+    """Time, step, tag and value of each scalar in a serialized Event."""
+    moment, step, summaries = 0.0, 0, []
     for number, value in _fields(event):
-        if number == 2 and isinstance(value, int):
+        if number == 1 and isinstance(value, bytes):
+            (moment,) = struct.unpack("<d", value)
+        elif number == 2 and isinstance(value, int):
             step = value
         elif number == 5 and isinstance(value, bytes):
             summaries.append(value)
@@ -192,13 +196,13 @@ def _scalars(event: bytes) -> Iterator[tuple[int, str, float | Content]]:
     for summary in summaries:
         for number, value in _fields(summary):
             if number == 1 and isinstance(value, bytes) and (found := _scalar(value)):
-                yield (step, *found)
+                yield (moment, step, *found)
 
 
-def _scalar(message: bytes) -> tuple[str, float | Content] | None:
+def _scalar(message: bytes) -> tuple[str, float | list[Content]] | None:
     """Tag and value of a serialized Summary.Value; None if it is no scalar, picture or text."""
     tag, tensor = "", b""
-    result: float | Content | None = None
+    result: float | list[Content] | None = None
     for number, value in _fields(message):
         if not isinstance(value, bytes):
             continue
@@ -207,13 +211,20 @@ def _scalar(message: bytes) -> tuple[str, float | Content] | None:
         elif number == 2:
             result = shortest(struct.unpack("<f", value)[0])
         elif number == 4 and (picture := _text(value, 4)):
-            result = "image", picture, ""
+            result = [("image", picture, "")]
         elif number == 8:
             result, tensor = _tensor(value), value
         elif number == 9 and (plugin := _text(_text(value))) and plugin != b"scalars":
-            text = _text(tensor, 8) if plugin == b"text" else b""
-            return (tag.removesuffix("/text_summary"), ("text", text[:MAX_TEXT], "")) if tag and text else None
-    return (tag, result) if tag and result is not None else None
+            tag, strings = tag.removesuffix("/text_summary"), _strings(tensor)
+            # Before the pictures are their width and height.
+            result = [("image", picture, "") for picture in strings[2:]] if plugin == b"images" else []
+            if plugin == b"text" and (text := b"\n".join(strings)):
+                result = [("text", text[:MAX_TEXT], "")]
+    return (tag, result) if tag and result not in (None, []) else None
+
+
+def _strings(tensor: bytes) -> list[bytes]:
+    return [value for number, value in _fields(tensor) if number == 8 and isinstance(value, bytes)]
 
 
 def _text(message: bytes, field: int = 1) -> bytes:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from types import FrameType
 from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from tuiapp.trainers.config.options import shown
 from tuiapp.trainers.config.run_config import RunConfig
@@ -40,6 +42,8 @@ Found: TypeAlias = Metrics | Purged | Media | Alert | LogLine
 class Row(NamedTuple):
     step: int
     values: Mapping[str, float]
+    time: float | None = None
+    """In seconds since the epoch; None: as it comes to be known."""
 
 
 class ScriptMetrics:
@@ -49,6 +53,7 @@ class ScriptMetrics:
         self._run = run
         self._media: dict[int, MediaFolder] = {}
         self._pattern = compile_pattern(config.output_pattern) if config.output_pattern else None
+        self._began = time()
         self._ranks: dict[int, int] = {}
         # Several nodes may share the directory: each reads its own files.
         host = socket.gethostname() if config.nodes > 1 else ""
@@ -139,13 +144,15 @@ class ScriptMetrics:
                 self._out.append(Purged(rank=rank, step=min(scalar.step, MAX_STEP), names=scalar.names))
             else:
                 self._idle.pop("tensorboard_dir", None)
-                if scalar.step <= MAX_STEP and isinstance(scalar.value, tuple):
+                if scalar.step <= MAX_STEP and isinstance(scalar.value, list):
                     folder = self._media.setdefault(rank, MediaFolder(self._run, rank, self._world_size))
                     # As many names as are kept; a full disk is said elsewhere.
                     with suppress(OSError, ValueError):
-                        self._out += folder.write(scalar.name, scalar.step, [scalar.value])
+                        self._out += folder.write(scalar.name, scalar.step, scalar.value)
                 elif scalar.step <= MAX_STEP and isinstance(scalar.value, float):
-                    self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
+                    # Its writer may keep it for minutes. What is copied from elsewhere is not of this run's time.
+                    moment = min(max(scalar.time, self._began), time())
+                    self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}, moment))
                 else:
                     self._note_dropped("tensorboard_dir", scalar.step, f" of {scalar.name}")
 
@@ -235,16 +242,17 @@ class RowBatch:
     def add(self, row: Row) -> None:
         last = self._rows[-1] if self._rows else None
         if last and last.step == row.step and not last.values.keys() & row.values.keys():
-            self._rows[-1] = Row(row.step, {**last.values, **row.values})
+            self._rows[-1] = row._replace(values={**last.values, **row.values})
         else:
             self._rows.append(row)
 
     def flush(self, now: float) -> Iterator[Metrics]:
         rows, self._rows = self._rows, []
         window = self._budget.window(len(rows), now) if rows else 1
-        for _, group in groupby(rows, lambda row: row.values.keys()):
+        for _, group in groupby(rows, lambda row: (row.values.keys(), row.time and int(row.time))):
             some = list(group)
-            yield from pack_rows(self._rank, [row.step for row in some], _columns(some), window)
+            for event in pack_rows(self._rank, [row.step for row in some], _columns(some), window):
+                yield event if some[-1].time is None else replace(event, time=some[-1].time)
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[float]]:

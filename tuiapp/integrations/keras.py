@@ -31,6 +31,8 @@ class TuiappCallback(keras.callbacks.Callback):
         self._batches_per_call = 1
         self._steps: int | None = None
         """In an epoch; None if not known."""
+        self._epochs: int | None = None
+        self._begins = False
         self._step = 0
         """The last step reported, over all calls of `fit`."""
         self._epoch = self._epoch_start = 0
@@ -45,16 +47,20 @@ class TuiappCallback(keras.callbacks.Callback):
         self._batches_per_call = getattr(self.model, "steps_per_execution", 1)
         # A training loop of one's own need not say how long it is, nor compile the model.
         params = self.params or {}
-        epochs, self._steps = params.get("epochs"), params.get("steps")
+        self._epochs, self._steps = params.get("epochs"), params.get("steps")
         optimizer = getattr(self.model, "optimizer", None)
-        config = {"epochs": epochs, "optimizer": optimizer and optimizer.get_config()}
+        config = {"epochs": self._epochs, "optimizer": optimizer and optimizer.get_config()}
         self._run = current(config={"model": self.model.name} | {key: value for key, value in config.items() if value})
         # Another `fit` continues the run.
-        self._step = self._run.step
-        if epochs and self._steps:
-            current(total_steps=self._step + epochs * self._steps)
+        self._step, self._begins = self._run.step, True
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        if self._begins:
+            self._begins = False
+            # With `initial_epoch`, after those that an earlier process has trained.
+            self._step = self._step or epoch * (self._steps or 0)
+            if self._epochs and self._steps:
+                current(total_steps=self._step + (self._epochs - epoch) * self._steps)
         self._epoch, self._epoch_start, self._next = epoch + 1, self._step, 0
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:

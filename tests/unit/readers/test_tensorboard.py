@@ -14,20 +14,27 @@ from msgspec.structs import replace
 
 pytest.importorskip("tensorboard")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.plugins.histogram.summary_v2 import histogram_pb
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.kit import histories as h
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
 from tuiapp.trainers.contract.events import Metrics, Purged
-from tuiapp.trainers.contract.media import Content, decode
+from tuiapp.trainers.contract.media import Content, decode, encode_png
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Purge, Scalar
+from tuiapp.trainers.run import script_metrics
 from tuiapp.trainers.run.script_metrics import ScriptMetrics
 from tuiapp.trainers.state.curves import Curves
 
 
-def of(found: Sequence[Scalar | Purge], name: str) -> list[tuple[int, float | Content]]:
+def of(found: Sequence[Scalar | Purge], name: str) -> list[tuple[int, float | list[Content]]]:
     return [(one.step, one.value) for one in found if isinstance(one, Scalar) and one.name == name]
 
 
@@ -53,8 +60,8 @@ def test_scalars_of_every_kind_and_nothing_else(tmp_path: Path) -> None:
         "Loss/train", "tensor", "double", "both_a/both", "both_b/both", "accuracy", "hparam/f1", "not a number",
         "large step", "text", "small",
     }  # fmt: skip
-    assert of(found, "text") == [(step, ("text", b"hello", "")) for step in range(3)]
-    pictures = [value[1] for _, value in of(found, "small") if isinstance(value, tuple)]
+    assert of(found, "text") == [(step, [("text", b"hello", "")]) for step in range(3)]
+    pictures = [value[0][1] for _, value in of(found, "small") if isinstance(value, list)]
     assert [int(decode(picture).max()) for picture in pictures] == [0, 127, 255]
     assert of(found, "Loss/train") == [(0, 0.0), (1, 0.5), (2, 1.0)]
     assert of(found, "tensor") == [(0, 0.0), (1, 1.0), (2, 2.0)]
@@ -108,6 +115,51 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, data: bytes) -> 
     assert files.damaged in ([path], [])
     path.write_bytes(data * 2)
     assert files.read() == []
+
+
+def test_pictures_and_texts_as_tensorflow_writes_them(tmp_path: Path) -> None:
+    files, picture = FoundEventFiles(tmp_path), encode_png(np.zeros((3, 4, 3), np.uint8))
+    pictures = TensorProto(dtype="DT_STRING", string_val=[b"4", b"3", picture, picture])
+    plugin = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="images"))
+    writer = event_file_writer.EventFileWriter(str(tmp_path))
+    for summary in (
+        Summary(value=[Summary.Value(tag="weights", tensor=pictures, metadata=plugin)]),
+        text_pb("notes", np.array([["a", "b"], ["1", "2"]])),
+        scalar_pb("epoch_loss", 0.5),
+        histogram_pb("kernel", np.arange(9.0)),
+    ):
+        writer.add_event(Event(step=7, summary=summary))
+    writer.close()
+    assert [(one.name, one.value) for one in files.read() if isinstance(one, Scalar)] == [
+        ("weights", [("image", picture, "")] * 2),
+        ("notes", [("text", b"a\nb\n1\n2", "")]),
+        ("epoch_loss", 0.5),
+    ]
+
+
+def test_values_have_the_time_at_which_they_were_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(script_metrics, "time", lambda: now)
+    found = ScriptMetrics(RunConfig(backend="script", script="a.py", tensorboard_dir=str(tmp_path)), RunDir(tmp_path))
+    with SummaryWriter(str(tmp_path)) as writer:
+        # The first was copied from an earlier run, the last is by a clock that is ahead.
+        for step, moment in enumerate((500.0, 1500.5, 3000.0)):
+            writer.add_scalar("loss", step, step, walltime=moment)
+            writer.add_scalar("accuracy", step, step, walltime=moment)
+    now = 2000.0
+    times = {event.last_step: event.time for event in found.finish() if isinstance(event, Metrics)}
+    assert times == {0: 1000.0, 1: 1500.5, 2: 2000.0}
+
+
+def test_each_rank_has_a_main_directory(tmp_path: Path) -> None:
+    files = FoundEventFiles(tmp_path, rank_of=lambda pid: pid - 11)
+    for place, pid in (("one", 11), ("two", 12), ("two/deep", 12)):
+        with SummaryWriter(str(tmp_path / place)) as writer:
+            writer.add_scalar("loss", pid, 1)
+        for path in (tmp_path / place).glob("*tfevents*"):
+            path.rename(path.with_name(path.name.replace(f".{os.getpid()}.", f".{pid}.")))
+    names = {(one.pid, one.name) for one in files.read() if isinstance(one, Scalar)}
+    assert names == {(11, "loss"), (12, "loss"), (12, "deep/loss")}
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["in one process", "started again"])
