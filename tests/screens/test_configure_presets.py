@@ -16,13 +16,14 @@ from tuiapp.library.presets import load_config, presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.view.draft import study_of
 from tuiapp.widgets.preset_list import PresetList
 
 
 async def test_preset_fills_form_and_command(start: Start) -> None:
     async with start() as pilot:
         assert screen(pilot).command == "tuiapp run"
-        await pilot.press("ctrl+l", "down", "enter")
+        await pilot.press("ctrl+l", "down", "down", "enter")
         await pilot.pause()
         assert screen(pilot).command == "tuiapp run mlp"
         assert field(pilot, "model").text == "mlp"
@@ -75,7 +76,7 @@ async def test_overwriting_what_appeared_meanwhile_is_asked(start: Start) -> Non
 async def test_undo_brings_back_what_a_load_dropped(start: Start) -> None:
     async with start() as pilot:
         await type_into(pilot, "epochs", "7")
-        await pilot.press("ctrl+l", "down", "enter")
+        await pilot.press("ctrl+l", "down", "down", "enter")
         await pilot.pause()
         assert field(pilot, "epochs").text == "20"
         await pilot.press("ctrl+z")
@@ -318,3 +319,19 @@ async def test_where_there_is_room_all_presets_show_their_whole_text(start: Star
         assert presets.virtual_size.height <= presets.size.height
         await pilot.resize_terminal(80, 24)
         await until(pilot, lambda: not whole())
+
+
+async def test_the_first_preset_is_a_script_of_ones_own(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    async with start() as pilot:
+        await pilot.press("ctrl+l", "home", "enter")
+        await until(pilot, lambda: field(pilot, "script").has_focus_within)
+        await type_into(pilot, "script", str(tmp_path / "train.py"))
+        await type_into(pilot, "values", "lr=0.1,0.2")
+        assert screen(pilot).command == f"tuiapp sweep {tmp_path / 'train.py'} --grid lr=0.1,0.2"
+        facts = screen(pilot).query_one("#facts", Static)
+        assert "no argument has {lr}" in str(facts.content)
+        await type_into(pilot, "arguments", "--lr {lr}")
+        assert "no argument" not in str(facts.content)
+        # Whatever preset was loaded before.
+        assert study_of(screen(pilot)._draft, "gpt").name == "train-"

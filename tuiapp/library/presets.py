@@ -61,6 +61,16 @@ class Preset:
         return self.description or f"{model} · {dataset} · {chosen.backend} · {chosen.optimizer}"
 
 
+MY_SCRIPT = Preset(
+    "my-script",
+    BUILTIN_DIR,
+    builtin=True,
+    description="your own program, as it is; on the command line: tuiapp run FILE.py",
+    config=RunConfig(backend="script"),
+)
+"""Stands in the form alone: without the script's name it is no configuration that could run."""
+
+
 def presets_dir() -> Path:
     """Returns the directory of the user's presets."""
     return user_config() / "presets"

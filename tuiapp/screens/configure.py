@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -22,7 +23,7 @@ from tuiapp.library.environments import find_environments, inspect_environments
 from tuiapp.library.find import UnknownRunError, weights_path
 from tuiapp.library.in_thread import in_thread
 from tuiapp.library.last_form import form_path, last_form, read_last_form, write_last_form
-from tuiapp.library.presets import Preset, list_presets
+from tuiapp.library.presets import MY_SCRIPT, Preset, list_presets
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched, SweepQueued
@@ -107,7 +108,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._machine = machine
         self._is_inspected = machine is None
         self._launcher = launcher
-        self._presets = list_presets()
+        self._presets = [MY_SCRIPT, *list_presets()]
         self._first = self._find(preset)
         self._remembers = remembers
         self._last, self._why_not_last = read_last_form() if remembers else (None, "")
@@ -162,6 +163,11 @@ class ConfigureScreen(ResizeLoopFix[None]):
             write_last_form(now)
             self._last = now
 
+    def on_resize(self) -> None:
+        # After the first picture.
+        roomy = self.has_class("-wide") and self.has_class("-high")
+        self.call_after_refresh(self.query_one(ConfigForm).give_room, roomy)
+
     def watch_launching(self, launching: bool) -> None:
         self.query_one(LaunchFacts).launching = launching
 
@@ -170,9 +176,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
         """The equivalent command; None while a field is invalid."""
         elsewhere = None if self._runs_dir == default_runs_dir() else str(self._runs_dir)
         preset = self._preset
-        return command_line(
-            self._draft, preset.name if preset else None, elsewhere, like=bool(preset and preset.is_run)
-        )
+        if preset is None or preset == MY_SCRIPT:
+            return command_line(replace(self._draft, base=RunConfig()), None, elsewhere)
+        return command_line(self._draft, preset.name, elsewhere, like=preset.is_run)
 
     @property
     def _base(self) -> RunConfig:
@@ -281,6 +287,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _load_chosen(self, event: PresetList.PresetChosen) -> None:
         if can_be_loaded(self.app, event.preset):
             self._load(event.preset)
+            if event.preset == MY_SCRIPT:
+                self.remove_class("-choosing")
+                self.query_one(ConfigForm).focus_field("script")
 
     @on(PresetList.ChangeRequested)
     @work(group="ask")
@@ -389,7 +398,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     def _read_presets(self, loaded: str = "", cursor: str = "") -> None:
         """Lists the presets on disk, keeping the loaded one and the cursor unless named."""
-        self._presets = list_presets()
+        self._presets = [MY_SCRIPT, *list_presets()]
         name = loaded or (self._preset.name if self._preset else "")
         run = self._preset if self._preset and self._preset.is_run and not loaded else None
         self._rebase(run or next((one for one in self._presets if one.name == name and one.config), None), cursor)

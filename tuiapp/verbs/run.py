@@ -42,7 +42,7 @@ from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
-from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning, why_cpu
+from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning, unfilled, why_cpu
 from tuiapp.view.notification import ending, notification
 
 POLL_S = 0.05
@@ -130,7 +130,7 @@ def _warn(config: RunConfig, machine: Machine) -> None:
     memory = memory_warning(placed, machine, estimate_memory(placed)) if can_estimate(placed) else ""
     busy = [f"GPU {gpu.number} is {use_of(gpu).words}: {describe_use(gpu)}" for gpu in busy_gpus(placed, machine)]
     cpu = f"no GPU is used: {why}" if (why := why_cpu(config, placed, machine)) else ""
-    for warning in filter(None, (*busy, memory, cpu)):
+    for warning in filter(None, (*busy, memory, cpu, unfilled(config))):
         tell(warning)
 
 

@@ -12,7 +12,7 @@ from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.config.options import ConfigError, Problem, Value, format_value
 from tuiapp.trainers.config.run_config import RunConfig, to_mapping, to_toml_values
 from tuiapp.trainers.config.script import subject
-from tuiapp.trainers.config.script_syntax import fill_in, program_name, read_environment, split_words
+from tuiapp.trainers.config.script_syntax import fill_in, read_environment, split_words
 from tuiapp.trainers.experiments.space import Axis, combinations, is_own, read_axis, run_name
 from tuiapp.trainers.experiments.study import Search, Study, stem_of
 from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, check_grid, plan_search
@@ -21,6 +21,7 @@ from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
+from tuiapp.view.launch_warnings import unfilled
 
 OF_A_SEARCH = ("trials", "sampler", "prune", "storage")
 
@@ -173,7 +174,5 @@ def _search(options: Namespace) -> Search | None:
 def _tell_of_own_values(base: RunConfig, axes: Sequence[Axis]) -> None:
     """Says how a script gets values that its arguments do not name."""
     values = to_mapping(base)
-    own = [axis.key for axis in axes if is_own(values, axis.key) and f"{{{axis.key}}}" not in base.arguments]
-    for key in own:
-        how = f"tuiapp.init().config[{key!r}] or the environment variable TUIAPP_CONFIG_{key}"
-        tell(f"{program_name(base.script)} gets {key} as {how}: its arguments have no {{{key}}}")
+    if words := unfilled(base, [axis.key for axis in axes if is_own(values, axis.key)]):
+        tell(words)

@@ -277,7 +277,7 @@ def sweep_words(draft: Draft) -> str:
 def study_of(draft: Draft, preset: str | None) -> Study:
     """The study that a launch begins."""
     return Study(
-        name=draft.about.name or stem_of(preset or (subject(draft.config) if draft.is_script else "defaults")),
+        name=draft.about.name or _stem(draft, preset),
         axes={axis.key: axis.text for axis in draft.axes},
         config=to_toml_values(draft.config),
         search=draft.search,
@@ -285,6 +285,13 @@ def study_of(draft: Draft, preset: str | None) -> Study:
         rises=metric(draft.metric).rises,
         tags=draft.about.tags,
     )
+
+
+def _stem(draft: Draft, preset: str | None) -> str:
+    """What a study is named after: a script, but of one that is a preset of the user's the preset."""
+    if draft.is_script and draft.config.script != draft.base.script:
+        return stem_of(subject(draft.config))
+    return stem_of(preset or "defaults")
 
 
 def in_words(problems: Iterable[Problem]) -> dict[str, str]:

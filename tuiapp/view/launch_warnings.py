@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tuiapp.trainers.config.gpu_choice import Use, use_of
 from tuiapp.trainers.config.machine import Gpu, Lease, Machine
 from tuiapp.trainers.config.memory import MemoryEstimate, data_copies, parts_that_fit, shortages
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.script_syntax import CONFIG_VARIABLE, named_in_braces, read_texts
 from tuiapp.trainers.state.text import format_bytes, format_clock, join_words, sanitize
 
 LARGE_PART = 0.5  # share of the free memory above which data causes a warning
@@ -35,6 +38,17 @@ def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate
 def why_cpu(config: RunConfig, placed: RunConfig, machine: Machine) -> str:
     """Why an open platform comes to the CPU on a machine with NVIDIA's driver; "" if it does not, or there is none."""
     return sanitize(machine.gpu_trouble) if (config.platform, placed.platform) == ("auto", "cpu") else ""
+
+
+def unfilled(config: RunConfig, names: Iterable[str] | None = None) -> str:
+    """Says which of a script's own values (all, or those with the names) stand in no argument; "" if all do."""
+    given = read_texts(config.values) if names is None else names
+    if not (rest := [name for name in given if name not in named_in_braces(config.arguments)]):
+        return ""
+    braces = " ".join(f"{{{name}}}" for name in rest)
+    return sanitize(
+        f"no argument has {braces}: only tuiapp.init().config and {CONFIG_VARIABLE}{rest[0]} tell the script"
+    )
 
 
 def busy_gpus(placed: RunConfig, machine: Machine) -> list[Gpu]:

@@ -130,8 +130,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
         super().__init__()
         self._machine: Machine | None = None
         self._draft = draft
-        self._is_open = False
-        """Whether all rare fields are shown."""
+        self._is_open = self._is_roomy = False
+        """Whether all rare fields are shown, and whether there is room for them."""
         self._environments = find_environments()
         self._fields = {
             key: OptionField(
@@ -226,6 +226,12 @@ class ConfigForm(VerticalScroll, can_focus=False):
             self.call_after_refresh(field.focus_control)
         else:
             field.focus_control()
+
+    def give_room(self, roomy: bool) -> None:
+        """Shows the rare fields where there is room for them."""
+        if roomy != self._is_roomy:
+            self._is_open = self._is_roomy = roomy
+            self.show(self._draft)
 
     def on_fold_line_pressed(self, event: FoldLine.Pressed) -> None:
         event.stop()

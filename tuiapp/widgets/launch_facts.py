@@ -16,7 +16,7 @@ from tuiapp.trainers.config.memory import free_memory, jax_pool_bytes, on_host
 from tuiapp.trainers.config.script import short_command
 from tuiapp.trainers.state.text import MISSING, format_bytes, join_words, plural, sanitize, sanitize_lines
 from tuiapp.view.draft import FIELDS, Draft, device_words, sweep_words
-from tuiapp.view.launch_warnings import busy_gpus, memory_warning, user_names, why_cpu
+from tuiapp.view.launch_warnings import busy_gpus, memory_warning, unfilled, user_names, why_cpu
 from tuiapp.widgets.colors import MUTED
 
 LABEL_CELLS = 10
@@ -183,7 +183,12 @@ def _training(draft: Draft) -> Content:
 
 def _script(draft: Draft) -> Content:
     """What each process runs."""
-    return Content(sanitize(short_command(draft.placed))) if draft.placed else Content(MISSING)
+    if draft.placed is None:
+        return Content(MISSING)
+    words = Content(sanitize(short_command(draft.placed)))
+    if why := unfilled(draft.placed):
+        words = Content.assemble(words, BETWEEN, (f"! {why}", "bold $text-warning"))
+    return words
 
 
 def _directory(draft: Draft) -> Content:
