@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from textual_plotext.plot import Plot as Plotext
+import plotext
 
 from tests.bench.long_run import EPOCH, Run
 from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.chart import Chart, ChartOptions, build_chart
+from tuiapp.view.frame import BOTTOM_CELLS, LEFT_CELLS
 from tuiapp.view.raster import rasterize
 
 COLUMNS, ROWS = 110, 30
@@ -26,18 +27,18 @@ def _milliseconds(draw: Callable[[], object], times: int = 50) -> float:
     return (time.process_time() - began) / times * 1e3
 
 
-def _with_plotext(plt: Plotext, chart: Chart) -> str:
+def _with_plotext(chart: Chart) -> str:
     assert chart.band is not None
-    plt.clear_figure()
-    plt.plotsize(COLUMNS + 8, ROWS + 2)
-    plt._set_size(COLUMNS + 8, ROWS + 2)
-    plt.xlim(*chart.x_range)
-    plt.ylim(*chart.y_range)
+    plotext.clear_figure()
+    plotext.limit_size(False, False)
+    plotext.plot_size(LEFT_CELLS + COLUMNS, ROWS + BOTTOM_CELLS)
+    plotext.xlim(*chart.x_range)
+    plotext.ylim(*chart.y_range)
     x = np.linspace(*chart.x_range, chart.columns)
     for values in (chart.band.low, chart.band.high, chart.curves[0].middle):
         known = ~np.isnan(values)
-        plt.plot(x[known].tolist(), values[known].tolist(), marker="braille")
-    return str(plt.build())
+        plotext.plot(x[known].tolist(), values[known].tolist(), marker="braille")
+    return str(plotext.build())
 
 
 def time_drawing() -> None:
@@ -50,8 +51,7 @@ def time_drawing() -> None:
         apply(state, event)
     look = ChartOptions(smoothing=0.6)
     chart = build_chart(state, look, columns=2 * COLUMNS, rows=ROWS)
-    plt = Plotext()
     reduced = _milliseconds(lambda: build_chart(state, look, columns=2 * COLUMNS, rows=ROWS))
     print(f"eight ranks reduced   {reduced:.2f} ms")
-    print(f"drawn by plotext      {_milliseconds(lambda: _with_plotext(plt, chart)):.2f} ms")
+    print(f"drawn by plotext      {_milliseconds(lambda: _with_plotext(chart)):.2f} ms")
     print(f"drawn by numpy        {_milliseconds(lambda: rasterize(chart, COLUMNS, ROWS)):.2f} ms")

@@ -22,7 +22,7 @@ def is_read(screen: CompareScreen) -> bool:
 
 def is_drawn(grid: MetricsGrid) -> bool:
     """All that is visible is drawn."""
-    return grid.is_mounted and all(is_current(chart.panel) for chart in grid.visible_charts)
+    return grid.is_mounted and all(is_current(chart) for chart in grid.visible_charts)
 
 
 def is_current(panel: ChartPanel) -> bool:

@@ -25,8 +25,9 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import MISSING
 from tuiapp.view.chart import ChartOptions
+from tuiapp.view.frame import LEFT_CELLS
 from tuiapp.widgets.compare_table import CompareTable
-from tuiapp.widgets.plot import LEFT_CELLS, Plot
+from tuiapp.widgets.plot import Plot
 
 
 class CompareApp(App[None]):

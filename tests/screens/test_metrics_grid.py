@@ -50,11 +50,11 @@ async def drawn(pilot: Pilot[Any], app: App[Any]) -> None:
 
 
 def shown(app: App[Any]) -> list[str]:
-    return [one.panel.options.metric for one in grid(app).visible_charts]
+    return [one.options.metric for one in grid(app).visible_charts]
 
 
 def selected(app: App[Any]) -> str:
-    return next(one.panel.options.metric for one in grid(app).visible_charts if one.selected)
+    return next(one.options.metric for one in grid(app).visible_charts if one.selected)
 
 
 def heading(app: App[Any]) -> str:
@@ -62,7 +62,7 @@ def heading(app: App[Any]) -> str:
 
 
 def picture(one: GridChart) -> str:
-    return "\n".join(one.panel.plot.render_line(y).text for y in range(one.panel.plot.size.height))
+    return "\n".join(one.plot.render_line(y).text for y in range(one.plot.size.height))
 
 
 @pytest.mark.nightly
@@ -75,8 +75,8 @@ async def test_as_many_charts_as_fit_all_drawn(size: tuple[int, int], count: int
         charts = grid(app).visible_charts
         assert len(charts) == count
         for one in charts:
-            assert not one.panel.has_class("-empty")
-            assert any("⠀" < sign <= "⣿" for sign in picture(one)), one.panel.options.metric
+            assert not one.has_class("-empty")
+            assert any("⠀" < sign <= "⣿" for sign in picture(one)), one.options.metric
             assert app.screen.region.contains_region(one.region)
         for one, other in pairwise(charts):
             assert not one.region.overlaps(other.region)
@@ -115,7 +115,7 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
         await settled(pilot, app)
         await opened(pilot, app)
         await pilot.press(*["right"] * 3, "v", "plus")
-        assert all(one.panel.options.window is None and one.panel.cursor is None for one in grid(app).visible_charts)
+        assert all(one.options.window is None and one.cursor is None for one in grid(app).visible_charts)
         await pilot.press("enter")
         await drawn(pilot, app)
         assert shown(app) == ["train/loss"]
@@ -184,11 +184,11 @@ async def test_settings_are_those_of_the_chart_and_their_keys_work() -> None:
         await pilot.press("t", "y", "right_square_bracket")
         await opened(pilot, app)
         assert "by time · logarithmic · smoothing 0.8" in heading(app)
-        assert grid(app).visible_charts[0].panel.drawn.log
+        assert grid(app).visible_charts[0].drawn.log
         await pilot.press("t", "y", *["left_square_bracket"] * 4)
         await drawn(pilot, app)
         assert "by step · not smoothed" in heading(app)
-        assert grid(app).visible_charts[0].panel.drawn.axis == "step"
+        assert grid(app).visible_charts[0].drawn.axis == "step"
 
 
 @pytest.mark.nightly
@@ -202,11 +202,11 @@ async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards(
         await until(pilot, lambda: len(shown(app)) == 6)
         await drawn(pilot, app)
         for one in grid(app).visible_charts:
-            assert one.panel.drawn.extent[1] == 40
+            assert one.drawn.extent[1] == 40
         app.feed.events = [own.logged(60, [*own.TRAIN, "a/first"])]
         await until(pilot, lambda: shown(app)[3:] == ["train/loss", "reward", "a/first"])
         await drawn(pilot, app)
-        assert grid(app).visible_charts[3].panel.drawn.extent[1] == 60
+        assert grid(app).visible_charts[3].drawn.extent[1] == 60
         app.feed.events = [own.ended(step=60)]
         await until(pilot, lambda: "COMPLETED" in heading(app))
         await pilot.press("escape")
@@ -242,7 +242,7 @@ async def test_a_click_selects_and_a_second_one_enlarges() -> None:
         await opened(pilot, app)
         one = grid(app).visible_charts[1]
         await pilot.click(one, offset=(20, 5))
-        assert selected(app) == one.panel.options.metric
+        assert selected(app) == one.options.metric
         await pilot.click(one, offset=(20, 5), times=2)
         await drawn(pilot, app)
         assert grid(app).large
@@ -284,7 +284,7 @@ async def test_its_keys_are_in_the_help() -> None:
         await until(pilot, lambda: isinstance(app.screen, KeysHelp) and app.screen.is_mounted)
         await pilot.pause()
         said = text_of(app.screen)
-        for words in ("The chart large", "Next page or chart", "Filter by words", "Axis"):
+        for words in ("The chart large", "Next page or chart", "Filter by words", "By time or step"):
             assert words in said
 
 
@@ -302,16 +302,16 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
         assert len(shown(app)) == 8
         assert "page" not in heading(app) or "page 1 of 2" in heading(app)
         assert "c ━" in str(grid(app).query_one("#legends", Static).render())
-        assert [curve.label for curve in grid(app).visible_charts[shown(app).index("loss")].panel.drawn.curves] == ["c"]
+        assert [curve.label for curve in grid(app).visible_charts[shown(app).index("loss")].drawn.curves] == ["c"]
         await pilot.press("slash", *"ppl", "enter", "enter", "t", "t")
         await drawn(pilot, app)
         one = grid(app).visible_charts[0]
         # Its length is not known.
         assert "by epoch" in heading(app)
-        assert one.panel.drawn.is_empty
+        assert one.drawn.is_empty
         await pilot.press("t", "t")
         await drawn(pilot, app)
-        assert [curve.label for curve in one.panel.drawn.curves] == ["a"]
+        assert [curve.label for curve in one.drawn.curves] == ["a"]
         await pilot.press("v")
         await pilot.pause()
         assert "step 120  a ━ 9.780" in str(one.query_one("#legend", Static).render())
@@ -320,7 +320,7 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
         more: list[AnyEvent] = [own.logged(200, ["train/ppl"])]
         with open(runs[0].journal, "ab") as journal:
             journal.writelines(encode(event) for event in more)
-        await until(pilot, lambda: any(chart.panel.drawn.extent[1] == 200 for chart in grid(app).visible_charts))
+        await until(pilot, lambda: any(chart.drawn.extent[1] == 200 for chart in grid(app).visible_charts))
 
 
 @pytest.mark.nightly
@@ -392,9 +392,9 @@ async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.Monke
 
         monkeypatch.setattr(screen, "_compositor_refresh", note_and_refresh)
         # One chart, and the others after the next painting.
-        monkeypatch.setattr("tuiapp.widgets.chart_board.DRAW_BUDGET_S", 0.0)
+        monkeypatch.setattr("tuiapp.screens.chart_grid.DRAW_BUDGET_S", 0.0)
         for _ in range(5):
-            screen.board.redraw()
+            screen.charts.redraw()
             screen._select(1)
             await until(pilot, lambda: not screen._dirty_widgets)
         assert False in painted

@@ -13,6 +13,7 @@ from tests.kit import histories as h
 from tests.kit.reported import step_event
 from tests.kit.run_app import LARGE, SMALL, ListFeed, RunApp, settled, until
 from tests.kit.shown import is_current
+from tuiapp.screens.chart_grid import ChartGrid, Layout
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.screens.pickers import MetricList
@@ -24,10 +25,10 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.view.chart import Chart, ChartOptions
-from tuiapp.widgets.chart_board import ChartBoard
+from tuiapp.view.frame import LEFT_CELLS
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.plot import GRID_DOT, LEFT_CELLS, MOST_LINES, Plot
+from tuiapp.widgets.plot import GRID_DOT, MOST_LINES, Plot
 from tuiapp.widgets.rank_table import RankTable
 
 
@@ -394,14 +395,16 @@ async def test_any_number_of_charts_of_any_sources_share_what_they_are_told_to()
         reader.read(10)
     panels = [ChartPanel(RunSource(readers[place > 1]), ChartOptions(name)) for place, name in enumerate("abc")]
 
+    layout = Layout(["loss", "b", "c"], 3)
+
     class Bare(App[None]):
         def compose(self) -> ComposeResult:
-            yield ChartBoard(*panels)
+            yield ChartGrid(panels[0].source, panels.__getitem__, lambda names, size: layout)
 
     app = Bare()
     async with app.run_test(size=LARGE) as pilot:
-        board = app.query_one(ChartBoard)
-        panels[0].change(metric="loss")
+        board = app.query_one(ChartGrid)
+        board.update()
         panels[1].focus()
         await until(pilot, lambda: board.active is panels[1] and not any(panel.is_due for panel in panels))
         # As after a drawing that took long: the others wait for the next painting.

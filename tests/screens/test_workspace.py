@@ -58,8 +58,8 @@ class WorkspaceApp(RunsApp):
         """All charts are drawn, and the first one has so many curves."""
         if not self.runs_screen.query(RunsCharts) or any(run.progress is not None for run in self.charts._feed.runs):
             return False
-        current = self.charts._seen == self.charts._feed.version and all(map(is_current, self.charts.panels))
-        return current and len(self.charts.main.drawn.curves) == curves
+        current = self.charts._seen == self.charts._feed.version and all(map(is_current, self.charts.grid.panels))
+        return current and len(self.charts.grid.main.drawn.curves) == curves
 
     def color_of(self, row: int) -> str:
         """The colour of a row's letter."""
@@ -93,7 +93,7 @@ async def test_the_charts_are_where_there_is_room(tmp_path: Path, size: tuple[in
             assert not app.runs_screen.query(RunsCharts)
             await pilot.press("C")
         await until(pilot, lambda: app.is_drawn(1))
-        names = [chart.panel.options.metric for chart in app.charts.query(GridChart) if chart.display]
+        names = [chart.options.metric for chart in app.charts.query(GridChart) if chart.display]
         assert names[:2] == ["test/accuracy", "loss"]
         assert len(names) >= 3
         table = app.runs_screen.query_one(RunTable)
@@ -163,7 +163,7 @@ async def test_a_run_keeps_its_colour_and_is_read_once(tmp_path: Path) -> None:
         await until(pilot, lambda: app.is_drawn(2))
         assert [row[:1] for row in app.rows] == [" ", "b", "c", " "]
         assert [app.color_of(row) for row in (1, 2)] == [orange, green]
-        assert {curve.color for curve in app.charts.main.drawn.curves} == {1, 2}
+        assert {curve.color for curve in app.charts.grid.main.drawn.curves} == {1, 2}
         # Another one takes the free place; the others are the very same, with their curves.
         await pilot.press("x", "home")
         await until(pilot, lambda: app.is_drawn(3))
@@ -183,11 +183,11 @@ async def test_curves_of_live_runs_grow(tmp_path: Path, monkeypatch: pytest.Monk
         await until(pilot, lambda: app.is_drawn(1))
         await pilot.press("x", "down", "x")
         await until(pilot, lambda: app.is_drawn(2))
-        assert app.charts.main.drawn.extent[1] <= 60
+        assert app.charts.grid.main.drawn.extent[1] <= 60
         for run in live:
             with run.journal.open("ab") as file:
                 file.write(b"".join(encode(h.steps(rank, 61, 140, 9.0)) for rank in range(2)))
-        loss = app.charts.panels[1]
+        loss = app.charts.grid.panels[1]
         await until(pilot, lambda: loss.drawn.extent[1] == 140)
         assert loss.options.metric == "loss"
     for lock in locks:
@@ -203,7 +203,7 @@ async def test_more_runs_than_letters_are_a_band(tmp_path: Path) -> None:
         await until(pilot, lambda: app.is_drawn(26))
         await pilot.press("x")
         await until(pilot, lambda: app.is_drawn(1))
-        chart = app.charts.main.drawn
+        chart = app.charts.grid.main.drawn
         assert chart.band is not None
         assert chart.ranks == 27
         assert app.legend.startswith("━ mean of 27 runs  ▒ least to greatest")
@@ -220,7 +220,7 @@ async def test_the_charts_have_keys_of_their_own(tmp_path: Path) -> None:
         await until(pilot, lambda: app.is_drawn(1))
         await pilot.press("x", "down", "x", "tab", "tab")
         await until(pilot, lambda: app.is_drawn(2))
-        second = app.charts.panels[1]
+        second = app.charts.grid.panels[1]
         assert second.has_focus
         await pilot.press("y", "t")
         assert "logarithmic · by time" in app.legend
@@ -246,7 +246,7 @@ async def test_a_run_that_cannot_be_read_is_not_in_the_way(tmp_path: Path) -> No
     app = WorkspaceApp(runs)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: bool(app.runs_screen.query(RunsCharts)))
-        charts = app.charts.main
+        charts = app.charts.grid.main
         await until(pilot, lambda: "none of these runs" in str(charts.query_one("#instead", Static).content))
         await pilot.press("x", "down", "x")
         await until(pilot, lambda: len(charts.drawn.curves) == 1)
@@ -272,13 +272,13 @@ async def test_a_closed_group_of_seeds_is_its_mean_and_a_band(tmp_path: Path) ->
         assert "20261120T101504-torch-ddp-net-0004 · 2 runs" in app.legend
         await pilot.press("x", "down", "x")
         await until(pilot, lambda: app.is_drawn(2))
-        drawn = app.charts.main.drawn
+        drawn = app.charts.grid.main.drawn
         assert [(band.label, band.color) for band in drawn.bands] == [("a", 0), ("b", 1)]
         assert sorted(run.place for run in app.charts._feed.runs) == [0, 0, 1, 1, 1]
         # Open, each has a letter of its own; the other group stays as it was.
         await pilot.press("enter")
         await until(pilot, lambda: app.is_drawn(4))
-        assert [band.label for band in app.charts.main.drawn.bands] == ["a"]
+        assert [band.label for band in app.charts.grid.main.drawn.bands] == ["a"]
         assert sorted(run.place for run in app.charts._feed.runs) == [0, 0, 1, 2, 3]
         await pilot.press("enter")
         await until(pilot, lambda: app.is_drawn(2))

@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.library.chart_view import read_view
+from tuiapp.screens.chart_grid import ChartGrid, chart_keys
 from tuiapp.screens.chart_sources import Best, ComparisonSource
-from tuiapp.screens.charts import ChosenCharts
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, objective_of
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_percent, join_words, plural
+from tuiapp.view.chart_words import PAUSED, setting_words
 from tuiapp.view.comparison import MOST, Line, compared, objective_line, row_name
 from tuiapp.view.grid import Pages
 from tuiapp.view.groups import Row, RunGroup, has_best, refreshed, runs_of
 from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import objective_words
-from tuiapp.widgets.chart_board import view_keys
-from tuiapp.widgets.chart_legend import clipped_words, sight_words, smoothing_words
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.compare_table import CompareTable
@@ -52,17 +53,7 @@ class CompareScreen(CoveredScreenFix[None]):
     AUTO_FOCUS: ClassVar[str | None] = "ChartPanel"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "chart('metric')", "Metric", id="compare.metric"),
-        Binding("G", "grid", "Grid", tooltip="All metrics in a grid", id="compare.grid"),
-        Binding("t", "chart('axis')", "Axis", id="compare.axis"),
-        Binding("y", "chart('log')", "Log y", id="compare.log"),
-        Binding(
-            "left_square_bracket", "chart('rougher')", "Less smooth", key_display="[", id="compare.rougher", show=False
-        ),
-        Binding(
-            "right_square_bracket", "chart('smoother')", "Smoother", key_display="]", id="compare.smoother", show=False
-        ),
-        *view_keys("compare", show=True),
+        *chart_keys("compare", "metric", "grid", "axis", "log", "cursor", "in", without=("several",)),
         Binding("z", "fold", "Fold groups", tooltip="Fold or unfold groups", id="compare.fold", show=False),
         *(
             Binding(
@@ -88,6 +79,7 @@ class CompareScreen(CoveredScreenFix[None]):
         super().__init__()
         self._source = ComparisonSource(CompareFeed(runs))
         self._feed = self._source.feed
+        self.charts = ChartGrid(self._source, lambda _: ChartPanel(self._source))
         self._view = read_view()[0]
         self._rows: Sequence[Row] = runs
         """What has a curve: runs and groups."""
@@ -98,17 +90,13 @@ class CompareScreen(CoveredScreenFix[None]):
         self._pages = Pages()
 
     @property
-    def charts(self) -> ChosenCharts:
-        return self.query_one(ChosenCharts)
-
-    @property
     def chart(self) -> ChartPanel:
-        return self.query_one(ChartPanel)
+        return self.charts.main
 
     def compose(self) -> ComposeResult:
-        with ChosenCharts():
+        with Vertical(id="charts"):
             yield Static(id="heading", markup=False)
-            yield ChartPanel(self._source)
+            yield self.charts
         yield CompareTable()
         yield SteadyFooter("chart('in')", "chart('log')")
 
@@ -143,7 +131,7 @@ class CompareScreen(CoveredScreenFix[None]):
             here, end = (chart.place_words(x) for x in (chart.x_at(cursor), chart.extent[1]))
             # Padded to its widest text so that the columns beside it do not move.
             reading = Line(here.ljust(len(end)), tuple(self._source.values(chart, cursor, options.metric)))
-            settings = [here, "paused", "v: resume"]
+            settings = [here, *PAUSED]
         label = metric(options.metric).label
         objective = self._rank()
         ranked = objective_words(objective, [run.info for run in runs]) if objective else ""
@@ -202,12 +190,9 @@ class CompareScreen(CoveredScreenFix[None]):
         chart, options, groups, unlike = self.chart.drawn, self.chart.options, self._source.groups, self._source.unlike
         shares = [run.progress for run in self._feed.runs if run.progress is not None]
         read = f"reading {plural(len(shares), 'run')}, {format_percent(sum(shares) / len(shares))}" if shares else ""
+        smoothing = [] if metric(options.metric).held_out else ["smoothing"]
         return [
-            sight_words(chart, options),
-            f"by {options.axis}",
-            "" if metric(options.metric).held_out else smoothing_words(options),
-            "logarithmic" if options.log else "linear",
-            *clipped_words(chart, options),
+            *setting_words(chart, options, "sight", "axis", *smoothing, "scale", "clipped"),
             read,
             "groups: mean, least to greatest" if len(groups) > len(unlike) else "",
             f"{', '.join(LETTERS[place] for place in unlike)}: a line per run" if unlike else "",
@@ -220,6 +205,10 @@ class CompareScreen(CoveredScreenFix[None]):
 
     def action_chart(self, what: str) -> None:
         self.charts.do(what)
+
+    @on(ChartGrid.MetricChosen)
+    def _show_metric(self, event: ChartGrid.MetricChosen) -> None:
+        self.charts.choose_first(event.name)
 
     def action_grid(self) -> None:
         self._grid = MetricsGrid(self._source, self.chart.options, self._pages, objective=self._rank())

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Input, Static
 
+from tuiapp.screens.chart_grid import FAR_CELLS, ChartGrid, Layout, chart_keys
 from tuiapp.screens.pickers import MAX_NAME, Pins
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.trainers.state.known_metrics import by_importance, grouped, metric
@@ -22,10 +23,10 @@ from tuiapp.trainers.state.objective import Objective, suggested
 from tuiapp.trainers.state.run_state import Topic
 from tuiapp.trainers.state.text import plural
 from tuiapp.view.chart import ChartOptions
-from tuiapp.view.grid import MOST, Pages
-from tuiapp.widgets.chart_board import FAR_CELLS, ChartBoard, view_keys
-from tuiapp.widgets.chart_legend import clipped_words, line_of, sight_words, smoothing_words
-from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
+from tuiapp.view.chart_words import setting_words
+from tuiapp.view.grid import Pages
+from tuiapp.widgets.chart_legend import line_of
+from tuiapp.widgets.chart_panel import ChartSource
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.steady_footer import SteadyFooter
@@ -61,15 +62,7 @@ class MetricsGrid(RefusingScreen[None]):
         Binding("end", "last", "Last chart", id="grid.last", show=False),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="grid.filter"),
         Binding("p", "pin", "Pin", tooltip="A chart in all runs", id="grid.pin"),
-        Binding("y", "chart('log')", "Log y", id="grid.log"),
-        Binding("t", "chart('axis')", "Axis", id="grid.axis"),
-        Binding(
-            "left_square_bracket", "chart('rougher')", "Less smooth", key_display="[", id="grid.rougher", show=False
-        ),
-        Binding(
-            "right_square_bracket", "chart('smoother')", "Smoother", key_display="]", id="grid.smoother", show=False
-        ),
-        *view_keys("grid", show=False),
+        *chart_keys("grid", "log", "axis", without=("metric", "grid", "several")),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
         Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
         Binding("escape,G", "back", "Back", key_display="esc", id="grid.back"),
@@ -98,10 +91,15 @@ class MetricsGrid(RefusingScreen[None]):
         super().__init__()
         self._show_devices, self._pins, self._objective = show_devices, pins, objective
         self._source, self._pages = source, pages
-        self._options = replace(options, window=None, full_y_range=False)
-        self._charts = [GridChart(source) for _ in range(MOST)]
-        self._names: Sequence[str] | None = None
-        """All metrics when the charts were laid out."""
+        options = replace(options, window=None, full_y_range=False)
+        self.charts: ChartGrid[GridChart] = ChartGrid(
+            source,
+            lambda _: GridChart(source, options),
+            self._layout,
+            shared=("axis", "smoothing", "log", "full_y_range"),
+            remembers=False,
+            id="charts",
+        )
         self._groups: dict[str, list[str]] = {"": []}
         """Those that match the filter."""
         self._constants: dict[str, float] = {}
@@ -114,32 +112,22 @@ class MetricsGrid(RefusingScreen[None]):
         yield Input(placeholder=hint, id="filter", max_length=MAX_NAME, compact=True)
         yield Static(id="legends", markup=False)
         yield Static(id="instead", markup=False)
-        yield ChartBoard(*self._charts, shared=("axis", "smoothing", "log", "full_y_range"), id="charts")
+        yield self.charts
         yield Static(id="constants", markup=False)
         yield SteadyFooter("chart('axis')", "chart('log')")
 
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
-        for chart in self._charts:
-            chart.panel.options = self._options
-        self.watch(self.panel, "drawn", self.update_heading, init=False)
+        self.watch(self.charts.main, "drawn", self.update_heading, init=False)
         self._arrange()
 
     def on_resize(self) -> None:
         self._arrange()
 
     @property
-    def board(self) -> ChartBoard:
-        return self.query_one(ChartBoard)
-
-    @property
-    def panel(self) -> ChartPanel:
-        """The first one, which is the large one."""
-        return self._charts[0].panel
-
-    @property
     def visible_charts(self) -> list[GridChart]:
-        return [chart for chart in self._charts if chart.display] if self.is_mounted else []
+        shown = self.is_mounted and self.charts.display
+        return [chart for chart in self.charts.panels if chart.display] if shown else []
 
     def follow(self, topics: frozenset[Topic]) -> None:
         """Shows what is new in the run's state."""
@@ -151,9 +139,9 @@ class MetricsGrid(RefusingScreen[None]):
     def update(self) -> None:
         """Draws what is new."""
         if self.is_mounted:
-            if self._source.names() != self._names or self._some_vary():
+            if self._source.names() != self.charts.names or self._some_vary():
                 self._arrange()
-            self.board.update()
+            self.charts.update()
 
     def _some_vary(self) -> bool:
         """Looks now and then whether what was constant has varied."""
@@ -167,12 +155,12 @@ class MetricsGrid(RefusingScreen[None]):
         if not self.is_mounted:
             return
         pages = self._pages
-        self._names = self._source.names()
-        self._groups = grouped(self._names, self._filter)
+        every = self._source.names()
+        self._groups = grouped(every, self._filter)
         found = [name for group in self._groups.values() for name in group]
         values = {name: value for name in found if (value := self._source.constant(name)) is not None}
         self._constants = values if len(values) < len(found) else {}
-        objective = self._objective or suggested(dict.fromkeys(self._names, 1))
+        objective = self._objective or suggested(dict.fromkeys(every, 1))
         varied = [name for name in found if name not in self._constants]
         names = by_importance(varied, objective.name if objective else "")
         self._show_constants()
@@ -180,24 +168,25 @@ class MetricsGrid(RefusingScreen[None]):
         legends.display = self._source.names_curves and bool(names)
         others = 2 + sum(self.query_one(f"#{one}").display for one in ("filter", "legends", "constants"))
         pages.show(names, self.size.width, self.size.height - others)
-        shown = [pages.selected] if self.large and names else pages.visible
-        board = self.board
-        columns, rows = (1, 1) if self.large else (pages.columns, pages.rows)
-        board.styles.grid_size_columns, board.styles.grid_size_rows = columns, rows
-        for chart, name in zip_longest(self._charts, shown):
-            chart.display = name is not None
+        self.charts.lay_out()
+        for chart in self.charts.panels:
+            name = chart.options.metric
             chart.large = self.large
-            if name is not None:
-                chart.panel.change(metric=name)
             chart.selected = name == pages.selected and not self.large
             chart.pinned = self._pins is not None and name in self._pins.pinned
         instead = self.query_one("#instead", Static)
-        instead.display, board.display = not names, bool(names)
+        instead.display, self.charts.display = not names, bool(names)
         if not names:
             filtered = "No metric matches all these words. Escape shows all."
             instead.update(filtered if self._filter else "waiting for the first metric…")
         self.update_heading()
         self.refresh_bindings()
+
+    def _layout(self, names: Sequence[str], size: Size) -> Layout:
+        pages = self._pages
+        if self.large and pages.names:
+            return Layout([pages.selected])
+        return Layout(pages.visible, pages.columns, pages.rows)
 
     def _show_constants(self) -> None:
         """Shows what never varied, with its value."""
@@ -230,17 +219,11 @@ class MetricsGrid(RefusingScreen[None]):
         place = f"{pages.place + 1} of {len(pages.names)}" if self.large else ""
         if not self.large and pages.count > 1:
             place = f"page {pages.page + 1} of {pages.count}"
-        chart, options = self.panel.drawn, self.panel.options
-        clipped = clipped_words(chart, options) if self.large or options.full_y_range else []
-        settings = [
-            place if pages.names else "",
-            sight_words(chart, options),
-            f"by {options.axis}",
-            *clipped,
-            "logarithmic" if options.log else "",
-            smoothing_words(options),
-        ]
-        self.query_one("#heading", Static).update(line_of(left, [s for s in settings if s], width), layout=False)
+        chart, options = self.charts.main.drawn, self.charts.main.options
+        clipped = ["clipped"] if self.large or options.full_y_range else []
+        settings = setting_words(chart, options, "sight", "axis", *clipped, "log", "smoothing")
+        settings = [place, *settings] if place and pages.names else settings
+        self.query_one("#heading", Static).update(line_of(left, settings, width), layout=False)
         if (legends := self.query_one("#legends", Static)).display:
             dark = self.app.current_theme.dark
             legends.update(self._source.legend(chart, options, None, dark=dark, width=width), layout=False)
@@ -251,8 +234,8 @@ class MetricsGrid(RefusingScreen[None]):
 
     def _show_whole(self) -> None:
         """Ends zooming and reading values: another chart gets the room."""
-        self.panel.cursor = None
-        self.panel.change(window=None)
+        self.charts.main.cursor = None
+        self.charts.main.change(window=None)
 
     def why_not(self, action: str, *parameters: object) -> str:
         """While charts are small, the keys that move the cursor select, and those that read values and zoom are off."""
@@ -273,7 +256,7 @@ class MetricsGrid(RefusingScreen[None]):
 
     def action_chart(self, what: str) -> None:
         if self.large or what not in MOVES:
-            self.board.do(what)
+            self.charts.do(what)
         else:
             self._select(MOVES[what])
 
@@ -285,7 +268,7 @@ class MetricsGrid(RefusingScreen[None]):
             self._arrange()
             return
         for chart in self.visible_charts:
-            chart.selected = chart.panel.options.metric == self._pages.selected
+            chart.selected = chart.options.metric == self._pages.selected
         self.update_heading()
 
     def action_move_by_row(self, by: int) -> None:
@@ -332,7 +315,7 @@ class MetricsGrid(RefusingScreen[None]):
     def action_back(self) -> None:
         """Closes the cursor, else the large chart, else the filter, else the screen."""
         field = self.query_one("#filter", Input)
-        if self.board.close_cursor():
+        if self.charts.close_cursor():
             return
         if self.large:
             self.large = False
@@ -345,6 +328,6 @@ class MetricsGrid(RefusingScreen[None]):
     @on(GridChart.Selected)
     def _select_clicked(self, event: GridChart.Selected) -> None:
         if not self.large:
-            self._pages.selected = event.chart.panel.options.metric
+            self._pages.selected = event.chart.options.metric
             self._arrange()
             self.large = event.twice

@@ -31,6 +31,7 @@ from tuiapp.screens.arrangement import (
     arrange,
     flat_height,
 )
+from tuiapp.screens.chart_grid import chart_keys
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.refusals import RefusingScreen
@@ -44,7 +45,6 @@ from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.view.grid import Pages
 from tuiapp.widgets.alert_strip import AlertStrip
-from tuiapp.widgets.chart_board import view_keys
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.epochs_panel import EpochsPanel
 from tuiapp.widgets.failure_panel import FailurePanel
@@ -110,19 +110,6 @@ REPLAY_KEYS: list[BindingType] = [
     Binding("greater_than_sign", "replay('faster')", "Faster", id="run.faster", key_display=">", show=False),
 ]
 
-CHART_KEYS: list[BindingType] = [
-    Binding("m", "chart('metric')", "Metric", tooltip="Choose the metric", id="run.metric"),
-    Binding("G", "grid", "Grid", tooltip="All metrics in a grid", id="run.grid"),
-    Binding("M", "chart('several')", "One chart or several", id="run.several-charts", show=False),
-    Binding("y", "chart('log')", "Log y", id="run.log-y", show=False),
-    Binding("t", "chart('axis')", "By time or step", id="run.by-time-or-step", show=False),
-    Binding(
-        "left_square_bracket", "chart('rougher')", "Less smooth", id="run.less-smooth", key_display="[", show=False
-    ),
-    Binding("right_square_bracket", "chart('smoother')", "Smoother", id="run.smoother", key_display="]", show=False),
-    *view_keys("run", show=False),
-]
-
 RUN_KEYS: list[BindingType] = [
     Binding("s", "stop", "Stop", tooltip="Stop the run", id="run.stop"),
     Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
@@ -133,7 +120,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("x", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
     Binding("a", "again", "Run again", tooltip="Run again, by the form", id="run.again"),
     Binding("ctrl+y", "copy_path", "Copy path", id="run.copy-path"),
-    *CHART_KEYS,
+    *chart_keys("run", "metric", "grid"),
     Binding("r", "next_rank", "Rank", tooltip="Show the next rank", id="run.rank"),
     Binding("f", "follow", "Follow", id="run.follow", show=False),
     Binding("n", "find(1)", "Find next", id="run.find-next", show=False),

@@ -110,7 +110,7 @@ class Workspace(Container):
         self._arrange()
         await self._follow()
         if self._charts is not None and self.has_class("-alone") and self._alone:
-            self._charts.main.focus()
+            self._charts.grid.main.focus()
         elif not self.shows_charts:
             self._to_list()
 

@@ -15,6 +15,9 @@ from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, fit, format_duration, sanitize
+from tuiapp.view.axes import axis_labels, log_labels
+from tuiapp.view.chart import Chart
+from tuiapp.view.frame import LEFT_CELLS, frame
 from tuiapp.view.run_list import objective_words
 from tuiapp.view.run_values import differing_keys, key_column, known_value
 from tuiapp.view.table import Column
@@ -159,7 +162,7 @@ def trial_columns(state: StudyState) -> list[Column[Trial]]:
 
 
 def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS) -> list[str]:
-    """Draws the objective of each trial against a key: a number's along the axis, of words in a row for each."""
+    """Draws the objective of each trial against a key: a number's along the axis, of words at a place for each."""
     objective = state.objective
     known = [
         (trial.values[key], trial.objective, "★" if trial is state.best else "·" if trial.state == PRUNED else "●")
@@ -168,50 +171,48 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS) -> lis
     ]
     if not known or objective is None:
         return [fit(f"{sanitize(key)}: no trial has a value yet", width).rstrip()]
-    shown = metric(objective.name)
-    low, high = min(value for _, value, _ in known), max(value for _, value, _ in known)
+    columns, unit = max(10, width - LEFT_CELLS - 1), metric(objective.name).unit
+    values = sorted({value for _, value, _ in known})
+    ends = list(dict.fromkeys((values[0], values[-1])))
     # Losses that fall over decades would all lie on the axis.
-    tall = low > 0 and high / low > FAR
-    bottom, top = _at(low, log=tall), _at(high, log=tall)
-    margin = max(len(shown.format(low)), len(shown.format(high)), 6) + 1
-    room = max(10, width - margin - 2)
+    tall = values[0] > 0 and values[-1] / values[0] > FAR
+    labels = (log_labels if tall else axis_labels)(ends, unit)
     numbers = [x for x, _, _ in known if isinstance(x, int | float) and not isinstance(x, bool)]
     words = sorted({str(x) for x, _, _ in known}) if len(numbers) < len(known) else []
     log = key in state.log_keys and not words and min(numbers) > 0
     xs = [float(words.index(str(x))) if words else _at(x, log=log) for x, _, _ in known]
-    left, right = (0.0, float(max(1, len(words) - 1))) if words else (min(xs), max(xs))
-    grid = [[" "] * room for _ in range(rows)]
+    bottom, top = _at(values[0], log=tall), _at(values[-1], log=tall)
+    chart = Chart(
+        x_range=(0.0, max(1.0, len(words) - 1.0)) if words else _spread(min(xs), max(xs)),
+        y_range=_spread(bottom, top),
+        y_ticks=list(zip(dict.fromkeys((bottom, top)), labels, strict=True)),
+    )
+    room = max(3, columns // max(1, len(words)) - 1)
+    by_word = [(float(number), fit(sanitize(word), room).strip()) for number, word in enumerate(words)]
+    chart.x_ticks = by_word or [(_at(x, log=log), f"{x:.4g}") for x in dict.fromkeys((min(numbers), max(numbers)))]
+    drawn = [list(line) for line in frame(chart, columns, rows)]
     for x, (_, value, sign) in zip(xs, known, strict=True):
-        column = round((x - left) / ((right - left) or 1) * (room - 1))
-        row = round((top - _at(value, log=tall)) / (top - bottom) * (rows - 1)) if low < high else rows // 2
-        if grid[row][column] != "★":
-            grid[row][column] = sign
-    labels = {0: shown.format(high).strip(), rows - 1: shown.format(low).strip()}
-    labels = labels if low < high else {rows // 2: shown.format(low).strip()}
-    lines = [fit(f"{sanitize(objective.name, 40)}{LOG * tall} by {sanitize(key)}{LOG * log}", width).rstrip()]
-    lines += [f"{labels.get(number, '').rjust(margin)}┤{''.join(row)}".rstrip() for number, row in enumerate(grid)]
-    ends = _word_axis(words, room) if words else _number_axis(min(numbers), max(numbers), room)
-    return [*lines, " " * margin + "└" + "─" * room, " " * (margin + 1) + ends]
+        row = rows - 1 - _cell(_at(value, log=tall), chart.y_range, rows)
+        column = LEFT_CELLS + _cell(x, chart.x_range, columns)
+        if drawn[row][column] != "★":
+            drawn[row][column] = sign
+    title = f"{sanitize(objective.name, 40)}{LOG * tall} by {sanitize(key)}{LOG * log}"
+    return [fit(title, width).rstrip(), *("".join(line).rstrip() for line in drawn)]
+
+
+def _spread(low: float, high: float) -> tuple[float, float]:
+    """Returns limits of an axis; a single value is in the middle."""
+    return (low, high) if low < high else (low - 1, high + 1)
+
+
+def _cell(x: float, limits: tuple[float, float], cells: int) -> int:
+    low, high = limits
+    return int((x - low) / (high - low) * (cells - 1) + 0.5)
 
 
 def _at(x: object, *, log: bool) -> float:
     assert isinstance(x, int | float)
     return math.log10(x) if log else float(x)
-
-
-def _number_axis(low: float, high: float, room: int) -> str:
-    left, right = f"{low:.4g}", f"{high:.4g}"
-    return left if low == high else left + right.rjust(room - len(left))
-
-
-def _word_axis(words: Sequence[str], room: int) -> str:
-    line = [" "] * room
-    for number, word in enumerate(words):
-        text = fit(sanitize(word), max(3, room // len(words) - 1)).strip()
-        start = round(number / max(1, len(words) - 1) * (room - 1)) - len(text) // 2
-        start = max(0, min(start, room - len(text)))
-        line[start : start + len(text)] = text
-    return "".join(line).rstrip()
 
 
 def trial_facts(trial: Trial) -> dict[str, object]:

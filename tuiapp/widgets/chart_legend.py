@@ -10,7 +10,7 @@ from tuiapp.trainers.contract.metrics import LOSS, TEST
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.trainers.state.text import join_words
 from tuiapp.trainers.tasks.catalog import TASKS
-from tuiapp.view.chart import BAND, Chart, ChartOptions
+from tuiapp.view.chart import BAND, Chart
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.colors import BAND_COLOR, MUTED
 
@@ -81,33 +81,6 @@ def line_of(left: Content, settings: Sequence[str], width: int) -> Content:
         return left
     words = join_words(settings[:kept])
     return Content.assemble(left, " " * (room + 2 - len(words)), (words, MUTED))
-
-
-def sight_words(chart: Chart, options: ChartOptions) -> str:
-    """Returns which share of the whole range is visible; "" for all."""
-    return f"showing {100 * chart.share_in_sight:.3g} %" if options.window else ""
-
-
-def clipped_words(chart: Chart, options: ChartOptions) -> list[str]:
-    """Returns what the first values that are not on the axis reach, or that all are on it, with the key."""
-    if options.full_y_range:
-        return ["all values · 0 leaves out the first"]
-    ends = [
-        f"starts at {metric(options.metric).format(end)}, {where} the chart"
-        for where, end in zip(("below", "above"), chart.clipped, strict=True)
-        if end is not None
-    ]
-    return [*ends, "0 shows all"] if ends else []
-
-
-def flat_words(chart: Chart) -> list[str]:
-    """Returns the key that shows what a linear axis does not."""
-    return ["y: logarithmic shows more"] if chart.is_flat else []
-
-
-def smoothing_words(options: ChartOptions) -> str:
-    """Returns how much the curves are smoothed."""
-    return f"smoothing {options.smoothing:g}" if options.smoothing else "not smoothed"
 
 
 def why_empty(name: str, *, live: bool, script: bool = False) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from textual import on
@@ -21,14 +21,17 @@ from tuiapp.trainers.state.curves import Axis
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.view.axes import panned, zoomed
 from tuiapp.view.chart import Chart, ChartOptions
+from tuiapp.view.chart_words import PAUSED, setting_words
 from tuiapp.view.devices.drawing import join_fitting
-from tuiapp.widgets.chart_legend import clipped_words, flat_words, line_of, sight_words, smoothing_words
-from tuiapp.widgets.plot import BOTTOM_CELLS, LEFT_CELLS, Plot
+from tuiapp.view.frame import BOTTOM_CELLS, LEFT_CELLS
+from tuiapp.widgets.chart_legend import line_of
+from tuiapp.widgets.plot import Plot
 
 REDRAW_S = 1.0
 """Between two drawings while the curves grow by less than a point."""
 
-PAUSED = ["paused", "v: resume"]
+UNUSUAL, USUAL = ("sight", "log", "other axis", "clipped", "flat"), ("smoothing", "linear", "usual axis")
+"""Settings that a frame's note has, where there is one, and those that are always beside the legend."""
 
 PAN = 0.2
 """Fraction of the visible range that a key pans by."""
@@ -90,7 +93,7 @@ class ChartSource(Protocol):
 
 
 class ChartPanel(Vertical, can_focus=True):
-    """Shows one chart. A `ChartBoard` around it decides when it is drawn: `draw` does it at once."""
+    """Shows one chart. A `ChartGrid` around it decides when it is drawn: `draw` does it at once."""
 
     DEFAULT_CSS = """
     ChartPanel {
@@ -102,6 +105,9 @@ class ChartPanel(Vertical, can_focus=True):
         &.-empty #instead { display: block; }
     }
     """
+
+    SAYS_SETTINGS: ClassVar[bool] = True
+    """Says above the curves, or in its frame, how they are drawn."""
 
     options: var[ChartOptions] = var(ChartOptions(), init=False)
     cursor: var[int | None] = var(None, init=False)
@@ -117,7 +123,6 @@ class ChartPanel(Vertical, can_focus=True):
         source: ChartSource,
         options: ChartOptions | None = None,
         *,
-        says_settings: bool = True,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
@@ -135,7 +140,6 @@ class ChartPanel(Vertical, can_focus=True):
         self.most_share = 1.0
         """Of a core, for drawing it: with hundreds of ranks it is drawn less often."""
         self.drawings = 0
-        self._says_settings = says_settings
         self._width = 0
         self._fitted: Size | None = None
         """The room for which it was drawn."""
@@ -229,8 +233,8 @@ class ChartPanel(Vertical, can_focus=True):
             return
         width, dark = self.content_size.width, self.app.current_theme.dark
         left = self.source.legend(self.drawn, self.options, self.cursor, dark=dark, width=width)
-        settings = self._settings() if self._says_settings else []
-        if self._says_settings and not self._is_framed and self.cursor is None:
+        settings = self._settings() if self.SAYS_SETTINGS else []
+        if self.SAYS_SETTINGS and not self._is_framed and self.cursor is None:
             left = Content.assemble((metric(self.options.metric).label, "bold"), "  ", left)
         self._show_note()
         line.update(line_of(left, settings, width), layout=False)
@@ -242,32 +246,25 @@ class ChartPanel(Vertical, can_focus=True):
 
     def _show_note(self) -> None:
         """Says in the frame that the curves stand still, unusual settings, and what is hidden."""
-        notes = PAUSED if self.cursor is not None else [one for one in self._unusual() if one]
+        unusual = setting_words(self.drawn, self._drawn_options, *UNUSUAL)
+        notes = PAUSED if self.cursor is not None else unusual
         words = join_fitting(notes, self.content_size.width - 2) if notes else self.note
-        if self._says_settings and words != str(self.border_subtitle or ""):
+        if self.SAYS_SETTINGS and words != str(self.border_subtitle or ""):
             self.border_subtitle = Content(words)
 
     def watch_note(self) -> None:
         self._show_note()
 
-    def _unusual(self) -> list[str]:
-        chart, options = self.drawn, self.options
-        return [
-            sight_words(chart, options),
-            "logarithmic" if options.log else "",
-            f"by {chart.axis}" if chart.axis != "step" else "",
-            *clipped_words(chart, options),
-            *flat_words(chart),
-        ]
+    @property
+    def _drawn_options(self) -> ChartOptions:
+        """With the axis that was drawn: in place of steps it may be a metric."""
+        return replace(self.options, axis=self.drawn.axis)
 
     def _settings(self) -> list[str]:
         if self.cursor is not None:
             return [] if self._is_framed else PAUSED
-        options = self.options
-        usual = [smoothing_words(options)]
-        usual += [] if options.log else ["linear"]
-        usual += ["by step"] if self.drawn.axis == "step" else []
-        return [one for one in (*([] if self._is_framed else self._unusual()), *usual) if one]
+        names = USUAL if self._is_framed else (*UNUSUAL, *USUAL)
+        return setting_words(self.drawn, self._drawn_options, *names)
 
     def _up_to_date(self) -> Chart:
         """Returns the chart that the options ask for: its axis may have changed while it waits for its turn."""

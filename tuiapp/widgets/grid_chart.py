@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import var
 from textual.widgets import Static
 
 from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.view.chart import ChartOptions
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 
 
-class GridChart(Vertical):
+class GridChart(ChartPanel):
     """A chart that can be selected; large, it has a legend, and the mouse zooms it and reads values."""
 
     DEFAULT_CSS = """
@@ -25,9 +26,11 @@ class GridChart(Vertical):
         #legend { display: none; padding: 0 1; }
         Plot { padding: 0; background: $background; }
         &.-large #legend { display: block; }
-        &.-selected #title { background: $primary 40%; text-style: bold; }
+        &.-selected #title, &:focus #title { background: $primary 40%; text-style: bold; }
     }
     """
+
+    SAYS_SETTINGS: ClassVar[bool] = False
 
     large: var[bool] = var(False, init=False, toggle_class="-large")
     selected: var[bool] = var(False, init=False, toggle_class="-selected")
@@ -40,22 +43,16 @@ class GridChart(Vertical):
         chart: GridChart
         twice: bool
 
-    def __init__(self, source: ChartSource) -> None:
-        super().__init__()
-        self.panel = ChartPanel(source, says_settings=False)
-        self.panel.can_focus = False
-        self.panel.is_fixed = True
+    def __init__(self, source: ChartSource, options: ChartOptions | None = None) -> None:
+        super().__init__(source, options)
         self._title = Content()
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
-        yield self.panel
+        yield from super().compose()
 
-    def on_mount(self) -> None:
-        self.watch(self.panel, "drawn", self._show_title, init=False)
-
-    def watch_large(self, large: bool) -> None:
-        self.panel.is_fixed = not large
+    def watch_drawn(self) -> None:
+        self._show_title()
 
     def watch_selected(self) -> None:
         self._show_title()
@@ -64,13 +61,13 @@ class GridChart(Vertical):
         self._show_title()
 
     def _show_title(self) -> None:
-        name = self.panel.options.metric
-        latest = self.panel.source.latest(name)
+        name = self.options.metric
+        latest = self.source.latest(name)
         room = max(1, self.size.width - 3 - len(latest))
         label = f"{metric(name).label}{' · pinned' if self.pinned else ''}"
         title = Content(f"{'▸' if self.selected else ' '} {label}").truncate(room, ellipsis=True, pad=True)
         title = Content.assemble(title, " ", latest)
-        if not title.is_same(self._title):
+        if self.is_mounted and not title.is_same(self._title):
             self._title = title
             self.query_one("#title", Static).update(title, layout=False)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from rich.segment import Segment
@@ -17,26 +16,21 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tuiapp.terminal.ascii_filter import AsciiFilter
-from tuiapp.view.axes import LABEL_CELLS
 from tuiapp.view.chart import BAND, Chart
+from tuiapp.view.frame import BOTTOM_CELLS, LEFT_CELLS, frame
 from tuiapp.view.palette import series_color
 from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, Cells, rasterize
 from tuiapp.widgets.colors import BAND_COLOR, faint
 
-if TYPE_CHECKING:
-    from textual_plotext.plot import Plot as Plotext
-
-LEFT_CELLS, BOTTOM_CELLS = LABEL_CELLS + 1, 2
 GRID = -11
 """Ink of the faint lines at the numbers of the axis of values, where nothing else is drawn."""
 GRID_DOT, GRID_CELLS = "·", 3
 """What they are made of, and how far apart."""
 MOST_LINES = 6
-_ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 
 
 class Plot(Widget):
-    """Shows a chart: plotext draws the axes, `rasterize` the curves."""
+    """Shows a chart: its `frame`, and the curves that `rasterize` draws."""
 
     DEFAULT_CSS = """
     Plot { width: 1fr; height: 1fr; }
@@ -78,7 +72,6 @@ class Plot(Widget):
         self._lines: Sequence[int] = ()
         """Rows of the grid."""
         self._styles: dict[int, Style] = {}
-        self._plotext: Plotext | None = None
         self._held: int | None = None
 
     @property
@@ -100,7 +93,7 @@ class Plot(Widget):
         old, self._cells = self._cells, cells
         if axes_of != self._axes_of or old is None or old.inks.shape != cells.inks.shape:
             self._axes_of = axes_of
-            self._axes = self._draw_axes(chart)
+            self._axes = frame(chart, self.size.width - LEFT_CELLS, self.size.height - BOTTOM_CELLS)
             ticked = [
                 row for row, axis in enumerate(self._axes[: self.rows]) if axis[LEFT_CELLS - 1 : LEFT_CELLS] == "┤"
             ]
@@ -168,29 +161,6 @@ class Plot(Widget):
                 color = series_color(ink, dark=dark)
             self._styles[ink] = Style(color=color, bold=ink in (EVALUATION, GAP))
         return self._styles[ink]
-
-    def _draw_axes(self, chart: Chart) -> list[str]:
-        """Renders the axes with plotext, as those of an empty plot."""
-        if self._plotext is None:
-            # Slow to import: deferred until there is a chart.
-            from textual_plotext.plot import Plot as Plotext
-
-            self._plotext = Plotext()
-        plt = self._plotext
-        plt.clear_figure()
-        width, height = self.size
-        plt.plotsize(width, height)
-        # Without this a figure keeps its first size (textual-plotext#5).
-        plt._set_size(width, height)
-        plt.xaxes(True, False)
-        plt.yaxes(True, False)
-        plt.xlim(*chart.x_range)
-        plt.ylim(*chart.y_range)
-        plt.xticks([x for x, _ in chart.x_ticks], [label for _, label in chart.x_ticks])
-        ticks = chart.y_ticks or [(chart.y_range[0], "")]
-        plt.yticks([y for y, _ in ticks], [label[:LABEL_CELLS].rjust(LABEL_CELLS) for _, label in ticks])
-        plt.scatter([chart.x_range[0]], [chart.y_range[0]], marker=" ")
-        return _ESCAPES.sub("", plt.build()).split("\n")[:height]
 
     def on_resize(self) -> None:
         self.post_message(self.Resized())

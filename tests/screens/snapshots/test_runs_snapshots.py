@@ -192,7 +192,7 @@ async def charted(pilot: Pilot[Any], screen: Screen[Any]) -> None:
             return False
         charts = screen.query_one(RunsCharts)
         read = len(charts._feed.runs) == marked and not charts._source.is_reading
-        return read and charts._seen == charts._feed.version and all(map(is_current, charts.panels))
+        return read and charts._seen == charts._feed.version and all(map(is_current, charts.grid.panels))
 
     await until(pilot, is_drawn)
 

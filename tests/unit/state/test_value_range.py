@@ -15,8 +15,8 @@ from tuiapp.trainers.contract.metrics import TEST_ACCURACY
 from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
+from tuiapp.view.chart_words import setting_words
 from tuiapp.view.raster import rasterize
-from tuiapp.widgets.chart_legend import clipped_words
 
 SIZE: dict[str, Any] = {"columns": 200, "rows": 20}
 FALLING = [2.4 * 0.8**step + 0.02 for step in range(1000)]
@@ -46,7 +46,7 @@ def test_a_late_rise_is_seen_and_what_is_left_out_is_named() -> None:
     chart = build_chart(overfitted(), ChartOptions(smoothing=0.6), **SIZE)
     assert chart.y_range == pytest.approx((0, 0.26), abs=0.03)
     assert arrows(chart) == (2, 0), "of the loss and of the test loss"
-    words, _ = clipped_words(chart, ChartOptions())
+    words, _ = setting_words(chart, ChartOptions(), "clipped")
     assert words.startswith("starts at ")
     assert words.endswith(", above the chart")
 
@@ -66,7 +66,10 @@ def test_a_rise_from_below_has_an_arrow_down() -> None:
     )
     assert chart.y_range[0] > 0.9
     assert arrows(chart) == (0, 1)
-    assert clipped_words(chart, ChartOptions(TEST_ACCURACY)) == ["starts at 10.0 %, below the chart", "0 shows all"]
+    assert setting_words(chart, ChartOptions(TEST_ACCURACY), "clipped") == [
+        "starts at 10.0 %, below the chart",
+        "0 shows all",
+    ]
 
 
 @pytest.mark.parametrize(

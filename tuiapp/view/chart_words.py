@@ -1,0 +1,75 @@
+"""What is said of how charts are drawn, and the keys that change it: the same on every screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.view.chart import Chart, ChartOptions
+
+PAUSED = ["paused", "v: resume"]
+"""Said while values are read."""
+
+
+def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]:
+    """Returns the words of these settings, in their order.
+
+    "axis" and "scale" are said of every chart, "sight", "other axis" and "log" if they are unusual, "clipped" and
+    "flat" with the key that shows more.
+    """
+    scale, by = "logarithmic" if options.log else "linear", f"by {options.axis}"
+    words = {
+        "sight": [f"showing {100 * chart.share_in_sight:.3g} %"] if options.window else [],
+        "axis": [by],
+        "usual axis": [by] if options.axis == "step" else [],
+        "other axis": [by] if options.axis != "step" else [],
+        "scale": [scale],
+        "linear": [] if options.log else [scale],
+        "log": [scale] if options.log else [],
+        "smoothing": [f"smoothing {options.smoothing:g}" if options.smoothing else "not smoothed"],
+        "clipped": _clipped_words(chart, options),
+        "flat": ["y: logarithmic shows more"] if chart.is_flat else [],
+    }
+    return [each for name in names for each in words[name]]
+
+
+def _clipped_words(chart: Chart, options: ChartOptions) -> list[str]:
+    """Returns what the first values that are not on the axis reach, or that all are on it, with the key."""
+    if options.full_y_range:
+        return ["all values · 0 leaves out the first"]
+    ends = [
+        f"starts at {metric(options.metric).format(end)}, {where} the chart"
+        for where, end in zip(("below", "above"), chart.clipped, strict=True)
+        if end is not None
+    ]
+    return [*ends, "0 shows all"] if ends else []
+
+
+class Key(NamedTuple):
+    key: str
+    id: str
+    words: str
+    tooltip: str = ""
+    display: str | None = None
+    action: str = ""
+
+
+KEYS: Mapping[str, Key] = {
+    "metric": Key("m", "metric", "Metric", "Choose the metric"),
+    "grid": Key("G", "grid", "Grid", "All metrics in a grid", action="grid"),
+    "several": Key("M", "several-charts", "One chart or several"),
+    "log": Key("y", "log", "Log y"),
+    "axis": Key("t", "axis", "Axis", "By time or step"),
+    "rougher": Key("left_square_bracket", "rougher", "Less smooth", display="["),
+    "smoother": Key("right_square_bracket", "smoother", "Smoother", display="]"),
+    "cursor": Key("v", "read-values", "Values", "Read values"),
+    "in": Key("plus,equals_sign", "zoom-in", "Zoom", "Zoom in", "+"),
+    "out": Key("minus", "zoom-out", "Zoom out", display="-"),
+    "whole": Key("0", "whole-run", "Whole run, all values"),
+    "left": Key("left", "earlier", "Earlier"),
+    "right": Key("right", "later", "Later"),
+    "far_left": Key("shift+left", "much-earlier", "Much earlier"),
+    "far_right": Key("shift+right", "much-later", "Much later"),
+}
+"""By what `ChartGrid.do` does at them, or with an action of their own."""
