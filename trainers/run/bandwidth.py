@@ -60,8 +60,8 @@ def read_links(uuids: Sequence[str]) -> list[Link]:
         done = subprocess.run(
             bootstrap.module("tuiapp.trainers.telemetry.links"), capture_output=True, timeout=LINKS_S, check=True
         )
-        found = msgspec.json.decode(done.stdout, type=list[Link])
-        return [link for link in found if link.uuid in uuids]
+        links = msgspec.json.decode(done.stdout, type=list[Link])
+        return [link for link in links if link.uuid in uuids]
     return []
 
 

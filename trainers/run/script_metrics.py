@@ -200,8 +200,8 @@ class MatchedLines:
     def match(self, texts: Sequence[str]) -> Iterator[Row]:
         for text in texts:
             groups: dict[str, str] = {}
-            for found in self._pattern.finditer(as_read(text)):
-                said = {name: value for name, value in found.groupdict().items() if value is not None}
+            for match in self._pattern.finditer(as_read(text)):
+                said = {name: value for name, value in match.groupdict().items() if value is not None}
                 if groups.keys() & said.keys():
                     yield from self._row(groups)
                     groups = {}

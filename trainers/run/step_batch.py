@@ -77,24 +77,24 @@ def pack_rows(
     """
     if window > 1:
         order = sorted(range(len(steps)), key=steps.__getitem__)
-        steps = [steps[place] for place in order]
-        columns = {name: [column[place] for place in order] for name, column in columns.items()}
+        steps = [steps[index] for index in order]
+        columns = {name: [column[index] for index in order] for name, column in columns.items()}
     most, begin = max(1, MOST_VALUES // len(columns)), 0
-    for place in range(1, len(steps) + 1):
-        if place < len(steps):
-            goes_on = steps[place] > steps[place - 1] or (window > 1 and steps[place] == steps[place - 1])
-            if goes_on and steps[place] - steps[begin] < MAX_COUNT and place - begin < most:
+    for index in range(1, len(steps) + 1):
+        if index < len(steps):
+            goes_on = steps[index] > steps[index - 1] or (window > 1 and steps[index] == steps[index - 1])
+            if goes_on and steps[index] - steps[begin] < MAX_COUNT and index - begin < most:
                 continue
-        part = slice(begin, place)
+        part = slice(begin, index)
         yield _pack_ascending(rank, steps[part], {name: column[part] for name, column in columns.items()}, window)
-        begin = place
+        begin = index
 
 
 def _pack_ascending(rank: int, steps: Sequence[int], columns: Mapping[str, Sequence[float]], window: int) -> Metrics:
     if window == 1:
         return _pack(rank, steps, columns, range(len(steps)), {}, of_script=True)
     epochs = [ceil(epoch) if isfinite(epoch) else 0 for epoch in columns.get(EPOCH, ())]
-    starts = _starts(len(steps), window, [n for n, (one, other) in enumerate(pairwise(epochs), 1) if one != other])
+    starts = _starts(len(steps), window, [n for n, (epoch, after) in enumerate(pairwise(epochs), 1) if epoch != after])
     starts = [start for start in starts if not start or steps[start] > steps[start - 1]]
     # A rate is worked out from these two, whoever reports them.
     summed = {EXAMPLES: sum} if STEP_TIME in columns else {}
@@ -122,23 +122,23 @@ def _pack(
     groups = [slice(*ends) for ends in pairwise([*starts, len(steps)])] if is_joined or joined_by else []
     values, lows, highs, lasts, infinite = {}, {}, {}, {}, {}
     for name, column in columns.items():
-        found: Sequence[float]
+        entries: Sequence[float]
         if by := joined_by.get(name):
-            found = [by(column[group]) for group in groups]
+            entries = [by(column[group]) for group in groups]
         elif not is_joined:
-            found = column
+            entries = column
         else:
-            entries = [column[group] for group in groups]
-            found = list(map(join, entries))
-            least, greatest = (list(map(partial(bound, pick), entries, found)) for pick in (min, max))
-            if least != found or greatest != found:
+            grouped = [column[group] for group in groups]
+            entries = list(map(join, grouped))
+            least, greatest = (list(map(partial(bound, pick), grouped, entries)) for pick in (min, max))
+            if least != entries or greatest != entries:
                 lows[name], highs[name] = least, greatest
-                lasts[name] = [not_nan(entry[-1]) for entry in entries]
-        if all(map(isfinite, found)):
-            values[name] = list(found)
+                lasts[name] = [not_nan(entry[-1]) for entry in grouped]
+        if all(map(isfinite, entries)):
+            values[name] = list(entries)
         else:
-            values[name] = list(map(not_nan, found))
-            if signs := {entry: 1 if value > 0 else -1 for entry, value in enumerate(found) if isinf(value)}:
+            values[name] = list(map(not_nan, entries))
+            if signs := {entry: 1 if value > 0 else -1 for entry, value in enumerate(entries) if isinf(value)}:
                 infinite[name] = signs
     ends = [steps[group.stop - 1] for group in groups] if is_joined else steps
     counts = [last - before for before, last in pairwise([steps[0] - 1, *ends])]

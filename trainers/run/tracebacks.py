@@ -86,8 +86,8 @@ def read_elastic_error(path: Path) -> ScriptError | None:
     """Reads the file that torch's `@record` writes; None if there is none, or it has another form."""
     try:
         # Unlike msgspec's, this decoder takes text that is no UTF-8, as an exception's may be.
-        found: Any = json.loads(read_end(path, 0, MAX_ERROR_BYTES))
-        message = found["message"]
+        content: Any = json.loads(read_end(path, 0, MAX_ERROR_BYTES))
+        message = content["message"]
         said, trace = message["message"], message["extraInfo"]["py_callstack"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -134,7 +134,7 @@ def _read_plain(lines: Sequence[str], start: int) -> tuple[str, int]:
         if lead.strip() and column and not line.startswith(lead.rstrip()):
             continue
         if not _FRAME.match(line[column:]):
-            said = "\n".join(one[column:] for one in lines[number:])
+            said = "\n".join(line[column:] for line in lines[number:])
             return (error_line(said), number) if _LAST.match(line[column:]) else ("", number)
     return "", start
 
