@@ -19,6 +19,7 @@ from tuiapp.trainers.launch import LaunchError
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.option_field import OptionField
+from tuiapp.widgets.text_view import UNKNOWN_WIDTH, TextView
 
 
 class Launches:
@@ -49,7 +50,12 @@ def field(pilot: Pilot[None], key: str) -> OptionField:
 
 
 def words(pilot: Pilot[None], selector: str) -> str:
-    return str(screen(pilot).query_one(selector, Static).content)
+    """Returns what a widget shows, or would show with more room."""
+    widget = screen(pilot).query_one(selector)
+    if isinstance(widget, TextView):
+        return "\n".join(map(str, widget.lines_for(UNKNOWN_WIDTH)))
+    assert isinstance(widget, Static)
+    return str(widget.content)
 
 
 async def type_into(pilot: Pilot[None], key: str, text: str) -> None:

@@ -16,7 +16,7 @@ from tests.kit.harness import MLP, launched
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
-from tuiapp.widgets.lines import Lines
+from tuiapp.widgets.text_view import TextView
 
 pytestmark = pytest.mark.nightly
 
@@ -33,7 +33,7 @@ async def until(pilot: Pilot[None], condition: Callable[[], bool], screen: RunSc
 
 def panel_text(screen: RunScreen) -> str:
     """All that the panel holds, scrolled out of sight or not."""
-    return "\n".join(str(one.render()) for one in screen.query_one(DevicePanel).query(Lines))
+    return "\n".join(str(one.render()) for one in screen.query_one(DevicePanel).query(TextView))
 
 
 LABEL_CELLS = 16

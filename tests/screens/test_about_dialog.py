@@ -25,8 +25,8 @@ from tuiapp.trainers.contract.about import About, Change, change_about, read_abo
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.launch_facts import LaunchFacts
-from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.text_view import TextView
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def test_from_the_list(run: RunDir, size: tuple[int, int]) -> None:
         )
         app.lister.put(summarise(run))
         await until(pilot, lambda: "baseline" in app.rows[0])
-        said = str(app.runs_screen.query_one(RunDetails).content)
+        said = str(app.runs_screen.query_one("#details", TextView).render())
         assert said.startswith(f"baseline · {run.run_id} · lr, other, sweep · warm\n")
         await pilot.press("d")
         await until(pilot, lambda: isinstance(app.screen, Choice))
@@ -153,7 +153,7 @@ async def test_the_form_refuses_a_name_or_tag_beside_its_field(
         assert screen(pilot).command is None
         facts = screen(pilot).query_one(LaunchFacts)
         label = key.capitalize()
-        assert f"see above: {label}" in str(facts.query_one("#facts", Static).content)
+        assert f"see above: {label}" in str(facts.query_one("#facts", TextView).render())
         assert f"fix {label} first" in str(facts.query_one("#command", Static).content)
         await pilot.press("ctrl+r")
         await pilot.pause()

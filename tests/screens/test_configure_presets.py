@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Button, Input, Static
 
-from tests.kit.configure_app import Start, field, screen, type_into, until
+from tests.kit.configure_app import Start, field, screen, type_into, until, words
 from tuiapp.library.presets import load_config, presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.preset_dialogs import SavePreset
@@ -329,9 +329,8 @@ async def test_the_first_preset_is_a_script_of_ones_own(start: Start, tmp_path: 
         await type_into(pilot, "script", str(tmp_path / "train.py"))
         await type_into(pilot, "values", "lr=0.1,0.2")
         assert screen(pilot).command == f"tuiapp sweep {tmp_path / 'train.py'} --grid lr=0.1,0.2"
-        facts = screen(pilot).query_one("#facts", Static)
-        assert "no argument has {lr}" in str(facts.content)
+        assert "no argument has {lr}" in words(pilot, "#facts")
         await type_into(pilot, "arguments", "--lr {lr}")
-        assert "no argument" not in str(facts.content)
+        assert "no argument" not in words(pilot, "#facts")
         # Whatever preset was loaded before.
         assert study_of(screen(pilot)._draft, "gpt").name == "train-"

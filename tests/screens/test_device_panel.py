@@ -16,8 +16,7 @@ from tests.kit.run_app import RunApp, settled, until
 from tuiapp.trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.device_panel import DevicePanel
-from tuiapp.widgets.lines import Lines
-from tuiapp.widgets.text_panel import TextPanel
+from tuiapp.widgets.text_view import TextPanel, TextView
 
 SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
 
@@ -46,7 +45,7 @@ async def test_of_an_ended_run_colours_follow_the_theme() -> None:
         await settled(pilot, app)
 
         def drawn_for(dark: bool) -> bool:
-            lines = app.run_screen.query_one(DevicePanel).query_one(Lines)._lines
+            lines = app.run_screen.query_one(DevicePanel).query_one(TextView)._lines
             return any(series_color(0, dark=dark) in str(span.style) for line in lines for span in line.spans)
 
         await until(pilot, lambda: drawn_for(dark=True))
@@ -91,7 +90,7 @@ async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> N
         assert str(panel.border_subtitle).startswith("last sampled at")
         assert "last sampled at" not in "\n".join(lines_of(app)), "once is enough"
         await pilot.resize_terminal(*SMALL)
-        await until(pilot, lambda: "last sampled at" in str(panel.query_one(Lines).render()))
+        await until(pilot, lambda: "last sampled at" in str(panel.query_one(TextView).render()))
 
 
 async def test_figures_that_change_leave_all_else_in_its_place() -> None:
@@ -131,7 +130,7 @@ async def test_a_large_panel_grows_with_the_terminal(key: str) -> None:
         await settled(pilot, app)
         await pilot.press(key)
         panel = app.screen.query_one("#devices" if key == "2" else "#sharding", TextPanel)
-        shown = panel.query_one(Lines)
+        shown = panel.query_one(TextView)
         for size in (NORMAL, WIDE, SMALL, WIDE):
             await pilot.resize_terminal(*size)
             await until(pilot, lambda: shown.size.height == str(shown.render()).count("\n") + 1)

@@ -40,7 +40,7 @@ class Recorded(SamplerFeed):
 
 def text_of(app: App[None]) -> str:
     panel = app.screen.query_one(DevicePanel)
-    return "\n".join(str(widget.render()) for widget in panel.query("Lines"))
+    return "\n".join(str(widget.render()) for widget in panel.query("TextView"))
 
 
 async def test_samples_are_shown_as_they_come(tmp_path: Path) -> None:

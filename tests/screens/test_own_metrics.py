@@ -16,8 +16,8 @@ from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
 from tuiapp.trainers.state.known_metrics import first_choice, of_interest, second_choice
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.epochs_panel import EpochsPanel
-from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.text_view import TextView
 
 
 def header(app: RunApp) -> str:
@@ -128,7 +128,7 @@ async def test_a_script_that_reports_its_epoch_has_epochs(size: tuple[int, int])
         await until(pilot, lambda: "epoch 3/4 · step 120/160" in header(app))
         await pilot.press("8")
         epochs = app.run_screen.query_one(EpochsPanel)
-        shown = epochs.query_one(Lines)
+        shown = epochs.query_one(TextView)
         await until(pilot, lambda: "eval/loss" in str(shown.render()))
         heading, *rows = str(shown.render()).splitlines()
         assert heading.split() == ["epoch", "steps", "loss", "seconds", "eval/loss"]

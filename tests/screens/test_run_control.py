@@ -24,11 +24,11 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import LaunchError, Resumed
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
-from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.option_field import OptionField
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.text_view import TextView
 
 
 def offered(app: RunApp) -> set[str]:
@@ -266,7 +266,7 @@ async def test_fewer_ranks_than_before() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         source, log = app.run_screen._source, app.run_screen.query_one(LogView)
-        rows = app.run_screen.query_one(RankTable).query_one("#rows", Lines)
+        rows = app.run_screen.query_one(RankTable).query_one("#rows", TextView)
         await pilot.press("r", "r", "r")
         await until(pilot, lambda: log.rank == 2)
         app.feed.events = interrupted.resumed(1)

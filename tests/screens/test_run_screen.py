@@ -23,12 +23,12 @@ from tuiapp.trainers.state.fold import apply
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.failure_panel import FailurePanel
-from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.pictures import Pictures
 from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
+from tuiapp.widgets.text_view import TextView
 
 
 def visible(app: RunApp) -> list[str]:
@@ -37,7 +37,7 @@ def visible(app: RunApp) -> list[str]:
 
 
 def text_of(widget: Widget) -> str:
-    return "\n".join(str(part.render()) for part in (widget.query("Static, Lines") or [widget]))
+    return "\n".join(str(part.render()) for part in (widget.query("Static, TextView") or [widget]))
 
 
 async def test_from_empty_to_the_end() -> None:
@@ -79,7 +79,7 @@ async def test_predictions_are_a_panel_of_their_own() -> None:
         await pilot.press("7")
         await pilot.pause()
         assert visible(app) == ["predictions"]
-        shown = str(app.run_screen.query_one("#predictions Lines", Lines).render())
+        shown = str(app.run_screen.query_one("#predictions TextView", TextView).render())
         assert "96.7 % of 90 examples right" in shown
         assert "cat → horse  2 (6.7 %)" in shown
         assert "7       4.5  horse  cat" in shown
@@ -99,7 +99,7 @@ async def test_beside_the_worst_examples_are_their_pictures(tmp_path: Path) -> N
         await until(pilot, lambda: bool(app.run_screen.query_one("#beside Pictures", Pictures).size.height > 8))
         pictures = app.run_screen.query_one("#beside Pictures", Pictures)
         lines = [pictures.render_line(y).text for y in range(pictures.size.height)]
-        assert "7       4.5  horse  cat" in str(app.run_screen.query_one("#wrong", Lines).render())
+        assert "7       4.5  horse  cat" in str(app.run_screen.query_one("#wrong", TextView).render())
         assert sum("7: horse" in line for line in lines) == 1
 
 
@@ -113,7 +113,7 @@ async def test_epochs_are_a_panel_of_their_own_the_newest_first(size: tuple[int,
         await until(pilot, lambda: visible(app) == ["epochs"])
 
         def rows() -> list[list[str]]:
-            heading, *rest = str(app.run_screen.query_one("#epochs Lines", Lines).render()).splitlines()
+            heading, *rest = str(app.run_screen.query_one("#epochs TextView", TextView).render()).splitlines()
             assert heading.split()[:4] == ["epoch", "steps", "loss", "seconds"]
             return [row.split() for row in rest]
 
@@ -274,5 +274,5 @@ async def test_beneath_the_charts_all_lines_of_the_sharding_are_seen() -> None:
         await settled(pilot, app)
         panel = app.run_screen.query_one(ShardingMap)
         assert app.run_screen.has_class("-flat")
-        assert "weights: equal" in str(panel.query_one(Lines).render())
-        assert panel.query_one(Lines).size.height <= panel.size.height
+        assert "weights: equal" in str(panel.query_one(TextView).render())
+        assert panel.query_one(TextView).size.height <= panel.size.height

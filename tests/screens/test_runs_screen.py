@@ -19,8 +19,8 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.trainers.contract.events import Facts
-from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
+from tuiapp.widgets.text_view import TextView
 
 THREE = [info(3, "failed", reason="rank 1 failed"), info(2, model="mlp"), info(1, "running", backend="jax-pmap")]
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -30,12 +30,16 @@ def words(app: RunsApp, selector: str) -> str:
     return str(app.runs_screen.query_one(selector, Static).content)
 
 
+def details(app: RunsApp) -> str:
+    return str(app.runs_screen.query_one("#details", TextView).render())
+
+
 async def test_the_details_have_the_name_and_what_the_script_says_of_its_configuration() -> None:
     facts = Facts(name="baseline", config={"lr": 0.1, "layers": [1, 2]})
     app = RunsApp(ListLister([dataclasses.replace(info(1), facts=facts)]))
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "baseline · 2026" in words(app, "RunDetails"))
-        assert "lr=0.1  layers=[1, 2]" in words(app, "RunDetails")
+        await until(pilot, lambda: "baseline · 2026" in details(app))
+        assert "lr=0.1  layers=[1, 2]" in details(app)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -46,9 +50,9 @@ async def test_live_runs_stand_on_top(size: tuple[int, int]) -> None:
         assert app.states == ["running", "failed", "completed"]
         assert all(len(row) <= size[0] for row in app.rows)
         assert "3 runs · 1 running" in words(app, "#heading")
-        assert THREE[2].directory.run_id in words(app, "RunDetails")
+        assert THREE[2].directory.run_id in details(app)
         await pilot.press("down")
-        assert "rank 1 failed" in words(app, "RunDetails")
+        assert "rank 1 failed" in details(app)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +220,7 @@ async def test_groups_are_folded_opened_and_marked() -> None:
         await until(pilot, lambda: len(app.rows) == 3)
         assert "▸ ● 1  ✓ 2" in app.rows[0]
         assert "2–4" in app.rows[0]
-        assert "1 running · 2 completed" in words(app, "RunDetails")
+        assert "1 running · 2 completed" in details(app)
         # Enter opens it, left on one of its runs closes it, and all of them are marked by one key.
         await pilot.press("enter")
         assert [row[3:8] for row in app.rows[:4]] == ["▾ ● 1", "    ●", "    ✓", "    ✓"]
@@ -343,7 +347,7 @@ async def test_what_does_not_work_for_a_run_is_not_offered() -> None:
     app = RunsApp(ListLister([newer]))
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 1)
-        assert "schema 7" in words(app, "RunDetails")
+        assert "schema 7" in details(app)
         await pilot.press("enter", "p", "n", "u", "s", "e")
         await pilot.pause()
         assert app.asked == []
@@ -357,7 +361,7 @@ async def test_outside_text_can_do_nothing_to_the_screen() -> None:
     app = RunsApp(ListLister([evil]))
     async with app.run_test(size=(200, 60)) as pilot:
         await until(pilot, lambda: len(app.rows) == 1)
-        assert "[@click=app.quit]x[/] end" in words(app, "RunDetails")
+        assert "[@click=app.quit]x[/] end" in details(app)
         await pilot.press("C")
         await until(pilot, lambda: "npz:[red].npz" in app.rows[0])
         assert "\x1b" not in app.rows[0]
@@ -373,7 +377,7 @@ async def test_three_hundred_runs_in_a_small_terminal() -> None:
         assert app.runs_screen.current.directory.run_id.endswith("0000")
         assert "by started" in words(app, "#heading")
         await pilot.press("pageup", "pageup", "home")
-        assert app.runs_screen.query_one(RunDetails).size.height <= 5
+        assert app.runs_screen.query_one("#details").size.height <= 5
 
 
 async def test_rows_can_be_selected_and_copied() -> None:
@@ -423,11 +427,11 @@ async def test_long_details_are_read_to_their_end() -> None:
     app = RunsApp(ListLister([info(2), info(1, "failed", reason=reason.strip())]))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.rows) == 2)
-        details = app.runs_screen.query_one(RunDetails)
-        await until(pilot, lambda: details.content_size.height == 4)
+        shown_in = app.runs_screen.query_one("#details")
+        await until(pilot, lambda: shown_in.content_size.height == 4)
         await pilot.press("down")
-        await until(pilot, lambda: details.content_size.height > 4)
-        shown = "".join(line.text for line in app.screen._compositor.render_strips(app.size)[details.region.y :])
+        await until(pilot, lambda: shown_in.content_size.height > 4)
+        shown = "".join(line.text for line in app.screen._compositor.render_strips(app.size)[shown_in.region.y :])
         assert " ".join(shown.split()).count("out-of-memory killer?") == 2
 
 

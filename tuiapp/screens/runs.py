@@ -29,6 +29,7 @@ from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, 
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
 from tuiapp.screens.confirm import Choice
+from tuiapp.screens.details import detail_lines
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
@@ -63,9 +64,9 @@ from tuiapp.view.run_list import (
 from tuiapp.view.run_values import CONFIG, GROUP
 from tuiapp.view.table import Column
 from tuiapp.widgets.colors import MUTED
-from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
 from tuiapp.widgets.steady_footer import SteadyFooter
+from tuiapp.widgets.text_view import TextView
 
 TICK_S = 0.2
 """How often a new list is shown."""
@@ -194,7 +195,7 @@ class RunsScreen(RefusingScreen[None]):
         yield Static(id="heading", markup=False)
         yield Input(placeholder="all of: failed resnet18 lr<0.01 test/accuracy>0.9 tag:sweep …", id="filter")
         yield Workspace(Static(id="instead", markup=False), RunTable())
-        yield RunDetails()
+        yield TextView(id="details")
         yield SteadyFooter("clone", "filter", "resume")
 
     async def on_mount(self) -> None:
@@ -293,7 +294,8 @@ class RunsScreen(RefusingScreen[None]):
 
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:
-        self.query_one(RunDetails).show(self.query_one(RunTable).row, self._objective)
+        details = partial(detail_lines, self.query_one(RunTable).row, self._objective)
+        self.query_one("#details", TextView).update(details)
         self._chart()
         offered = frozenset(action for action in OF_RUNS | OF_ONE_RUN if not self.why_not(action))
         if offered != self._offered:

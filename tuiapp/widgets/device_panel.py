@@ -21,9 +21,8 @@ from tuiapp.view.devices.large import efficiency_line
 from tuiapp.view.devices.processes import process_rows
 from tuiapp.view.devices.view import GpuView, gpu_views, one_row_each, two_a_row, two_rows_each
 from tuiapp.widgets.colors import styled
-from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.node_scroll import NodeScroll
-from tuiapp.widgets.text_panel import TextPanel
+from tuiapp.widgets.text_view import TextPanel, TextView
 
 if TYPE_CHECKING:
     from tuiapp.library.processes import ProcessReader
@@ -199,7 +198,7 @@ class DevicePanel(TextPanel, NodeScroll):
             self._reader = ProcessReader()
         self._seen = await to_thread(self._reader.read)
         # Meanwhile the screen may have been left.
-        if self.query(Lines):
+        if self.query(TextView):
             self._draw()
 
     def sort_by_next(self) -> None:

@@ -8,7 +8,7 @@ from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.epochs import epoch_columns
 from tuiapp.view.table import plain_table, told
 from tuiapp.widgets.colors import MUTED
-from tuiapp.widgets.text_panel import TextPanel
+from tuiapp.widgets.text_view import TextPanel
 
 MOST_ROWS = 500
 """Drawn at each change; `tuiapp show --all` and exports have all."""

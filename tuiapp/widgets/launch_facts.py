@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import events, on
-from textual.app import ComposeResult, RenderResult
+from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
@@ -18,28 +19,11 @@ from tuiapp.trainers.state.text import MISSING, format_bytes, join_words, plural
 from tuiapp.view.draft import FIELDS, Draft, device_words, sweep_words
 from tuiapp.view.launch_warnings import busy_gpus, memory_warning, unfilled, user_names, why_cpu
 from tuiapp.widgets.colors import MUTED
+from tuiapp.widgets.text_view import TextView
 
 LABEL_CELLS = 10
 BETWEEN = " · "
 ASIDE = "   "
-
-
-class FactLines(Static):
-    """Lines of facts with " · " between them; a long line drops its last facts until it is opened."""
-
-    is_open: reactive[bool] = reactive(False, layout=True)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        # Asked for its own size while the screen is laid out, a widget has the whole screen laid out once more.
-        return self._lines(width).plain.count("\n") + 1
-
-    def render(self) -> RenderResult:
-        return self._lines(self.content_size.width)
-
-    def _lines(self, width: int) -> Content:
-        lines = self.content if isinstance(self.content, Content) else Content()
-        fit = _wrapped if self.is_open else _whole_facts
-        return Content("\n").join(fit(line, width) for line in lines.split("\n"))
 
 
 def _whole_facts(line: Content, room: int) -> Content:
@@ -67,7 +51,7 @@ class LaunchFacts(Vertical):
 
         #facts-row { height: auto; }
         /* The least important facts are at a line's end. */
-        #facts { width: 1fr; height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
+        #facts { width: 1fr; }
         #launch { width: auto; min-width: 15; margin-left: 1; }
         /* Its text stays readable. */
         #launch:disabled { color: $foreground; background: $surface; text-opacity: 100%; opacity: 100%; }
@@ -87,6 +71,8 @@ class LaunchFacts(Vertical):
 
     launching: reactive[bool] = reactive(False, init=False)
 
+    _facts: Sequence[Content] = ()
+    """A line each, with " · " between its parts."""
     _begins = "Launch"
     """What the button does."""
 
@@ -94,15 +80,19 @@ class LaunchFacts(Vertical):
         with VerticalScroll(id="failure-scroll", can_focus=False):
             yield Static(id="failure")
         with Horizontal(id="facts-row"):
-            yield FactLines(id="facts")
+            yield TextView(id="facts")
             yield Button("Launch ^r", variant="success", id="launch")
         with VerticalScroll(id="command-scroll", can_focus=False):
             yield Static(id="command")
 
     @on(events.DescendantFocus)
     @on(events.DescendantBlur)
-    def _open_facts(self) -> None:
-        self.query_one(FactLines).is_open = self.query_one("#launch").has_focus
+    def _show_facts(self) -> None:
+        fit = _wrapped if self.query_one("#launch").has_focus else _whole_facts
+        facts = self._facts
+        self.query_one("#facts", TextView).update(
+            lambda width: [part for fact in facts for part in fit(fact, width).split("\n")]
+        )
 
     def show(self, draft: Draft, machine: Machine | None, command: str | None, failure: str) -> None:
         """Shows a draft's facts; `machine` is None during inspection, `command` None while a field is invalid."""
@@ -113,7 +103,8 @@ class LaunchFacts(Vertical):
         self.query_one("#launch").set_class(bool(draft.problems), "-blocked")
         self._begins = f"{'Search' if draft.search else 'Sweep'} of {draft.runs}" if draft.axes else "Launch"
         self.watch_launching(self.launching)
-        self.query_one("#facts", FactLines).update(self._facts(draft, machine))
+        self._facts = fact_lines(draft, machine)
+        self._show_facts()
         self.query_one("#command", Static).update(self._command(draft, command))
 
     def watch_launching(self, launching: bool) -> None:
@@ -125,19 +116,6 @@ class LaunchFacts(Vertical):
             button.refresh(layout=True)
 
     @staticmethod
-    def _facts(draft: Draft, machine: Machine | None) -> Content:
-        wrong = [option.label for key, option in FIELDS.items() if key in draft.problems]
-        devices = _devices(draft, machine)
-        if wrong:
-            devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
-        rows = [("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine))]
-        if draft.is_script:
-            rows = [("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft))]
-        if draft.axes:
-            rows.insert(0, ("Search" if draft.search else "Sweep", Content(sweep_words(draft))))
-        return Content("\n").join(Content.assemble((name.ljust(LABEL_CELLS), MUTED), words) for name, words in rows)
-
-    @staticmethod
     def _command(draft: Draft, command: str | None) -> Content:
         if command is not None:
             return Content.assemble(
@@ -146,6 +124,20 @@ class LaunchFacts(Vertical):
             )
         labels = ", ".join(option.label for key, option in FIELDS.items() if key in draft.not_in_words)
         return Content.styled(f"no command: fix {labels} first", MUTED)
+
+
+def fact_lines(draft: Draft, machine: Machine | None) -> list[Content]:
+    """Returns what a launch would do, a line for each kind of fact."""
+    wrong = [option.label for key, option in FIELDS.items() if key in draft.problems]
+    devices = _devices(draft, machine)
+    if wrong:
+        devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
+    rows = [("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine))]
+    if draft.is_script:
+        rows = [("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft))]
+    if draft.axes:
+        rows.insert(0, ("Search" if draft.search else "Sweep", Content(sweep_words(draft))))
+    return [Content.assemble((name.ljust(LABEL_CELLS), MUTED), words) for name, words in rows]
 
 
 def _devices(draft: Draft, machine: Machine | None) -> Content:

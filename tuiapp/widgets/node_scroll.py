@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.geometry import Region
 from textual.message import Message
 
-from tuiapp.widgets.lines import Lines
+from tuiapp.widgets.text_view import TextView
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class NodeScroll(VerticalScroll):
 
     def on_click(self, event: events.Click) -> None:
         """Folds the node that was clicked."""
-        line = event.screen_y - self.query_one(Lines).region.y
+        line = event.screen_y - self.query_one(TextView).region.y
         if clicked := next((one for one in self._places if one.line == line), None):
             self.groups.cursor = clicked.node
             self._toggle(clicked.node)

@@ -19,9 +19,8 @@ from tuiapp.trainers.state.text import bar, format_percent, sanitize_lines
 from tuiapp.view.pictures import LEAST_WIDTH
 from tuiapp.view.predictions import ClassAccuracy, by_class, class_name, confusions, is_matrix
 from tuiapp.widgets.colors import MUTED
-from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.pictures import Pictures
-from tuiapp.widgets.text_panel import TextPanel
+from tuiapp.widgets.text_view import TextPanel, TextView
 
 MOST_NAME = 16
 BAR = 10
@@ -48,7 +47,7 @@ class PredictionsPanel(TextPanel):
     def compose(self) -> ComposeResult:
         yield from super().compose()
         with Container(id="beside"):
-            yield Lines(id="wrong")
+            yield TextView(id="wrong")
             yield Pictures(self._directory, named=False)
 
     def _draw(self) -> None:
@@ -57,7 +56,7 @@ class PredictionsPanel(TextPanel):
         beside = self.query_one("#beside")
         beside.display = bool(found and shown)
         if found and beside.display and self.display:
-            lines, wrong = _mistakes(self._state, found), self.query_one("#wrong", Lines)
+            lines, wrong = _mistakes(self._state, found), self.query_one("#wrong", TextView)
             wide = max(line.cell_length for line in lines) + 2
             wrong.styles.width = wide
             wrong.update(lines)

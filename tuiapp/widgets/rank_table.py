@@ -17,8 +17,8 @@ from tuiapp.view.devices.drawing import Line
 from tuiapp.view.rank_list import SORT_KEYS, RankRow, SortKey, columns_of, node_rows, rank_graphs, rank_rows
 from tuiapp.view.table import GAP, Column, fitting
 from tuiapp.widgets.colors import SEVERITY_STYLES, styled
-from tuiapp.widgets.lines import Lines
 from tuiapp.widgets.node_scroll import NodeScroll
+from tuiapp.widgets.text_view import TextView
 
 WAITING = "no rank has started yet"
 
@@ -58,10 +58,10 @@ class RankTable(Vertical):
         self._order: list[RankRow] = []
 
     def compose(self) -> ComposeResult:
-        yield Lines(Content(WAITING), id="heading")
+        yield TextView(Content(WAITING), id="heading")
         with NodeScroll():
-            yield Lines(id="rows")
-        yield Lines(id="graphs")
+            yield TextView(id="rows")
+        yield TextView(id="graphs")
 
     def on_mount(self) -> None:
         self.watch(self.query_one(NodeScroll), "scroll_y", self._scrolled, init=False)
@@ -84,7 +84,7 @@ class RankTable(Vertical):
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
-        rows = self.query_one("#rows", Lines)
+        rows = self.query_one("#rows", TextView)
         place = event.screen_y - rows.region.y
         if event.widget is rows and 0 <= place < len(self._order) and (row := self._order[place]).node is None:
             self.post_message(self.Chosen(row.rank.rank))
@@ -105,10 +105,10 @@ class RankTable(Vertical):
         # A cell for the chosen rank's mark, and one for the scroll bar.
         columns = fitting(columns_of(self._state, ranks, self.sort), self.content_size.width - 2, rows)
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
-        self.query_one("#heading", Lines).update([heading])
+        self.query_one("#heading", TextView).update([heading])
         first, last = self._in_sight(len(rows))
         lines = [self._line(row, columns) if first <= place <= last else Content("") for place, row in enumerate(rows)]
-        self.query_one("#rows", Lines).update(lines)
+        self.query_one("#rows", TextView).update(lines)
         self._order = rows
         self._draw_graphs(len(rows))
 
@@ -141,7 +141,7 @@ class RankTable(Vertical):
 
     def _draw_graphs(self, count: int) -> None:
         """Fills the room beneath the table, where the panel is large: of several nodes with the ranks of one."""
-        graphs = self.query_one("#graphs", Lines)
+        graphs = self.query_one("#graphs", TextView)
         large = self.display and self.screen.has_class("-one")
         room = self.content_size.height - count - BESIDE_GRAPHS if large else 0
         lines: list[Line] = []

@@ -24,13 +24,13 @@ from tuiapp.trainers.state.text import (
 )
 from tuiapp.view.devices.drawing import join_fitting
 from tuiapp.widgets.colors import MUTED, TONES
-from tuiapp.widgets.lines import Lines
+from tuiapp.widgets.text_view import TextView
 
 OWN_TONES: dict[str, Severity] = {"stopped": "warning", "lost": "error"}
 """Of states that are more serious on a run's own screen than in a list."""
 
 
-class RunHeader(Lines):
+class RunHeader(TextView):
     DEFAULT_CSS = """
     RunHeader {
         height: 3;
@@ -50,10 +50,7 @@ class RunHeader(Lines):
     def show(self, state: RunState, now: float, objective: Objective | None = None) -> None:
         """Shows a run, and what it has come to by its `objective`."""
         self._state, self._now, self._objective = state, now, objective
-        self.update(self._build(self.content_size.width))
-
-    def on_resize(self) -> None:
-        self.update(self._build(self.content_size.width))
+        self.update(self._build)
 
     def _build(self, width: int) -> list[Content]:
         state = self._state

@@ -31,7 +31,7 @@ from tuiapp.view.sharding import (
 )
 from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, styled
 from tuiapp.widgets.sharding_picture import Picture
-from tuiapp.widgets.text_panel import TextPanel
+from tuiapp.widgets.text_view import TextPanel
 
 HELD = {"parameter": "parameters", "optimizer": "optimizer"}
 """Kinds of what devices hold, by the first word of an array's name."""

@@ -25,7 +25,7 @@ from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.trainers.config.run_config import to_toml
 from tuiapp.trainers.contract.events import AnyEvent, Metrics
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.widgets.lines import Lines
+from tuiapp.widgets.text_view import TextView
 
 
 class Scene(NamedTuple):
@@ -229,7 +229,7 @@ async def test_pictures_and_texts(size: tuple[int, int], compare_picture: Compar
     async def play(pilot: Pilot[Any]) -> None:
         await folded(pilot, screen)
         await press(pilot, ("9", "left", "left"))
-        await until(pilot, lambda: "step 60" in screen.query_one("#media Lines", Lines).render().plain)
+        await until(pilot, lambda: "step 60" in screen.query_one("#media TextView", TextView).render().plain)
         await pilot.app.workers.wait_for_complete()
         assert screen.charts.cursor_step is not None
         await press(pilot, ("right",))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from textual.content import Content
-from textual.widgets import Static
 
 from tuiapp.trainers.config.run_config import RunConfig, changed_keys
 from tuiapp.trainers.config.secrets import mask_values
@@ -27,35 +26,11 @@ from tuiapp.view.run_list import brief, column_of, objective_words, state, tags
 from tuiapp.view.run_values import default_keys, differing_keys, key_column, value_text
 from tuiapp.widgets.colors import MUTED
 
-LEAST_LINES, MOST_LINES = 4, 8
 
-
-class RunDetails(Static):
-    """Has a line for each kind of detail, and more where they are long."""
-
-    DEFAULT_CSS = """
-    RunDetails {
-        padding: 0 1;
-        background: $background;
-    }
-    """
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._row: ListRow | None = None
-        self._objective: Objective | None = None
-
-    def on_resize(self) -> None:
-        self.show(self._row, self._objective)
-
-    def show(self, row: ListRow | None, objective: Objective | None = None) -> None:
-        """Shows a run's details, or what a group's runs came to by an objective."""
-        self._row, self._objective = row, objective
-        found = [] if row is None else _group_lines(row.group, objective) if row.group else _lines(row.infos[0])
-        lines = Content("\n").join(found)
-        self.update(lines, layout=False)
-        needed = lines.get_height({}, self.content_size.width) if self.content_size else LEAST_LINES
-        self.styles.height = max(LEAST_LINES, min(MOST_LINES, needed)) + self.gutter.height
+def detail_lines(row: ListRow | None, objective: Objective | None, width: int) -> list[Content]:
+    """Returns a run's details, or what a group's runs came to by an objective: a line each, wrapped."""
+    found = [] if row is None else _group_lines(row.group, objective) if row.group else _lines(row.infos[0])
+    return [part for line in found for part in line.wrap(width)]
 
 
 def _lines(info: RunInfo) -> list[Content]:

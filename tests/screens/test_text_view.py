@@ -13,13 +13,13 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from tests.kit.at_rest import until
-from tuiapp.widgets.lines import Lines
+from tuiapp.widgets.text_view import TextView
 
 COUNT, HEIGHT = 300, 20
 LINES = [Content(f"line {number}") for number in range(COUNT)]
 
 
-class _Counted(Lines):
+class _Counted(TextView):
     def __init__(self, *lines: Content) -> None:
         super().__init__(*lines)
         self.rendered: list[int] = []
