@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from textual.screen import Screen
 from textual.widget import Widget
 
+from tuiapp.screens.chart_sources import RunSource
+from tuiapp.screens.charts import RunCharts
+from tuiapp.screens.run_reader import RunReader
 from tuiapp.trainers.contract.metrics import EPOCH, STEP_TIME
-from tuiapp.trainers.state.run_state import Fault, RunState
+from tuiapp.trainers.state.run_state import Fault, RunState, Topic
+from tuiapp.widgets.device_panel import DevicePanel
+from tuiapp.widgets.epochs_panel import EpochsPanel
+from tuiapp.widgets.failure_panel import FailurePanel
+from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.media_panel import MediaPanel
 from tuiapp.widgets.panel_tabs import PanelTabs
+from tuiapp.widgets.predictions_panel import PredictionsPanel
+from tuiapp.widgets.rank_table import RankTable
+from tuiapp.widgets.sharding_map import ShardingMap
 
-LEAST_WIDTH, LEAST_HEIGHT = 100, 30
-"""From this size on there is room for more than one panel."""
+LEAST_HEIGHT = 30
+"""From this height on, and from `LEAST_WIDTH`, there is room for more than one panel."""
 
 WIDE = 160
 """From this width on there is room for the log beside a failure."""
@@ -29,30 +40,72 @@ CONTAINERS = "#charts, #left, #right, #upper, #lower"
 
 
 class Panel(NamedTuple):
-    exists: Callable[[RunState], bool] = lambda state: True  # whether there is something to show in it
-    nothing: str = ""  # said where there is not
-    words: str = ""  # of its key, if they are not its name
-    only_alone: bool = False  # not shown among the others
+    make: Callable[[RunReader, RunSource], Any]
+    """Returns a widget that has `show(state)`; the row's name is its id and title."""
+    inside: Literal["left", "right", "lower"]
+    """Its container."""
+    topic: Topic
+    """The part of the run's state that it shows: it is drawn anew when that changes."""
+    exists: Callable[[RunState], bool] = lambda state: True
+    """Whether there is something to show in it."""
+    nothing: str = ""
+    """Said where there is not."""
+    words: str = ""
+    """Of its key, if they are not its name."""
+    only_alone: bool = False
+    """Not shown among the others."""
+    leads: bool = False
+    """It stands before the others of its container."""
 
 
 PANELS = {
-    **dict.fromkeys(("loss", "devices", "ranks"), Panel()),
+    "loss": Panel(lambda reader, source: RunCharts(source), "left", "curves"),
+    "devices": Panel(lambda reader, source: DevicePanel(), "right", "devices"),
+    "ranks": Panel(lambda reader, source: RankTable(lambda: reader.now), "left", "ranks"),
     "sharding": Panel(
-        lambda state: bool(state.arrays) or (state.is_live and not state.is_script), "No sharding was reported."
+        lambda reader, source: ShardingMap(),
+        "right",
+        "sharding",
+        lambda state: bool(state.arrays) or (state.is_live and not state.is_script),
+        "No sharding was reported.",
     ),
-    "log": Panel(),
-    "failure": Panel(lambda state: bool(state.fault), "No failure or hang.", "Failure or hang"),
-    "predictions": Panel(lambda state: state.predictions is not None, "No predictions were reported.", only_alone=True),
+    "log": Panel(lambda reader, source: LogView(), "lower", "log"),
+    "failure": Panel(
+        lambda reader, source: FailurePanel(reader.run.path),
+        "lower",
+        "alerts",
+        lambda state: bool(state.fault),
+        "No failure or hang.",
+        "Failure or hang",
+        leads=True,
+    ),
+    "predictions": Panel(
+        lambda reader, source: PredictionsPanel(reader.run.media),
+        "lower",
+        "predictions",
+        lambda state: state.predictions is not None,
+        "No predictions were reported.",
+        only_alone=True,
+    ),
     "epochs": Panel(
+        lambda reader, source: EpochsPanel(),
+        "lower",
+        "curves",
         lambda state: bool(state.steps_per_epoch) or EPOCH in state.curves.names,
         "It is not known how long an epoch is: no metric `epoch` was reported.",
         only_alone=True,
     ),
     "media": Panel(
-        lambda state: bool(state.media), "No picture or text was reported.", "Pictures and texts", only_alone=True
+        lambda reader, source: MediaPanel(reader.run.media),
+        "lower",
+        "media",
+        lambda state: bool(state.media),
+        "No picture or text was reported.",
+        "Pictures and texts",
+        only_alone=True,
     ),
 }
-"""By name, which is the id of the widget and its title, in the order of their keys; `compose` places them."""
+"""By name, in the order of their keys."""
 
 
 MOST_FLAT = 0.2

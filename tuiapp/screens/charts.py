@@ -11,7 +11,6 @@ from textual.geometry import Size
 from textual.reactive import var
 
 from tuiapp.library.chart_view import MOST_NAMES
-from tuiapp.screens.arrangement import LEAST_WIDTH
 from tuiapp.screens.chart_grid import ChartGrid, Layout
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.trainers.contract.metrics import TEST
@@ -20,6 +19,9 @@ from tuiapp.trainers.state.objective import Objective, chosen_of
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.grid import grid_size
 from tuiapp.widgets.chart_panel import ChartPanel
+
+LEAST_WIDTH = 100
+"""From this width of the screen on there is room for more than one chart, and more than one panel."""
 
 MOST = 6
 """Charts of a run at once."""
@@ -41,6 +43,9 @@ class RunCharts(ChartGrid[ChartPanel]):
         self._expected: list[str] = []
         self._best = ""
         """The key `best` of a built-in trainer."""
+        self._constant: set[str] = set()
+        """What had one value at the last look."""
+        self._looked_at: object = None
         self._live = True
         self._chosen_at = 0
         """The run's step when they were chosen."""
@@ -94,8 +99,11 @@ class RunCharts(ChartGrid[ChartPanel]):
         wanted = [name for name in self.pinned if name in reported]
         if self.objective is not None:
             wanted.append(self.objective.name)
-        constant = {name for name in names if self.source.constant(name) is not None}
-        shown = [first, *of_interest(reported, first, wanted, constant)[1:]]
+        if self._looked_at != (looked_at := (len(names), self._live, self._chosen_at)):
+            # Not at each resize: a run may have thousands.
+            self._looked_at = looked_at
+            self._constant = {name for name in names if self.source.constant(name) is not None}
+        shown = [first, *of_interest(reported, first, wanted, self._constant)[1:]]
         columns, rows = grid_size(min(MOST, len(shown)), size.width, size.height, LEAST)
         if self.several is False or (self.several is None and self.screen.size.width < LEAST_WIDTH):
             columns = rows = 1

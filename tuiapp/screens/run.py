@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -24,7 +24,6 @@ from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, copy_path, perform, tell
 from tuiapp.screens.arrangement import (
     LEAST_HEIGHT,
-    LEAST_WIDTH,
     PANELS,
     WIDE,
     Arrangement,
@@ -33,7 +32,7 @@ from tuiapp.screens.arrangement import (
 )
 from tuiapp.screens.chart_grid import chart_keys
 from tuiapp.screens.chart_sources import RunSource
-from tuiapp.screens.charts import RunCharts
+from tuiapp.screens.charts import LEAST_WIDTH, RunCharts
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_reader import Reading, RunReader, steer
@@ -46,16 +45,12 @@ from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.view.grid import Pages
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
-from tuiapp.widgets.epochs_panel import EpochsPanel
-from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.media_panel import MediaPanel
 from tuiapp.widgets.panel_tabs import PanelTabs
-from tuiapp.widgets.predictions_panel import PredictionsPanel
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.replay_bar import ReplayBar
 from tuiapp.widgets.run_header import RunHeader
-from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 if TYPE_CHECKING:
@@ -76,31 +71,6 @@ FIRST_PICTURE_S = 0.3
 
 MAX_DEFERRALS = 70
 """How often in a row a key may delay a tick."""
-
-View: TypeAlias = (
-    RunCharts
-    | DevicePanel
-    | ShardingMap
-    | LogView
-    | PredictionsPanel
-    | EpochsPanel
-    | MediaPanel
-    | AlertStrip
-    | FailurePanel
-)
-
-VIEWS: tuple[tuple[Topic, type[View]], ...] = (
-    ("curves", RunCharts),
-    ("devices", DevicePanel),
-    ("sharding", ShardingMap),
-    ("log", LogView),
-    ("predictions", PredictionsPanel),
-    ("curves", EpochsPanel),
-    ("media", MediaPanel),
-    ("alerts", AlertStrip),
-    ("alerts", FailurePanel),
-)
-"""What shows a part of the run's state: `show` is called when it has changed."""
 
 REPLAY_KEYS: list[BindingType] = [
     Binding("space", "replay('pause')", "Pause", id="run.pause", key_display="space"),
@@ -186,6 +156,7 @@ class RunScreen(RefusingScreen[None]):
         self._asked_to_leave_at = -math.inf
         self._resuming = False
         self._source = RunSource(self._reader)
+        self._panels = {name: panel.make(self._reader, self._source) for name, panel in PANELS.items()}
         self._covering: MetricsGrid | ProfileScreen | None = None
         self._pages = Pages()
         self._held: frozenset[Topic] = frozenset()
@@ -226,18 +197,22 @@ class RunScreen(RefusingScreen[None]):
         with Container(id="body"):
             with Container(id="upper"):
                 with Vertical(id="left"):
-                    yield RunCharts(self._source)
-                    yield RankTable(id="ranks", classes="panel")
+                    yield from self._panels_in("left")
                 with Vertical(id="right"):
-                    yield DevicePanel(id="devices", classes="panel")
-                    yield ShardingMap(id="sharding", classes="panel")
+                    yield from self._panels_in("right")
             with Container(id="lower"):
-                yield FailurePanel(directory=self.run.path, id="failure", classes="panel")
-                yield LogView(id="log", classes="panel")
-                yield PredictionsPanel(self.run.media, id="predictions", classes="panel")
-                yield EpochsPanel(id="epochs", classes="panel")
-                yield MediaPanel(self.run.media, id="media", classes="panel")
+                yield from self._panels_in("lower")
         yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
+
+    def _panels_in(self, container: str) -> Iterator[Widget]:
+        for name, panel in sorted(PANELS.items(), key=lambda row: not row[1].leads):
+            if panel.inside == container:
+                widget: Widget = self._panels[name]
+                if widget.id is None:
+                    # The charts have a panel of that name themselves.
+                    widget.id = name
+                    widget.add_class("panel")
+                yield widget
 
     async def on_mount(self) -> None:
         for number, name in enumerate(PANELS, start=1):
@@ -290,11 +265,11 @@ class RunScreen(RefusingScreen[None]):
             if (offered := (state.is_live, state.status == "queued", not state.no_resume)) != self._offered:
                 self._offered = offered
                 self.refresh_bindings()
-        if "ranks" in topics:
-            self.query_one(RankTable).show(state, now)
-        for topic, view in VIEWS:
-            if topic in topics:
-                self.query_one(view).show(state)
+        for name, panel in PANELS.items():
+            if panel.topic in topics:
+                self._panels[name].show(state)
+        if "alerts" in topics:
+            self.query_one(AlertStrip).show(state)
         if "run" in topics:
             # The charts know what it is best by.
             self.query_one(RunHeader).show(state, now, self.charts.objective)

@@ -42,7 +42,7 @@ class Reading(NamedTuple):
 
 class RunReader:
     def __init__(self, run: RunDir, feed: Feed, clock: Callable[[], float]) -> None:
-        self._run, self._feed, self._clock = run, feed, RunClock(clock)
+        self.run, self._feed, self._clock = run, feed, RunClock(clock)
         self._about = MetadataFeed(run)
         self.replay = feed if isinstance(feed, ReplayFeed) else None
         self.state = self._empty()
@@ -152,7 +152,7 @@ class RunReader:
         return True
 
     def _empty(self) -> RunState:
-        state = RunState(self._run.run_id)
+        state = RunState(self.run.run_id)
         state.replayed = self.replay is not None
         return state
 

@@ -32,8 +32,8 @@ class FailurePanel(VerticalScroll):
     }
     """
 
-    def __init__(self, *, directory: Path, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
         self._directory = directory
         self._shown: object = None
 

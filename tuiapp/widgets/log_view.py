@@ -57,8 +57,8 @@ class LogView(Vertical):
     """Shows only lines with this text, case-insensitive."""
     stream: reactive[tuple[str, ...]] = reactive(())
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self) -> None:
+        super().__init__()
         self._place = ""
         self._state = RunState()
         self._seen = 0

@@ -28,8 +28,8 @@ class MediaPanel(TextPanel):
 
         by: int
 
-    def __init__(self, directory: Path, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
         self._directory = directory
 
     def compose(self) -> ComposeResult:

@@ -39,9 +39,9 @@ class PredictionsPanel(TextPanel):
     """
     WAITING = "no evaluation has been reported yet"
 
-    def __init__(self, directory: Path = Path(), *, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, directory: Path = Path()) -> None:
         """`directory` has pictures of the worst examples, if there are any."""
-        super().__init__(id=id, classes=classes)
+        super().__init__()
         self._directory = directory
 
     def compose(self) -> ComposeResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from textual import events, on
@@ -51,10 +51,10 @@ class RankTable(Vertical):
 
         rank: int
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
         self._state = RunState()
-        self._now = 0.0
+        self._clock = clock
         self._order: list[RankRow] = []
 
     def compose(self) -> ComposeResult:
@@ -66,8 +66,8 @@ class RankTable(Vertical):
     def on_mount(self) -> None:
         self.watch(self.query_one(NodeScroll), "scroll_y", self._scrolled, init=False)
 
-    def show(self, state: RunState, now: float) -> None:
-        self._state, self._now = state, now
+    def show(self, state: RunState) -> None:
+        self._state = state
         self._draw()
 
     def sort_by_next(self) -> None:
@@ -100,7 +100,7 @@ class RankTable(Vertical):
     def _draw(self) -> None:
         if not self.is_mounted or not (self._state.ranks or self._order):
             return
-        ranks = rank_rows(self._state, self._now, self.sort)
+        ranks = rank_rows(self._state, self._clock(), self.sort)
         rows = self._rows(ranks)
         # A cell for the chosen rank's mark, and one for the scroll bar.
         columns = fitting(columns_of(self._state, ranks, self.sort), self.content_size.width - 2, rows)
