@@ -86,10 +86,7 @@ def decide(queue: Sequence[Entry], facts: Facts) -> tuple[list[Start], dict[str,
             continue
         if waiting.platform != "cuda":
             if slots < 1:
-                words = (
-                    "the slot of the CPU is" if facts.cpu_slots == 1 else f"all {facts.cpu_slots} slots of the CPU are"
-                )
-                reasons[run_id] = f"{words} taken"
+                reasons[run_id] = f"waits for the CPU, which takes {plural(facts.cpu_slots, 'run')} at a time"
                 continue
             slots -= 1
             starts.append(Start(entry, ()))

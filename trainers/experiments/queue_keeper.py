@@ -41,7 +41,7 @@ from tuiapp.trainers.experiments.sweep import keep_searches
 from tuiapp.trainers.launch.processes import start_process
 from tuiapp.trainers.launch.queued import DISK_IS_FULL, end, has_started
 from tuiapp.trainers.state.status import read_config
-from tuiapp.trainers.state.summary import summarise
+from tuiapp.trainers.state.summary import remaining_s, summarise
 from tuiapp.trainers.telemetry.gpu_watch import GpuWatch
 
 TICK_S = 0.25
@@ -302,11 +302,10 @@ class Keeper:
 
     def _expected_end(self, run_id: str, now: float) -> float:
         """Unix time; infinite if it is not known."""
-        info, total = summarise(self._run(run_id)), self._total_steps(run_id)
-        done, seconds, key = info.summary.steps, info.summary.seconds, _kind(info.config)
-        if total and done and seconds:
-            return now + max(0, total - done) * seconds / done
-        whole = self._pace.get(key, math.inf) * (total or 1)
+        info = summarise(self._run(run_id))
+        if (rest := remaining_s(info)) is not None:
+            return now + rest
+        whole = self._pace.get(_kind(info.config), math.inf) * (self._total_steps(run_id) or 1)
         return max(now, (info.started or now) + whole)
 
     def _duration(self, entry: Entry) -> float | None:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tuiapp.trainers.config.catalog import takes
+from tuiapp.trainers.config.catalog import BACKENDS, takes
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import SCHEMA, RunConfig, best_by
 from tuiapp.trainers.config.settings import current_settings
@@ -30,6 +30,8 @@ from tuiapp.trainers.state.blemishes import unaccepted
 from tuiapp.trainers.state.messages import describe_place, describe_queued
 from tuiapp.trainers.state.status import config_of, describe_schema, journal_schema, known, read_config
 
+LEAST_DONE = 0.05
+"""Share of a script's steps from which its mean pace is told."""
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""
 
@@ -171,6 +173,9 @@ def _summarise(run: RunDir, about: About) -> RunInfo:
     if newer:
         return found(status="newer", summary=status.summary, reason="")
     if status.end is not None and not live:
+        if status.begun is None and config is not None:
+            # Cancelled in the queue: no GPUs were chosen yet.
+            found = partial(found, config=msgspec.structs.replace(config, device_ids=()))
         return found(status=status.end.status, summary=status.summary, reason=status.end.reason)
     if live or (not os.path.exists(run.journal) and _is_starting(started)):
         job = run.queued_job() if status.end else ""
@@ -211,6 +216,21 @@ def _read_config(run: RunDir, status: Status | None) -> tuple[RunConfig | None, 
 
 def _is_starting(started: float | None) -> bool:
     return started is not None and time.time() - started < STARTING_S
+
+
+def remaining_s(info: RunInfo) -> float | None:
+    """Returns the seconds that a run needs for its remaining steps, without evaluations; None while not known.
+
+    By its recent rate; a script that tells none is taken to go on as it did, once its start weighs little.
+    """
+    summary, config = info.summary, info.config
+    total = (info.begun.total_steps if info.begun else 0) or info.facts.total_steps
+    if config is None or not 0 < summary.steps <= total:
+        return None
+    if summary.examples_per_second and config.global_batch_size:
+        return (total - summary.steps) * config.global_batch_size / summary.examples_per_second
+    is_told = summary.steps >= LEAST_DONE * total and not BACKENDS[config.backend].builtin
+    return (total - summary.steps) * summary.seconds / summary.steps if is_told else None
 
 
 def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:

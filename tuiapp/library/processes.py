@@ -6,9 +6,13 @@ import os
 import pwd
 import shlex
 from functools import lru_cache
+from pathlib import Path
 
 import psutil
 
+from tuiapp.trainers.contract.about import read_about
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.launch.processes import SUPERVISOR_MODULE
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.devices.processes import Seen
 
@@ -19,24 +23,26 @@ class ProcessReader:
     """What is dear to read, and stays, is read once for each process: its user and its command."""
 
     def __init__(self) -> None:
-        self._known: dict[psutil.Process, tuple[str, str]] = {}
+        self._known: dict[psutil.Process, tuple[str, str, str]] = {}
 
     def read(self) -> dict[int, Seen]:
         """Returns the processes by pid; the CPU use is since the last call. Kernel threads are left out."""
         found: dict[int, Seen] = {}
-        known: dict[psutil.Process, tuple[str, str]] = {}
+        known: dict[psutil.Process, tuple[str, str, str]] = {}
         for process in psutil.process_iter():
             try:
                 with process.oneshot():
                     words = self._known.get(process)
                     fresh = words is None
                     if words is None:
-                        words = _user(process.uids().effective), _command(process.cmdline())
+                        command = process.cmdline()
+                        words = _user(process.uids().effective), _command(command), _run(command)
                     known[process] = words
                     if words[1]:
                         busy = process.cpu_percent()
                         memory = process.memory_info().rss
-                        found[process.pid] = Seen(process.ppid(), words[0], None if fresh else busy, memory, words[1])
+                        user, line, run = words
+                        found[process.pid] = Seen(process.ppid(), user, None if fresh else busy, memory, line, run)
             except psutil.Error:
                 # It has ended.
                 continue
@@ -50,6 +56,14 @@ def _user(uid: int) -> str:
         return sanitize(pwd.getpwuid(uid).pw_name, 32)
     except KeyError:
         return str(uid)
+
+
+def _run(words: list[str]) -> str:
+    """Returns the name of the run whose supervisor a command is, else its id; "" of any other."""
+    if SUPERVISOR_MODULE not in words[:-1]:
+        return ""
+    run = RunDir(Path(words[words.index(SUPERVISOR_MODULE) + 1]))
+    return sanitize(read_about(run)[0].name or run.run_id, 60)
 
 
 def _command(words: list[str]) -> str:

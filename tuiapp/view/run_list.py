@@ -16,7 +16,7 @@ from tuiapp.trainers.contract.metrics import ACCURACIES, LOSS, LOSSES, RATE, TES
 from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.signs import BLEMISH, SIGNS
-from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.summary import RunInfo, remaining_s
 from tuiapp.trainers.state.text import (
     MISSING,
     format_bytes,
@@ -109,13 +109,7 @@ def started_at(info: RunInfo) -> float | None:
 
 def eta(info: RunInfo) -> float | None:
     """Returns the seconds that a run needs for its remaining steps, without evaluations; None while not known."""
-    summary, config = info.summary, info.config
-    total = (info.begun.total_steps if info.begun else 0) or info.facts.total_steps
-    if info.status != "running" or is_stalled(info) or config is None or not 0 < summary.steps <= total:
-        return None
-    rate = summary.examples_per_second
-    pace = config.global_batch_size / rate if rate and config.global_batch_size else summary.seconds / summary.steps
-    return (total - summary.steps) * pace
+    return None if info.status != "running" or is_stalled(info) else remaining_s(info)
 
 
 def started(info: RunInfo) -> str:

@@ -90,13 +90,11 @@ def layout_words(array: ArrayState) -> str:
 
 
 def with_spec(words: list[str], array: ArrayState, width: int) -> str:
-    """Adds the array's spec and mesh to the words, abbreviated to the width; drops the mesh first."""
-    axes = [sanitize(axis, 20) if axis else "·" for axis in array.spec]
-    wide, close = ", ".join(axes), ",".join(axes)
+    """Adds over which axes of the mesh its dimensions are split, and the mesh, as far as there is room."""
+    split = [f"dimension {number} over {sanitize(axis, 20)}" for number, axis in enumerate(array.spec) if axis]
     counts = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
     mesh = f"mesh {counts}" if counts else ""
-    ways = [(f"spec ({wide})", mesh), (f"({wide})", mesh), (f"({close})", mesh), (f"({close})", "")]
-    texts = [join_words([*words, spec if axes else "", beside]) for spec, beside in ways]
+    texts = [join_words([*words, *split, mesh]), join_words([*words, *split]), join_words(words)]
     return fit_first(texts, width)
 
 

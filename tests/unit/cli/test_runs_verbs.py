@@ -247,7 +247,7 @@ def test_show_what_a_run_made_of_its_devices(tuiapp: Command, runs_dir: Path) ->
     told = json.loads(tuiapp("show", "latest", "--json").out)["efficiency"]
     assert told == pytest.approx(asdict(found), nan_ok=False)
     (line,) = [line for line in tuiapp("show", "latest").out.splitlines() if line.startswith("efficiency")]
-    assert f"GPU idle {100 * found.gpu_idle_share:.0f} %" in line
+    assert f"GPU idle time {100 * found.gpu_idle_share:.0f} %" in line
     assert line.split(None, 1)[1] == join_words(efficiency_words(found))
 
 

@@ -67,6 +67,7 @@ def test_a_run_gets_what_its_session_could_see() -> None:
 def test_slots_of_the_cpu() -> None:
     queue = [on_cpu("a"), on_cpu("b"), entry("c")]
     assert started(queue, facts(1, [Held("ours")])) == {"a": (), "c": (UUIDS[0],)}
+    assert decide(queue, facts(1, [Held("ours")]))[1] == {"b": "waits for the CPU, which takes 2 runs at a time"}
 
 
 def test_held_and_later_runs_do_not_stop_the_others() -> None:

@@ -118,6 +118,11 @@ def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(
     assert shown is not None
     assert shown.device_ids == (), "nor is that one shown"
     refused: list[dict[str, Any]] = [{"devices": 3}, {"device_ids": ("7",)}]
+    cancel(waiting.runs_dir, add(config, waiting.runs_dir, machine=busy, held=True))
+    cancelled = max(waiting.runs, key=lambda one: one.path.stat().st_mtime_ns)
+    shown = summarise(cancelled).config
+    assert shown is not None
+    assert (summarise(cancelled).status, shown.device_ids) == ("stopped", ()), "it never had any"
     refused += [{"launcher": "ssh"}, {"launcher": "slurm"}]
     for wrong in refused:
         with pytest.raises(ConfigError) as error:

@@ -15,13 +15,13 @@ from tuiapp.view.devices.large import efficiency_line
 def test_efficiency_in_a_line() -> None:
     told = plain(efficiency_line(fold(d.on_gpus(2)), 120))
     assert told.startswith("  model 14.8 GFLOP/s · MFU ")
-    assert "GPU idle" in told
+    assert "GPU idle time" in told
     assert "examples/J" in told
 
 
 @pytest.mark.parametrize(
     ("width", "text"),
-    [(60, "model 59.1 GFLOP/s · MFU 0.0 % · GPU idle 10 %"), (44, "59.1 GFLOP/s · MFU 0.0 % · GPU idle 10 %"),
+    [(60, "model 59.1 GFLOP/s · MFU 0.0 % · GPU idle time 10 %"), (49, "59.1 GFLOP/s · MFU 0.0 % · GPU idle time 10 %"),
      (34, "model 59.1 GFLOP/s · MFU 0.0 %"), (24, "model 59.1 GFLOP/s")],
 )  # fmt: skip
 def test_flops_go_without_their_name_where_that_makes_room_beside_mfu(width: int, text: str) -> None:

@@ -8,6 +8,7 @@ from tests.kit import device_histories as d
 from tests.kit import histories as h
 from tests.kit.folding import fold
 from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.processes import (
     PROCESS_KEYS,
@@ -47,6 +48,14 @@ def test_the_run_s_own_processes_come_first_and_are_marked() -> None:
     assert "grace" in others[3]
     # Nobody knows the use of a process that was seen once.
     assert "–" in others[4]
+
+
+def test_processes_of_another_run_bear_its_name() -> None:
+    seen = {**SEEN, 4100: SEEN[4100]._replace(run="baseline")}
+    named = {row.pid: row.run for row in process_rows_of(RunState(), [], seen, "rank")}
+    assert named == {4100: "baseline", 4121: "baseline", 4122: "baseline", 4300: "baseline", 771: "", 9: ""}
+    own = fold(h.running(2))
+    assert not any(row.run for row in process_rows_of(own, gpu_views(own), seen, "rank")), "its own are known by role"
 
 
 def test_it_is_sorted_by_a_key() -> None:

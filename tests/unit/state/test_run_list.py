@@ -28,6 +28,7 @@ from tuiapp.view.run_list import (
     choose,
     column_of,
     columns_of,
+    eta,
     meant,
     objective_words,
     order,
@@ -252,6 +253,12 @@ def test_started_is_when_it_began() -> None:
     live = began(3, 100.0, "running")
     assert live.config is not None
     assert column_of("eta").cell(live).strip() == format_duration(290 * live.config.global_batch_size / 903.0)
+    unknown = replace(live, summary=replace_fields(live.summary, examples_per_second=None))
+    assert eta(unknown) is None, "its first steps compiled"
+    script = replace(unknown, config=replace_fields(live.config, backend="script", script="a.py"))
+    assert eta(script) == live.summary.seconds
+    begun = replace(script, summary=replace_fields(script.summary, steps=28))
+    assert eta(begun) is None, "its mean pace is that of its start"
 
 
 def test_what_the_runs_are_best_by_is_what_their_checkpoints_are() -> None:

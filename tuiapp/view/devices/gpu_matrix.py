@@ -39,6 +39,7 @@ MOST_CELLS = 92
 LEAST_NAMED_CELLS = 17  # narrower columns show a process by its letter alone
 FIGURE_CELLS = 15  # "31.2/139 GiB ▲ "
 LEAST_BAR_CELLS = 6  # narrower bars are below their figures
+UNCORRECTED = "ECC uncorrected"
 MOST_PROCESSES = 4  # rows for processes per column; the last one counts the rest
 Cell: TypeAlias = list[Span]
 Row: TypeAlias = tuple[str, list[Cell]]  # name, and a cell per GPU, empty where not available
@@ -99,7 +100,9 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str], graph_row
             (" reserved", [_bytes(view.framework_bytes(lambda one: one.reserved_bytes)) for view in views]),
         ]
     told = [figure for figure in _FIGURES if figure[0] not in missing]
-    figures += [(name, [_cell(tell(view.gpu.sample)) for view in views]) for name, tell in told if name not in _DRAWN]
+    figures += [
+        (name, [_told(name, view.gpu.sample, tell) for view in views]) for name, tell in told if name not in _DRAWN
+    ]
     rows += _side_by_side(figures, room) if graph_rows else figures
     rows += _stacked("throttled by", [_reasons(view.gpu.sample) for view in views])
     rows += _stacked("processes", [_processes(view, room) for view in views])
@@ -172,7 +175,7 @@ _FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
     ("NVLink GB/s", lambda sample: traffic(sample.nvlink_rx_bytes_per_s, sample.nvlink_tx_bytes_per_s)),
     ("fan", lambda sample: _percent(sample.fan_percent)),
     ("ECC corrected", lambda sample: _count(sample.ecc_corrected)),
-    ("ECC uncorrected", lambda sample: _count(sample.ecc_uncorrected)),
+    (UNCORRECTED, lambda sample: _count(sample.ecc_uncorrected)),
     ("perf. state", lambda sample: f"P{sample.performance_state}" if sample.performance_state is not None else ""),
     ("throttled by", lambda sample: "told" if sample.throttle_reasons is not None else ""),
     ("processes", lambda sample: "told" if sample.processes is not None or sample.mig else ""),
@@ -288,6 +291,11 @@ def _not_available(names: Sequence[str], width: int) -> list[Line]:
 
 def _cell(text: str) -> Cell:
     return [Span(text)] if text else []
+
+
+def _told(name: str, sample: DeviceSample, tell: Callable[[DeviceSample], str]) -> Cell:
+    text = tell(sample)
+    return [Span(f"{text} ▲", "error")] if name == UNCORRECTED and sample.ecc_uncorrected else _cell(text)
 
 
 def _bytes(count: int | None) -> Cell:

@@ -19,7 +19,7 @@ def efficiency_words(found: Efficiency) -> list[str]:
     words = [
         f"model {flops(found.flops_per_second)}" if found.flops_per_second is not None else "",
         f"MFU {format_percent(found.mfu, 1)}" if found.mfu is not None else "",
-        f"GPU idle {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
+        f"GPU idle time {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
         _per_joule(found),
         f"data wait {format_percent(found.data_wait_share, 1)}" if found.data_wait_share is not None else "",
     ]

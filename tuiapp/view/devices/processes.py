@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Literal, NamedTuple, TypeAlias
@@ -91,6 +91,8 @@ PROCESS_KEYS: tuple[ProcessKey, ...] = ("rank", "GPU memory", "CPU %", "memory",
 """In the order of the sort key: the run's own first, or the largest."""
 
 LEAST_COMMAND_CELLS = 16
+MOST_ABOVE = 8
+"""Processes in a line from one to those that started it."""
 SORTS = "k sorts"
 HISTORY_CELLS = 24
 
@@ -103,6 +105,8 @@ class Seen(NamedTuple):
     cpu_percent: float | None  # 100 is one core; None when it is seen for the first time
     memory_bytes: int
     command: str
+    run: str = ""
+    """What the run is called whose supervisor it is."""
 
 
 @dataclass(slots=True)
@@ -111,6 +115,7 @@ class ProcessRow:
     rank: int | None = None  # None: not the run's
     place: int | None = None  # index of its device, which gives the letter
     role: str = ""  # in the run: "rank 3", "its worker", "supervisor"; else ""
+    run: str = ""  # another run that has it
     gpus: list[int] = field(default_factory=list)
     shares: bool = False  # on one of the run's GPUs, but not of the run
     gpu_bytes: int | None = None
@@ -161,22 +166,31 @@ def process_rows_of(
         row.cpu_percent = one.cpu_percent if one.cpu_percent is not None else row.cpu_percent
         if not row.role:
             _mark_worker(row, rows, seen)
+        if not row.role:
+            row.run = next((seen[above].run for above in _line_of(pid, seen) if seen[above].run), "")
     column = next(one for one in _COLUMNS if one.title == sort)
     return in_order(sorted(rows.values(), key=_by_rank), column)
 
 
 def _mark_worker(row: ProcessRow, rows: Mapping[int, ProcessRow], seen: Mapping[int, Seen]) -> None:
     """Marks a process that a rank started, as a data loader."""
-    pid, steps = seen[row.pid].parent, 0
-    while pid in seen and steps < 8:
+    for pid in _line_of(seen[row.pid].parent, seen):
         if (owner := rows[pid]).role.startswith(("rank", "all")):
             row.rank, row.place, row.role = owner.rank, owner.place, f"of {owner.role}"
             return
-        pid, steps = seen[pid].parent, steps + 1
+
+
+def _line_of(pid: int, seen: Mapping[int, Seen]) -> Iterator[int]:
+    """Yields a process and those above it, as far as they are seen."""
+    for _ in range(MOST_ABOVE):
+        if pid not in seen:
+            return
+        yield pid
+        pid = seen[pid].parent
 
 
 def _by_rank(row: ProcessRow) -> tuple[float, ...]:
-    group = 0 if row.role else 1 if row.gpus else 2
+    group = 0 if row.role else 1 if row.gpus else 2 if row.run else 3
     number = row.rank if row.rank is not None else 1 << 30
     return group, number, row.role.startswith("of"), -(row.gpu_bytes or 0), -(row.cpu_percent or 0.0), row.pid
 
@@ -193,6 +207,7 @@ def _rate(bytes_per_s: float | None) -> str:
 _COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("pid", 8, lambda row: str(row.pid), key=lambda row: row.pid),
     Column("rank", 14, lambda row: row.role, left=True, key=lambda row: 0),
+    Column("run", 20, lambda row: row.run, 3, left=True),
     Column("user", 10, lambda row: row.user, 4, left=True),
     Column("GPU", 6, lambda row: ",".join(map(str, row.gpus)), 3, left=True),
     Column(
