@@ -39,10 +39,10 @@ async def test_hints_are_of_what_can_be_done_with_the_preset(start: Start) -> No
     async with start(preset="mine") as pilot:
         presets = screen(pilot).query_one(PresetList)
         await pilot.press("ctrl+l")
-        assert str(presets.border_subtitle).startswith("r rename · d duplicate")
+        assert str(presets.border_subtitle).startswith("i rename · n copy")
         await pilot.press("end")
         await pilot.pause()
-        assert presets.border_subtitle == "d duplicate"
+        assert presets.border_subtitle == "n duplicate"
 
 
 async def test_presets_edited_by_hand_are_read_anew(start: Start) -> None:
@@ -195,7 +195,7 @@ async def test_a_preset_is_renamed_and_described(start: Start) -> None:
     save_preset("mine", RunConfig(epochs=9), "old words")
     save_preset("taken", RunConfig())
     async with start(preset="mine") as pilot:
-        await pilot.press("ctrl+l", "r")
+        await pilot.press("ctrl+l", "i")
         await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
         assert "keeps its name" in str(pilot.app.screen.query_one("#verdict", Static).content)
         await pilot.press("end", "ctrl+u", *"taken")
@@ -210,10 +210,10 @@ async def test_a_preset_is_renamed_and_described(start: Start) -> None:
 @pytest.mark.nightly
 async def test_a_built_in_preset_is_duplicated_but_not_renamed(start: Start) -> None:
     async with start(preset="quickstart") as pilot:
-        await pilot.press("ctrl+l", "r")
+        await pilot.press("ctrl+l", "i")
         await pilot.pause()
         assert not isinstance(pilot.app.screen, SavePreset)
-        await pilot.press("d")
+        await pilot.press("n")
         await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
         await pilot.press("enter")
         await until(pilot, lambda: (presets_dir() / "quickstart-copy.toml").exists())
@@ -242,9 +242,9 @@ async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_i
         await name_it("ctrl+s", "b", "2")
         await until(pilot, lambda: is_on("b2"))
         await pilot.press("ctrl+l")
-        await name_it("d", "b", "3")
+        await name_it("n", "b", "3")
         await until(pilot, lambda: is_on("b3"))
-        await name_it("r", "b", "4")
+        await name_it("i", "b", "4")
         await until(pilot, lambda: is_on("b4"))
         await pilot.press("delete")
         await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
@@ -299,7 +299,7 @@ async def test_a_scroll_bar_that_takes_the_last_column_does_not_come_and_go(
 async def test_no_terminal_is_too_narrow_for_a_list(start: Start, columns: int) -> None:
     async with start() as pilot:
         await pilot.resize_terminal(columns, 40)
-        await pilot.press("ctrl+l", "d")
+        await pilot.press("ctrl+l", "n")
         await pilot.pause()
         # A crash is raised at the end.
 

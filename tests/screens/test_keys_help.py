@@ -30,6 +30,9 @@ async def test_the_keys_of_where_one_is(size: tuple[int, int]) -> None:
         await pilot.press("5", "question_mark")
         await until(pilot, lambda: isinstance(app.screen, KeysHelp))
         await pilot.pause()
+        first = str(app.screen.query_one("#keys", Static).content)
+        assert ("s Stop" in first, "Smoother" in first) == (True, False), "the first are those of the footer"
+        await pilot.press("space")
         told = str(app.screen.query_one("#keys", Static).content)
         lines = told.splitlines()
         headings = ["Run", "Charts", "Ranks and log", "One panel large", "Elsewhere", "Everywhere"]
@@ -81,3 +84,11 @@ def test_the_words_of_each_key_fit_their_column() -> None:
     words = {one.tooltip or one.description for one in found if not one.system}
     assert len(words) > 50
     assert [one for one in words if len(one) >= WORDS_CELLS] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "words"), {"x": "Mark", "c": "Compare", "d": "Delete", "o": "Sort", "r": "Rank", "k": "Up"}.items()
+)
+def test_a_key_means_one_thing_on_all_screens(key: str, words: str) -> None:
+    found = [one for node in nodes() for one in Binding.make_bindings(node.__dict__.get("BINDINGS", ()))]
+    assert {one.description.split()[0] for one in found if one.key == key} == {words}

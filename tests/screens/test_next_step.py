@@ -34,7 +34,7 @@ async def test_from_a_completed_run_to_what_comes_next(tmp_path: Path, machine: 
         await until(pilot, lambda: isinstance(app.screen, ExportDialog))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
-        await pilot.press("x")
+        await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, RunsScreen) and app.screen.current is not None)
         await until(pilot, lambda: "1 marked" in str(app.screen.query_one("#heading", Static).content))
         await pilot.press("end", "c")

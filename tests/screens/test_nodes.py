@@ -126,7 +126,7 @@ async def test_the_column_by_which_ranks_are_sorted_is_always_shown() -> None:
         await settled(pilot, app)
         await press(pilot, "3")
         for title in ("behind", "skew", "last report", "loss"):
-            await press(pilot, "k")
+            await press(pilot, "o")
             assert any(f"{title}▾" in line for line in lines(app))
 
 

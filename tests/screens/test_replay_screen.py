@@ -60,11 +60,11 @@ async def test_nothing_is_asked_of_the_run(tmp_path: Path) -> None:
     async with app.run_test(size=SMALL) as pilot:
         screen = app.run_screen
         await until(pilot, lambda: screen.is_mounted and feed.duration > 0)
-        await pilot.press("s", "c", "u")
+        await pilot.press("s", "S", "u")
         await pilot.pause()
         assert app.screen is screen
         assert not (tmp_path / "commands").exists()
-        assert {"s", "c", "u"}.isdisjoint(key for key, one in screen.active_bindings.items() if one.enabled)
+        assert {"s", "S", "u"}.isdisjoint(key for key, one in screen.active_bindings.items() if one.enabled)
 
 
 async def test_a_click_goes_to_that_place(tmp_path: Path) -> None:

@@ -117,17 +117,17 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: 
 REFUSED = {
     "live": {
         "u": "The run has not ended. To end it: s.",
-        "x": "The run has not ended. To compare it meanwhile: g, then x and c.",
+        "c": "The run has not ended. To compare it meanwhile: g, then x and c.",
         "space": "Only a replay is steered. To replay a run: g, then p.",
         "minus": "All of it is in sight. + zooms in.",
         "left": "All of it is in sight. + zooms in, v reads values.",
-        "d": "There is no alert.",
+        "A": "There is no alert.",
         "7": "No predictions were reported.",
         "9": "No picture or text was reported.",
     },
     "ended": {
         "s": "The run has ended: there is nothing to stop.",
-        "c": "The run has ended: there is nothing to save.",
+        "S": "The run has ended: there is nothing to save.",
         "u": "The run saved no checkpoint to go on from. To run it again: a.",
     },
 }
@@ -158,9 +158,9 @@ async def test_a_checkpoint_now(tmp_path: Path, size: tuple[int, int]) -> None:
     app.run_dir.commands.mkdir()
     async with app.run_test(size=size, notifications=True) as pilot:
         await settled(pilot, app)
-        assert {"c", "s"} <= offered(app)
+        assert {"S", "s"} <= offered(app)
         assert "u" not in offered(app)
-        await pilot.press("c")
+        await pilot.press("S")
         assert await told(pilot, app.run_dir) == ["checkpoint"]
         # It is said after the file is there.
         await until(pilot, lambda: "Requested a checkpoint" in said(app))
@@ -189,7 +189,7 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(run_dir: Path, befo
         await settled(pilot, app)
         app.feed.lost = before == "lost"
         await until(pilot, lambda: app.run_screen.state.status == before and "u" in offered(app))
-        assert "c" not in offered(app)
+        assert "S" not in offered(app)
         await pilot.pause()
         assert "u: resume from step 72" in str(app.run_screen.query_one(AlertStrip).render())
         await pilot.press("u")
@@ -203,7 +203,7 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(run_dir: Path, befo
         begun.set()
         await until(pilot, lambda: app.run_screen.state.step == 82 and "is damaged" in said(app))
         await settled(pilot, app)
-        assert "c" in offered(app)
+        assert "S" in offered(app)
         assert app.run_screen.query_one(AlertStrip).display is False
         assert "RUNNING training" in str(app.run_screen.query_one(RunHeader).render())
         assert "step  82/290" in str(app.run_screen.query_one(RunHeader).render())
@@ -289,7 +289,7 @@ async def test_a_script_is_started_again(tmp_path: Path) -> None:
     app.run_dir.commands.mkdir()
     async with app.run_test(size=LARGE, notifications=True) as pilot:
         await settled(pilot, app)
-        await until(pilot, lambda: {"s", "c"} <= set(offered(app)))
+        await until(pilot, lambda: {"s", "S"} <= set(offered(app)))
         app.feed.events += [ended("stopped")]
         await until(pilot, lambda: "u" in offered(app))
         await pilot.press("u")

@@ -50,13 +50,13 @@ async def test_one_stream_alone() -> None:
         await settled(pilot, app)
         log = app.run_screen.query_one(LogView)
         everything = len(shown_lines(log))
-        await pilot.press("o")
+        await pilot.press("l")
         assert len(shown_lines(log)) == 66
-        await pilot.press("o")
+        await pilot.press("l")
         assert len(shown_lines(log)) == 34 + 2
-        await pilot.press("o")
+        await pilot.press("l")
         assert all("line" not in line for line in shown_lines(log))
-        await pilot.press("o")
+        await pilot.press("l")
         assert len(shown_lines(log)) == everything
 
 

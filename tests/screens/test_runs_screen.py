@@ -70,7 +70,7 @@ async def test_what_stands_in_the_place_of_no_runs(lister: ListLister, said: str
     app = RunsApp(lister)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: said in words(app, "#instead"))
-        for key in ("enter", "x", "c", "n", "u", "s", "e", "d", "p", "y", "down", "end", "o", "r", "5"):
+        for key in ("enter", "x", "c", "n", "u", "s", "e", "d", "p", "y", "down", "end", "o", "O", "5"):
             await pilot.press(key)
         assert app.asked == []
         assert app.screen is app.runs_screen
@@ -104,7 +104,7 @@ async def test_sorted_by_the_key_of_a_column_and_the_other_way_round() -> None:
         ascending = app.rows
         await pilot.press("7")
         assert app.rows == ascending[::-1]
-        await pilot.press("r")
+        await pilot.press("O")
         assert app.rows == ascending
         await pilot.press("o")
         assert "by ex/s" in words(app, "#heading")
@@ -123,7 +123,7 @@ async def test_sorted_and_chosen_by_the_keys_in_which_runs_differ() -> None:
         await pilot.press("1", "o")
         assert "by learning_rate" in words(app, "#heading")
         assert app.rows == [newest[1], newest[2], newest[0]]
-        await pilot.press("r")
+        await pilot.press("O")
         assert app.rows == [newest[0], newest[2], newest[1]]
         await pilot.press("slash", *"lr<0.05 torch", "enter")
         assert app.rows == [newest[2], newest[1]]

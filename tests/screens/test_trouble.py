@@ -95,7 +95,7 @@ async def test_an_alert_is_dismissed_until_there_is_another() -> None:
         await settled(pilot, app)
         strip = app.run_screen.query_one(AlertStrip)
         await until(pilot, lambda: strip.display)
-        await pilot.press("d")
+        await pilot.press("A")
         await until(pilot, lambda: not strip.display)
         app.feed.events = [Alert(kind="disk", text="the disk is nearly full", **h.at(9.0))]
         await until(pilot, lambda: strip.display)

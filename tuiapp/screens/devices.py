@@ -27,7 +27,7 @@ class DevicesScreen(CoveredScreenFix[None]):
     MANUAL = "devices"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "sort", "Sort", tooltip="Sort the processes", id="devices.sort"),
+        Binding("o", "sort", "Sort", tooltip="Sort the processes", id="devices.sort"),
         Binding("question_mark", "app.toggle_help", "Keys", id="app.help", key_display="?"),
         Binding("escape", "dismiss", "Back", id="devices.back"),
         Binding("q", "app.quit", "Quit", id="app.quit-letter"),

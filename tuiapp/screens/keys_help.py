@@ -26,43 +26,56 @@ FRAME_CELLS = 7
 
 
 class KeysHelp(Dialog[None]):
-    """Lists the keys that work on the screen beneath; the same key, or escape, closes it.
+    """Lists the footer's keys on the screen beneath, at another key all that work there; escape closes it.
 
     A screen's `KEY_GROUPS` has headings, and the actions beneath each; the others stand under the screen's name.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,q", "dismiss(None)", "Close", id="help.close", show=False),
+        Binding("space", "show_all", "All keys", id="help.all", show=False),
         Binding("f1", "app.manual", "Help", tooltip="Open the handbook", id="app.manual", show=False),
     ]
 
     def __init__(self, beneath: Screen[Any]) -> None:
         super().__init__()
         self._beneath = beneath
+        self._shows_all = False
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog") as dialog:
             dialog.border_title = Content("Keys")
-            dialog.border_subtitle = Content("esc closes · ^p finds by name · f1 handbook")
+            dialog.border_subtitle = Content("space: all keys · esc closes · ^p finds by name · f1 handbook")
             yield Static(self._text(self.app.size.width), id="keys")
 
     def on_mount(self) -> None:
         self.query_one("#dialog").focus()
+
+    def action_show_all(self) -> None:
+        self._shows_all = not self._shows_all
+        words = "the first keys" if self._shows_all else "all keys"
+        self.query_one("#dialog").border_subtitle = Content(
+            f"space: {words} · esc closes · ^p finds by name · f1 handbook"
+        )
+        self.query_one("#keys", Static).update(self._text(self.app.size.width))
 
     def on_resize(self, event: events.Resize) -> None:
         self.query_one("#keys", Static).update(self._text(event.size.width))
 
     def _text(self, width: int) -> Content:
         columns = max(1, min(4, (int(width * 0.95) - FRAME_CELLS) // (KEY_CELLS + WORDS_CELLS)))
-        groups = [_group(title, entries, columns) for title, entries in _grouped(self.app, self._beneath)]
-        return Content("\n\n").join(groups)
+        grouped = _grouped(self.app, self._beneath, hidden=self._shows_all)
+        return Content("\n\n").join(_group(title, entries, columns) for title, entries in grouped)
 
 
-def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+def _grouped(app: App[Any], screen: Screen[Any], *, hidden: bool) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Returns the keys and what they do, by heading; `hidden` ones, which the footer does not show, too."""
     groups: dict[tuple[DOMNode, str], dict[str, tuple[list[str], str]]] = {}
     headings = {action: heading for heading, found in getattr(screen, "KEY_GROUPS", {}).items() for action in found}
     found = sorted(own_bindings(screen), key=lambda pair: _place(pair[0]))
     for node, binding in found:
+        if not (binding.show or hidden):
+            continue
         action = binding.action.removeprefix("app.")
         # The screen's names for the program's footer keys replace the program's.
         heading = headings.get(action.partition("(")[0], "") if node in (screen, app) else ""

@@ -82,12 +82,12 @@ REPLAY_KEYS: list[BindingType] = [
 
 RUN_KEYS: list[BindingType] = [
     Binding("s", "stop", "Stop", tooltip="Stop the run", id="run.stop"),
-    Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
+    Binding("S", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
     Binding("u", "resume", "Resume", tooltip="Resume, train longer", id="run.resume"),
     Binding("P", "profile", "Profile", tooltip="Where time goes", id="run.profile", show=False),
     Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
     Binding("w", "report", "Report", tooltip="Write a report", id="run.report", show=False),
-    Binding("x", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
+    Binding("c", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
     Binding("a", "again", "Run again", tooltip="Run again, by the form", id="run.again"),
     Binding("ctrl+y", "copy_path", "Copy path", id="run.copy-path"),
     *chart_keys("run", "metric", "grid"),
@@ -95,10 +95,10 @@ RUN_KEYS: list[BindingType] = [
     Binding("f", "follow", "Follow", id="run.follow", show=False),
     Binding("n", "find(1)", "Find next", id="run.find-next", show=False),
     Binding("N", "find(-1)", "Find previous", id="run.find-previous", show=False),
-    Binding("o", "stream", "Output: stdout, stderr", id="run.output", show=False),
-    Binding("k", "sort_ranks", "Sort ranks", id="run.sort-ranks", show=False),
+    Binding("l", "stream", "Output: stdout, stderr", id="run.output", show=False),
+    Binding("o", "sort_ranks", "Sort ranks", id="run.sort-ranks", show=False),
     Binding("i", "about", "Name, tags, note", id="run.about", show=False),
-    Binding("d", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
+    Binding("A", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
     Binding("slash", "search", "Find", tooltip="Search the log", id="run.search", key_display="/"),
     *(
         Binding(str(n), f"panel('{name}')", panel.words or name.capitalize(), id=f"run.panel-{n}", show=False)

@@ -144,7 +144,7 @@ class RunsScreen(RefusingScreen[None]):
         Binding("y", "copy_path", "Copy the paths", id="runs.copy", show=False),
         Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),
         Binding("o", "next_sort", "Sort by next column", id="runs.sort", show=False),
-        Binding("r", "reverse", "Reverse the order", id="runs.reverse", show=False),
+        Binding("O", "reverse", "Reverse the order", id="runs.reverse", show=False),
         Binding("0", "sort('name')", "Sort by name", id="runs.sort-name", show=False),
         *(
             Binding(str(key), f"sort('{name}')", f"Sort by {name}", id=f"runs.sort-{name}", show=False)

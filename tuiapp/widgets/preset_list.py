@@ -23,10 +23,10 @@ from tuiapp.library.presets import Preset
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.widgets.colors import MUTED
 
-HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · del", "r rename · d copy")
+HINTS = ("i rename · n duplicate · d delete", "i rename · n copy · d delete", "i rename · n copy")
 """Key hints below the list, longest first; the first one that fits is shown."""
 
-BUILTIN_HINT = "d duplicate"
+BUILTIN_HINT = "n duplicate"
 """At a built-in one, which nothing changes."""
 
 BESIDE_HINT_CELLS = 2
@@ -67,9 +67,9 @@ class PresetList(OptionList):
     BINDING_GROUP_TITLE = "Presets"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "ask('rename')", "Rename preset", id="presets.rename", show=False),
-        Binding("d", "ask('duplicate')", "Duplicate preset", id="presets.duplicate", show=False),
-        Binding("delete,backspace", "ask('delete')", "Delete preset", id="presets.delete", show=False),
+        Binding("i", "ask('rename')", "Rename preset", id="presets.rename", show=False),
+        Binding("n", "ask('duplicate')", "Duplicate preset", id="presets.duplicate", show=False),
+        Binding("d,delete,backspace", "ask('delete')", "Delete preset", id="presets.delete", show=False),
     ]
 
     @dataclass

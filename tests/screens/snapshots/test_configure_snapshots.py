@@ -116,7 +116,7 @@ async def delete_preset(pilot: Pilot[Any]) -> None:
 
 
 async def rename_preset(pilot: Pilot[Any]) -> None:
-    await press(pilot, ["home", "r"])
+    await press(pilot, ["home", "i"])
 
 
 async def little_memory(pilot: Pilot[Any]) -> None:

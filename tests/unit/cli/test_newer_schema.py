@@ -97,7 +97,7 @@ async def test_the_run_screen(newer: RunDir, runs_dir: Path) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         strip = app.run_screen.query_one(AlertStrip)
         await until(pilot, lambda: "newer version of tuiapp" in str(strip.render()))
-        await pilot.press("c", "s")
+        await pilot.press("S", "s")
         await until(pilot, lambda: isinstance(app.screen, Choice))
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.run_screen)

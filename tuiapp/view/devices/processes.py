@@ -93,7 +93,7 @@ PROCESS_KEYS: tuple[ProcessKey, ...] = ("rank", "GPU memory", "CPU %", "memory",
 LEAST_COMMAND_CELLS = 16
 MOST_ABOVE = 8
 """Processes in a line from one to those that started it."""
-SORTS = "k sorts"
+SORTS = "o sorts"
 HISTORY_CELLS = 24
 
 
