@@ -62,6 +62,7 @@ class TuiApp(ReliableTimers, App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "manual", "Help", tooltip="Open the handbook", id="app.manual", show=False),
         Binding("question_mark", "toggle_help", "Keys", id="app.help", show=False),
+        Binding("ctrl+t", "jump", "Jump", tooltip="A letter to jump to", id="app.jump", show=False, priority=True),
         Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
         Binding("ctrl+g", "show_runs", "Runs", id="app.runs", show=False),
         Binding("ctrl+p", "command_palette", "More", tooltip="Find an action by name", id="app.palette", priority=True),
@@ -214,6 +215,15 @@ class TuiApp(ReliableTimers, App[None]):
 
         if not isinstance(self.screen, ModalScreen) and not self._back_to(lambda one: isinstance(one, RunsScreen)):
             self._push(RunsScreen(self._runs_dir))
+
+    def action_jump(self) -> None:
+        """Shows a letter at every target of the screen; where there is one already, takes them away."""
+        from tuiapp.screens.jump import JumpScreen
+
+        if isinstance(self.screen, JumpScreen):
+            self.screen.dismiss()
+        else:
+            self.push_screen(JumpScreen(self.screen))
 
     def action_devices(self) -> None:
         from tuiapp.screens.devices import DevicesScreen

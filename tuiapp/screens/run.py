@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
+from textual.geometry import Offset
 from textual.reactive import reactive
 from textual.widget import Widget
 
@@ -317,6 +318,13 @@ class RunScreen(RefusingScreen[None]):
         self.show_panel(name)
         if closes:
             self.chosen = ""
+
+    def jump_targets(self) -> list[tuple[Offset, Callable[[], object]]]:
+        """The panels shown; one that is alone has tabs above it."""
+        if self.single:
+            return []
+        shown = {name: self.query_one(f"#{name}", Widget).region for name in PANELS}
+        return [(region.offset, partial(self.action_panel, name)) for name, region in shown.items() if region]
 
     def show_panel(self, name: str) -> None:
         """Makes a panel large, with the focus."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 from textual import events
 from textual.content import Content
+from textual.geometry import Offset
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -39,13 +43,19 @@ class PanelTabs(Widget):
         return Content(" ").join(parts)
 
     def on_click(self, event: events.Click) -> None:
-        left = 0
-        for index, label in enumerate(self._labels):
-            right = left + len(label)
-            if left <= event.x < right:
+        for index, left in enumerate(self._starts):
+            if left <= event.x < left + len(self._labels[index]):
                 self.post_message(self.Chosen(index))
-                return
-            left = right + 1
+
+    def jump_targets(self) -> list[tuple[Offset, Callable[[], object]]]:
+        """The tabs."""
+        starts = enumerate(self._starts)
+        return [(Offset(left, 0), partial(self.post_message, self.Chosen(index))) for index, left in starts]
+
+    @property
+    def _starts(self) -> list[int]:
+        """The cells in which the labels begin."""
+        return [*accumulate((len(label) + 1 for label in self._labels[:-1]), initial=0)]
 
     @property
     def _labels(self) -> list[str]:

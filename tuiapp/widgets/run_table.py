@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Offset, Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
@@ -177,6 +178,18 @@ class RunTable(ScrollView, can_focus=True):
 
     def action_jump(self, place: int) -> None:
         self._go(place if place >= 0 else len(self.rows) - 1)
+
+    def jump_targets(self) -> list[tuple[Offset, Callable[[], object]]]:
+        """Its rows, and the columns' titles."""
+        found, left = list[tuple[Offset, Callable[[], object]]](), MARK_CELLS
+        for column in self._columns:
+            place = left if column.left else left + column.width - min(column.width, len(column.title))
+            found.append((Offset(place, 0), partial(self.post_message, self.ColumnChosen(column.name))))
+            left += column.width + GAP_CELLS
+        top = self.scroll_offset.y
+        for row in range(top, min(len(self.rows), top + self._rows_shown)):
+            found.append((Offset(0, row - top + 1), partial(self._go, row)))
+        return found
 
     def action_turn(self, is_open: bool) -> None:
         """Opens or closes the group under the cursor, or closes the one that its row is in."""

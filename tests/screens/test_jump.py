@@ -1,0 +1,77 @@
+"""The jump key: a letter at every target, which goes there."""
+
+from __future__ import annotations
+
+import pytest
+from textual.geometry import Offset
+from textual.widgets import Static
+
+from tests.kit import histories as h
+from tests.kit.configure_app import Start, field, screen
+from tests.kit.run_app import until
+from tests.kit.runs_app import ListLister, RunsApp, info
+from tests.kit.stage import Stage, folded, run_screen
+from tuiapp.screens.jump import LETTERS, JumpScreen, labelled
+from tuiapp.widgets.preset_list import PresetList
+from tuiapp.widgets.run_table import RunTable
+
+
+@pytest.mark.parametrize("count", [0, 1, 26, 27, 51, 52, 300, 676, 900])
+def test_no_label_begins_another(count: int) -> None:
+    labels, found = labelled([(Offset(0, n), print) for n in range(count)])
+    assert len(labels) == len(set(labels)) == len(found) == min(count, 26 * 26)
+    assert not any(other.startswith(label) for label in labels for other in labels if other != label)
+    assert count > 60 or labels[:20] == [*LETTERS[: min(20, count)]], "what is at hand comes first"
+
+
+def label_at(shown: JumpScreen, place: Offset) -> str:
+    return next(str(one.content) for one in shown.query(Static) if one.region.offset == place)
+
+
+async def test_from_the_presets_to_a_field_and_back(start: Start) -> None:
+    async with start(preset="quickstart") as pilot:
+        app = pilot.app
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: isinstance(app.screen, JumpScreen))
+        assert isinstance(app.screen, JumpScreen)
+        seed = field(pilot, "seed")
+        control = next(one for one in seed.query("*") if one.focusable)
+        await pilot.press(*label_at(app.screen, control.region.offset))
+        await until(pilot, lambda: seed.has_focus_within)
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: isinstance(app.screen, JumpScreen))
+        presets = screen(pilot).query_one(PresetList)
+        assert isinstance(app.screen, JumpScreen)
+        await pilot.press(*label_at(app.screen, presets.content_region.offset + Offset(0, 1)))
+        await until(pilot, lambda: presets.has_focus and presets.cursor is not None)
+        assert presets.cursor
+        assert presets.cursor.name == "my-script"
+        # What is no label takes them away, and does nothing else.
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: isinstance(app.screen, JumpScreen))
+        await pilot.press("1")
+        await until(pilot, lambda: app.screen is screen(pilot))
+
+
+async def test_to_a_row_and_a_column_of_the_runs() -> None:
+    app = RunsApp(ListLister([info(n) for n in range(4)]))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 4)
+        table = app.runs_screen.query_one(RunTable)
+        found = dict(table.jump_targets())
+        found[Offset(0, 3)]()
+        assert table.cursor == 2
+        titles = [place for place in found if place.y == 0]
+        assert len(titles) == len(table._columns)
+
+
+async def test_to_a_panel_of_a_run() -> None:
+    watched = run_screen(h.running())
+    app = Stage(watched)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await folded(pilot, watched)
+        log = watched.query_one("#log")
+        app.push_screen(shown := JumpScreen(watched))
+        await until(pilot, lambda: bool(shown.query(Static)) and shown.query(Static).first().region.area > 0)
+        await pilot.press(label_at(shown, log.region.offset))
+        await until(pilot, lambda: watched.chosen == "log")
