@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from subprocess import Popen
 
 import psutil
 import pytest
@@ -15,7 +20,9 @@ from tests.kit import histories as h
 from tests.kit.run_app import until
 from tuiapp.app import TuiApp
 from tuiapp.feeds.sampler_feed import SamplerFeed
+from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
+from tuiapp.screens.pickers import ProcessList
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.contract.events import AnyEvent, Event, HostSample, TelemetrySource
 from tuiapp.widgets.device_panel import DevicePanel
@@ -55,6 +62,32 @@ async def test_samples_are_shown_as_they_come(tmp_path: Path) -> None:
         await until(pilot, lambda: feed.closed)
 
 
+async def test_a_process_is_ended_after_asking(tmp_path: Path) -> None:
+    feed = Recorded([[h.host_sample(1), h.device_sample(0, 1)]])
+    app = App[None]()
+    with Popen([sys.executable, "-c", "import time; time.sleep(600)", mark := f"mark-{os.getpid()}"]) as process:
+        try:
+            async with app.run_test(size=(120, 40)) as pilot:
+                await app.push_screen(DevicesScreen(tmp_path, feed))
+                panel = app.screen.query_one(DevicePanel)
+                await until(pilot, lambda: any(row.pid == process.pid for row in panel.processes))
+                await pilot.press("s")
+                await until(pilot, lambda: isinstance(app.screen, ProcessList))
+                await pilot.press(*mark, "enter")
+                await until(pilot, lambda: isinstance(app.screen, Choice))
+                await pilot.press("escape")
+                await until(pilot, lambda: isinstance(app.screen, DevicesScreen))
+                assert process.poll() is None, "it was not answered"
+                await pilot.press("s")
+                await until(pilot, lambda: isinstance(app.screen, ProcessList))
+                await pilot.press(*mark, "enter")
+                await until(pilot, lambda: isinstance(app.screen, Choice))
+                await pilot.press("right", "enter")
+                assert await asyncio.to_thread(process.wait, 60) == -signal.SIGTERM
+        finally:
+            process.kill()
+
+
 @pytest.mark.nightly
 async def test_a_sampler_that_ends_says_why_and_is_started_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -65,7 +98,7 @@ async def test_a_sampler_that_ends_says_why_and_is_started_anew(
     async with app.run_test(size=(120, 40)) as pilot:
         await app.push_screen(DevicesScreen(tmp_path, feed))
         for _ in range(2):
-            await until(pilot, lambda: "host memory" in text_of(app) and "▲ sampler" not in text_of(app))
+            await until(pilot, lambda: "host memory" in text_of(app) and "died of" not in text_of(app))
             _sampler().kill()
             # It may have been killed while it looked for a driver, which then gets the blame.
             await until(pilot, lambda: "died of SIGKILL" in text_of(app))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.trainers.contract.process_identity import identity, send_signal
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
+from tuiapp.view.devices.processes import describe
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.steady_footer import SteadyFooter
 
@@ -28,6 +32,7 @@ class DevicesScreen(CoveredScreenFix[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "sort", "Sort", tooltip="Sort the processes", id="devices.sort"),
+        Binding("s", "end", "End", tooltip="End a process", id="devices.end"),
         Binding("question_mark", "app.toggle_help", "Keys", id="app.help", key_display="?"),
         Binding("escape", "dismiss", "Back", id="devices.back"),
         Binding("q", "app.quit", "Quit", id="app.quit-letter"),
@@ -48,6 +53,31 @@ class DevicesScreen(CoveredScreenFix[None]):
 
     def action_sort(self) -> None:
         self.query_one(DevicePanel).sort_by_next()
+
+    @work(group="ask")
+    async def action_end(self) -> None:
+        """Asks which of the processes listed to end, and how."""
+        # Imported late: few need them.
+        from tuiapp.screens.confirm import Choice
+        from tuiapp.screens.pickers import ProcessList
+
+        chosen = await self.app.push_screen_wait(ProcessList(self.query_one(DevicePanel).processes))
+        if chosen is None:
+            return
+        known_as, words = identity(chosen.pid), describe(chosen)
+        text = f"{words}\n \nSIGTERM asks it to end; SIGKILL ends it at once, whatever it has not saved."
+        answers = [("keep", "Keep it", "default"), ("term", "SIGTERM", "warning"), ("kill", "SIGKILL", "error")]
+        answer = await self.app.push_screen_wait(Choice(f"End process {chosen.pid}?", text, answers))
+        if answer not in ("term", "kill"):
+            return
+        try:
+            send_signal(known_as, signal.SIGTERM if answer == "term" else signal.SIGKILL)
+        except ProcessLookupError:
+            self.notify(f"Process {chosen.pid} has ended already.", markup=False)
+        except PermissionError:
+            self.notify(f"Process {chosen.pid} is another user's: {chosen.user}.", severity="error", markup=False)
+        else:
+            self.notify(f"Sent {'SIGTERM' if answer == 'term' else 'SIGKILL'} to process {chosen.pid}.", markup=False)
 
     def on_unmount(self) -> None:
         self._feed.close()

@@ -15,6 +15,7 @@ from tuiapp.screens.dialog import Picker, moving_keys
 from tuiapp.trainers.config.options import Option as Field
 from tuiapp.trainers.state.known_metrics import grouped, metric, ordered
 from tuiapp.trainers.state.text import sanitize
+from tuiapp.view.devices.processes import ProcessRow, describe
 from tuiapp.view.draft import FIELDS
 from tuiapp.widgets.option_field import LABEL_CELLS
 
@@ -155,6 +156,33 @@ def _rank(field: Field, search: str) -> int:
     if text in names:
         return 1
     return 2 if any(name.startswith(text) for name in names) else 3 if any(text in name for name in names) else 0
+
+
+class ProcessList(Picker[ProcessRow | None]):
+    """Returns the chosen process, found by any part of its line; None on escape."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
+        *moving_keys("processes", "process"),
+    ]
+
+    def __init__(self, rows: Sequence[ProcessRow]) -> None:
+        super().__init__(
+            "End a process", Input(placeholder="pid, user, run, command", id="search", max_length=MAX_NAME)
+        )
+        self._rows = {str(row.pid): row for row in sorted(rows, key=lambda row: not row.gpus)}
+
+    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+        lines = {pid: describe(row) for pid, row in self._rows.items()}
+        options = [
+            Option(Content(words), id=pid) for pid, words in lines.items() if search.casefold() in words.casefold()
+        ]
+        return options[:MOST] or [Option("No process is found by this.", disabled=True)], 0 if options else None
+
+    @on(OptionList.OptionSelected)
+    def _take(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.dismiss(self._rows[str(event.option_id)])
 
 
 class ThemeList(Picker[str | None]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from collections.abc import Sequence
 from socket import gethostname
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from tuiapp.widgets.text_view import TextPanel, TextView
 
 if TYPE_CHECKING:
     from tuiapp.library.processes import ProcessReader
-    from tuiapp.view.devices.processes import ProcessKey, Seen
+    from tuiapp.view.devices.processes import ProcessKey, ProcessRow, Seen
 
 
 LEAST_LISTED = 3
@@ -49,6 +50,10 @@ class DevicePanel(TextPanel, NodeScroll):
         self._seen: dict[int, Seen] = {}
         self._read_at = -LOOK_S
         self._keys: list[ProcessKey] = []
+        self._is_sorted = False
+        """Whether the user has chosen the key; else it is the first: that of GPUs once their processes are known."""
+        self.processes: Sequence[ProcessRow] = ()
+        """Those that a large panel lists."""
         self._lists_all = False
         """Whether a large panel lists all nodes, and shows none."""
         self._opened: int | None = None
@@ -170,9 +175,10 @@ class DevicePanel(TextPanel, NodeScroll):
             seen = {}
         processes = process_rows_of(state, views, seen, self.sort, node)
         self._keys = sort_keys(processes)
-        if self.sort not in self._keys:
+        if self.sort not in self._keys or not self._is_sorted:
             self.set_reactive(DevicePanel.sort, self._keys[0])
             processes = process_rows_of(state, views, seen, self.sort, node)
+        self.processes = processes
         return large_view(state, views, processes, width, height, self.sort, node)
 
     def _is_here(self, state: RunState, node: int) -> bool:
@@ -204,6 +210,7 @@ class DevicePanel(TextPanel, NodeScroll):
     def sort_by_next(self) -> None:
         """Sorts the processes by the next key, the largest first."""
         if self.sort in self._keys:
+            self._is_sorted = True
             self.sort = self._keys[(self._keys.index(self.sort) + 1) % len(self._keys)]
 
     def watch_sort(self) -> None:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tuiapp.trainers.state.rank_state import RankState
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.text import fit, format_bytes, plural, sanitize, sparkline
+from tuiapp.trainers.state.text import fit, format_bytes, join_words, plural, sanitize, sparkline
 from tuiapp.view.devices.drawing import Line, Role, Span, bar_row, cores, join_fitting, line, pad, rate
 from tuiapp.view.devices.view import LABEL_CELLS, GpuView, device_places, letter_span
 from tuiapp.view.table import GAP, Column, fitting, given, in_order, told
@@ -234,6 +234,14 @@ _COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("writes", 10, lambda row: _rate(row.write_bytes_per_s), 7),
     Column("CPU history", HISTORY_CELLS, _history, 6, left=True),
 )
+
+
+def describe(row: ProcessRow) -> str:
+    """Says in a line which process it is."""
+    gpus = f"GPU {','.join(map(str, row.gpus))} {format_bytes(row.gpu_bytes)}" if row.gpus else ""
+    return join_words(
+        [str(row.pid), row.user, row.run and f"run {row.run}", row.role, gpus, fit(row.command, 80).rstrip()]
+    )
 
 
 def sort_keys(rows: Sequence[ProcessRow]) -> list[ProcessKey]:
