@@ -21,14 +21,13 @@ from tuiapp.library.chart_view import read_view
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.runs_charts import RunsCharts
 from tuiapp.screens.workspace import Workspace
+from tuiapp.trainers.contract.about import Change, change_about
 from tuiapp.trainers.contract.events import encode
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.view.palette import series_color
 from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.run_table import RunTable
-
-SIZES = {(80, 24): "-alone", (120, 40): "-below", (200, 60): "-beside"}
 
 
 class WorkspaceApp(RunsApp):
@@ -82,27 +81,73 @@ def make_runs(root: Path, count: int) -> list[RunDir]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_charts_are_where_there_is_room(tmp_path: Path, size: tuple[int, int]) -> None:
-    app = WorkspaceApp(make_runs(tmp_path, 3))
+@pytest.mark.parametrize(
+    ("size", "count", "place"),
+    [
+        ((80, 24), 3, "-below"),
+        ((80, 24), 8, "-alone"),
+        ((120, 40), 3, "-below"),
+        ((200, 30), 12, "-beside"),
+        ((200, 60), 12, "-below"),
+    ],
+)
+async def test_the_charts_are_where_there_is_room(
+    tmp_path: Path, size: tuple[int, int], count: int, place: str
+) -> None:
+    app = WorkspaceApp(make_runs(tmp_path, count))
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: len(app.rows) == 3)
-        assert app.workspace.has_class(SIZES[size])
-        if size == (80, 24):
+        await until(pilot, lambda: app.workspace.has_class(place))
+        if place == "-alone":
             # Nothing is read that is not shown.
             assert not app.runs_screen.query(RunsCharts)
             await pilot.press("C")
         await until(pilot, lambda: app.is_drawn(1))
         names = [chart.options.metric for chart in app.charts.query(GridChart) if chart.display]
         assert names[:2] == ["test/accuracy", "loss"]
-        assert len(names) >= 3
         table = app.runs_screen.query_one(RunTable)
-        assert bool(table.region.area) != (size == (80, 24))
+        assert bool(table.region.area) != (place == "-alone")
         await pilot.press("C")
         await until(pilot, lambda: not app.charts.display and table.has_focus)
         assert table.size.height > 10
         await pilot.press("C")
         await until(pilot, lambda: app.is_drawn(1) and app.charts.display)
+
+
+async def test_the_runs_of_the_group_at_the_cursor_are_overlaid(tmp_path: Path) -> None:
+    runs = [
+        record(
+            tmp_path,
+            f"20261120T1015{n:02}-torch-ddp-net-{n:04x}",
+            h.completed(),
+            msgspec.structs.replace(CONFIG, learning_rate=1 / (1 + n)),
+        )
+        for n in range(31)
+    ]
+    for n, run in enumerate(runs):
+        change_about(run, Change(group="sweep" if n < 28 else "pair" if n < 30 else ""))
+    app = WorkspaceApp(runs)
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        # All are as good: the newest is on top, a run alone.
+        await until(pilot, lambda: app.is_drawn(1))
+        assert {row[0] for row in app.rows} == {" "}
+        await pilot.press("down")
+        await until(pilot, lambda: app.is_drawn(2))
+        # Open, its rows have the letters of the curves, wherever among them the cursor is.
+        await pilot.press("enter", "down")
+        await until(pilot, lambda: [row[0] for row in app.rows] == [" ", " ", "a", "b", " "])
+        assert app.is_drawn(2)
+        # Of unlike runs there are as many lines as letters; what is under the cursor has one.
+        await pilot.press("end", "enter")
+        await until(pilot, lambda: app.is_drawn(26))
+        assert app.charts.grid.main.drawn.band is None
+        assert "and 2 runs more" in app.legend
+        await pilot.press("end")
+        await until(pilot, lambda: app.rows[-1][0] == "z" and app.is_drawn(26))
+        # What is marked is meant instead.
+        await pilot.press("x", "home", "x")
+        await until(pilot, lambda: app.is_drawn(2))
+        assert app.legend.startswith(f"a ━ {runs[0].run_id}  b ━ {runs[30].run_id}")
 
 
 async def test_charts_may_be_removed_while_they_are_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

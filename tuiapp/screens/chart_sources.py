@@ -190,6 +190,9 @@ class ComparisonSource:
         if cursor is None:
             room = (width + 2) // max(1, len(names)) - 2 - len(max(parts, key=len, default=""))
             texts = _shortened([*names.values()], room)
+            if not any(texts):
+                letters = [(letter_of(one), series_color(one, dark=dark)) for one in names if one not in self.hidden]
+                return Content(" ").join([Content.styled(*one) for one in letters])
         else:
             texts = self.values(chart, cursor, options.metric)
         shown = [

@@ -33,7 +33,7 @@ from tuiapp.screens.details import detail_lines
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
-from tuiapp.screens.workspace import Workspace
+from tuiapp.screens.workspace import Charted, Workspace
 from tuiapp.terminal.patience import patiently
 from tuiapp.trainers.contract.about import Change
 from tuiapp.trainers.contract.lock import Liveness
@@ -47,6 +47,7 @@ from tuiapp.view.baseline import against
 from tuiapp.view.comparison import MOST, compared, row_name
 from tuiapp.view.groups import ListRow, Row, RunGroup, alike, arrange, grouped, listed, runs_of, stars
 from tuiapp.view.marks import Places
+from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import (
     COLUMNS,
     NEWEST,
@@ -244,7 +245,6 @@ class RunsScreen(RefusingScreen[None]):
         found = stars(rows, shown, objective) if objective else {}
         table.show(
             shown,
-            self._places.of(self._marked, self._together(self._marked)),
             [grouped(against(one, baseline) if baseline else one, shown) for one in columns],
             self._by,
             reverse=self._reverse,
@@ -532,16 +532,30 @@ class RunsScreen(RefusingScreen[None]):
         return objective_of(self._shown, chosen.name, rises=chosen.rises)
 
     def _chart(self) -> None:
-        """Shows the curves of the marked runs, or of the run or the group under the cursor."""
-        objective, runs = self._objective, [info for info in self._chosen if info.is_readable or not self._marked]
+        """Shows the curves of the marked runs, or else of the group or the run under the cursor, with their letters."""
+        table, workspace = self.query_one(RunTable), self.query_one(Workspace)
+        runs = self._marked or [info.directory for info in table.whole]
+        together = self._together(runs)
+        first = {run: part[0] for part in together for run in part}
+        units = list(dict.fromkeys(first.get(run, run) for run in runs))
+        left_out = 0
+        if not self._marked and len(units) > len(LETTERS):
+            # The first ones, and in any case what is under the cursor.
+            under = [first.get(info.directory, info.directory) for info in table.row.infos] if table.row else []
+            shown = {*units[: len(LETTERS)]}
+            shown = shown if shown.intersection(under) else {*units[: len(LETTERS) - 1], *under[:1]}
+            runs = [run for run in runs if first.get(run, run) in shown]
+            left_out = len(table.whole) - len(runs)
         # What is not marked has no place of its own.
-        places = self._places if self._marked else Places()
-        chosen = self._marked or [info.directory for info in runs]
-        together = self._together(chosen)
-        place_of = places.of(chosen, together)
-        groups = {place_of[part[0]]: row_name(group) for part, group in together.items()}
+        places = (self._places if self._marked else Places()).of(runs, together)
+        infos = {info.directory: info for info in (self._listing.infos if self._listing else ())}
+        found = [infos[run] for run in runs if run in infos and (infos[run].is_readable or not self._marked)]
+        groups = {places[part[0]]: row_name(group) for part, group in together.items() if part[0] in places}
+        objective = self._objective
         name = objective.name if objective else ""
-        self.query_one(Workspace).chart(runs, place_of, groups, name, at_once=bool(self._marked))
+        workspace.chart(Charted(found, places, groups, name, left_out), at_once=bool(self._marked))
+        has_letters = bool(self._marked) or (workspace.shows_charts and len({*places.values()}) > 1)
+        table.mark(places if has_letters else {}, chosen=bool(self._marked))
 
     def _together(self, runs: Sequence[RunDir]) -> dict[tuple[RunDir, ...], RunGroup]:
         """Returns those of these runs that have a curve together: of a folded group that differ in their seed alone."""
@@ -559,6 +573,7 @@ class RunsScreen(RefusingScreen[None]):
         if not self._shown:
             self.notify("There are no runs to chart.")
         await self.query_one(Workspace).toggle()
+        self._chart()
 
     @work(exclusive=True, group="ask")
     async def action_objective(self) -> None:

@@ -18,10 +18,10 @@ from textual.widgets import Static
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.chart_grid import ChartGrid, Layout, chart_keys
 from tuiapp.screens.chart_sources import ComparisonSource
+from tuiapp.screens.workspace import Charted
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.known_metrics import first_choice, is_bookkeeping, ordered, second_choice
-from tuiapp.trainers.state.summary import RunInfo
-from tuiapp.trainers.state.text import format_percent
+from tuiapp.trainers.state.text import format_percent, plural
 from tuiapp.view.chart_words import PAUSED, setting_words
 from tuiapp.view.grid import grid_size
 from tuiapp.widgets.chart_legend import line_of
@@ -67,6 +67,7 @@ class RunsCharts(Container):
         self.grid = ChartGrid(self._source, self._new, self._layout)
         self._objective = ""
         self._places: Mapping[RunDir, int] = {}
+        self._left_out = 0
         beside = self.grid.memory.view.beside
         self._of_user = {place: name for place, name in enumerate(beside, start=1) if name}
         """Metrics that the user chose for charts, by their number."""
@@ -93,18 +94,15 @@ class RunsCharts(Container):
     def on_unmount(self) -> None:
         self._feed.close()
 
-    def show(
-        self, runs: Sequence[RunInfo], places: Mapping[RunDir, int], groups: Mapping[int, str], objective: str
-    ) -> None:
-        """Draws the curves of these runs at their places; those that are drawn already are not read anew.
-
-        Runs of the same place are drawn as their mean and a band, called as `groups` says.
-        """
+    def show(self, charted: Charted) -> None:
+        """Draws the curves of these runs at their places; those that are drawn already are not read anew."""
+        runs, objective = charted.runs, charted.objective
         if objective != self._objective:
             self._objective, self.grid.names = objective, None
             self._of_user.pop(0, None)
-        self._source.groups = groups
-        places = {info.directory: places[info.directory] for info in runs}
+        self._source.groups = charted.groups
+        self._left_out = charted.left_out
+        places = {info.directory: charted.places[info.directory] for info in runs}
         if places != self._places:
             come = places.keys() - self._places.keys()
             self._places, self._drawn_at = places, 0.0
@@ -164,6 +162,7 @@ class RunsCharts(Container):
         chart, options, width = panel.drawn, panel.options, self.size.width - 2
         shares = [run.progress for run in self._feed.runs if run.progress is not None]
         settings = [
+            *([f"and {plural(self._left_out, 'run')} more"] if self._left_out else []),
             *([f"reading {format_percent(sum(shares) / len(shares))}"] if shares else []),
             *(PAUSED if panel.cursor is not None else []),
             *setting_words(chart, options, "sight", "clipped", "log", "axis", "smoothing"),

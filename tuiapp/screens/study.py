@@ -106,7 +106,7 @@ class StudyScreen(CoveredScreenFix[None]):
         rows = [ListRow((info,)) for info in infos]
         best: dict[RunDir | str, str] = {state.best.info.directory: "★"} if state.best else {}
         drawn = [grouped(column, rows) for column in columns]
-        self.query_one(RunTable).show(rows, {}, drawn, by, reverse=False, stars=best)
+        self.query_one(RunTable).show(rows, drawn, by, reverse=False, stars=best)
         self.call_later(self._draw)
 
     async def on_resize(self) -> None:

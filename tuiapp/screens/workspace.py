@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.containers import Container, Vertical
 from textual.timer import Timer
@@ -12,18 +12,37 @@ from textual.widget import Widget
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.view.grid import LEAST_HEIGHT
+from tuiapp.widgets.run_table import RunTable
 
 if TYPE_CHECKING:
     from tuiapp.screens.runs_charts import RunsCharts
 
-WIDE = 150
-"""From this width on the charts are beside the list."""
-
 HIGH = 34
-"""From this height on they are below it; where neither is, either the list or the charts are shown."""
+"""From this height on the charts are below the list, and below a short one that leaves room for them."""
+
+WIDE = 150
+"""From this width on they are beside it; where there is no room for both, either the list or the charts are shown."""
+
+AROUND = 8
+"""Lines of the heading, the details and the footer."""
 
 FOLLOW_S = 0.15
 """How long the cursor rests on a run before its journal is read; and the charts' delay after the first picture."""
+
+
+class Charted(NamedTuple):
+    """The runs whose curves are shown."""
+
+    runs: Sequence[RunInfo] = ()
+    places: Mapping[RunDir, int] = {}
+    """Of their letters and colours."""
+    groups: Mapping[int, str] = {}
+    """Names of those that have a place together."""
+    objective: str = ""
+    """The metric of the first chart."""
+    left_out: int = 0
+    """Runs of the group for which there are no letters."""
 
 
 class Workspace(Container):
@@ -38,11 +57,7 @@ class Workspace(Container):
         """Whether there are charts where there is room for both."""
         self._alone = False
         """Whether the charts have the list's place where there is not."""
-        self._runs: Sequence[RunInfo] = ()
-        self._has_runs = False
-        self._places: Mapping[RunDir, int] = {}
-        self._groups: Mapping[int, str] = {}
-        self._objective = ""
+        self._charted = Charted()
         self._timer: Timer | None = None
 
     @property
@@ -50,24 +65,10 @@ class Workspace(Container):
         """Whether there are charts, with or without the list."""
         return self.has_class("-charts")
 
-    def chart(
-        self,
-        runs: Sequence[RunInfo],
-        places: Mapping[RunDir, int],
-        groups: Mapping[int, str],
-        objective: str,
-        *,
-        at_once: bool,
-    ) -> None:
-        """Shows these runs at their places: at once, or when the cursor rests on them.
-
-        `groups` has the names of those that have a place together.
-        """
-        self._runs, self._places, self._groups = runs, places, groups
-        self._objective = objective
-        if bool(self._runs) != self._has_runs:
-            self._has_runs = bool(self._runs)
-            self._arrange()
+    def chart(self, charted: Charted, *, at_once: bool) -> None:
+        """Shows the curves of these runs: at once, or when the cursor rests on them."""
+        self._charted = charted
+        self._arrange()
         if self._timer is not None:
             self._timer.stop()
         if at_once and self._charts is not None:
@@ -83,24 +84,24 @@ class Workspace(Container):
 
             self._charts = RunsCharts()
             await self.mount(self._charts)
-        self._charts.show(self._runs, self._places, self._groups, self._objective)
+        self._charts.show(self._charted)
 
     def on_resize(self) -> None:
         self._arrange()
 
     def _arrange(self) -> None:
-        size = self.screen.size
-        beside = size.width >= WIDE
-        below = not beside and size.height >= HIGH
+        size, rows = self.screen.size, len(self.query_one(RunTable).rows)
+        below = size.height >= min(HIGH, AROUND + 1 + rows + LEAST_HEIGHT)
+        beside = not below and size.width >= WIDE
         alone = not beside and not below
-        charts = self._has_runs and (self._alone if alone else self._wanted)
+        charts = bool(self._charted.runs) and (self._alone if alone else self._wanted)
         for name, is_set in (("-beside", beside), ("-below", below), ("-alone", alone), ("-charts", charts)):
             self.set_class(is_set, name)
         self.screen.set_class(alone and charts, "-only-charts")
 
     async def toggle(self) -> None:
         """Shows or hides the charts; where there is room for one only, in place of the list."""
-        if not self._has_runs:
+        if not self._charted.runs:
             return
         if self.has_class("-alone"):
             self._alone = not self._alone
@@ -122,7 +123,7 @@ class Workspace(Container):
             self._to_list()
 
     def _to_list(self) -> None:
-        self.query_one("#list > RunTable").focus()
+        self.query_one(RunTable).focus()
 
     def on_unmount(self) -> None:
         self._memory.close()

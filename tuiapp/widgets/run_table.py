@@ -104,6 +104,7 @@ class RunTable(ScrollView, can_focus=True):
         self.rows: Sequence[ListRow] = ()
         """All of them, in their order."""
         self._marked: Mapping[RunDir, int] = {}
+        self._chosen = False
         self._sorted: tuple[str, bool] = ("", False)
         self._stars: dict[RunDir | str, str] = {}
         self._baseline: RunDir | None = None
@@ -124,7 +125,6 @@ class RunTable(ScrollView, can_focus=True):
     def show(
         self,
         rows: Sequence[ListRow],
-        marked: Mapping[RunDir, int],
         columns: Sequence[Column[ListRow]],
         by: str,
         *,
@@ -132,19 +132,28 @@ class RunTable(ScrollView, can_focus=True):
         stars: dict[RunDir | str, str],
         baseline: RunDir | None = None,
     ) -> None:
-        """Shows rows in this order, marked runs with the letters of their places, the best with `stars` by rows' ids.
-
-        `by` is the column that they are sorted by.
-        """
+        """Shows rows in this order, the best with `stars` by rows' ids; `by` is the column that they are sorted by."""
         self._stars, self._baseline = stars, baseline
         before = self.row
-        self.rows, self._marked, self._offered, self._sorted = rows, marked, columns, (by, reverse)
+        self.rows, self._offered, self._sorted = rows, columns, (by, reverse)
         self._fit()
         self.cursor = max(0, min(self._place_of(before), len(rows) - 1))
         self._scroll_to_cursor()
         self.refresh()
         if self.row != before:
             self.post_message(self.CursorMoved())
+
+    def mark(self, places: Mapping[RunDir, int], *, chosen: bool) -> None:
+        """Shows the letters of runs' places: of those that are `chosen`, or else of those whose curves are shown."""
+        if (places, chosen) != (self._marked, self._chosen):
+            self._marked, self._chosen = places, chosen
+            self.refresh()
+
+    @property
+    def whole(self) -> Sequence[RunInfo]:
+        """The runs of the row under the cursor, or of the open group that it is in."""
+        above = (row for row in self.rows[self.cursor :: -1] if not row.depth)
+        return next(above).infos if self.row else ()
 
     def _place_of(self, before: ListRow | None) -> int:
         """Returns where a row is now, or else its run, or the group that has it, or else the cursor."""
@@ -288,8 +297,10 @@ class RunTable(ScrollView, can_focus=True):
         return len(self._offered) - len(self._columns)
 
     def _cells(self, row: ListRow, base: Style) -> list[Segment]:
-        places = [self._marked.get(info.directory) for info in row.infos]
-        place = min((one for one in places if one is not None), default=None) if None not in places else None
+        places = {self._marked.get(info.directory) for info in row.infos}
+        # Of a group that is marked as a whole its first letter.
+        one_place = None not in places and (self._chosen or len(places) == 1)
+        place = min((one for one in places if one is not None), default=None) if one_place else None
         pin = BASELINE if self._baseline in [info.directory for info in row.infos] and not row.is_open else " "
         mark = (" " if place is None else letter_of(place)) + self._stars.get(row.id, " ") + pin
         own = base + self.get_component_rich_style("runs--mark", partial=True)
@@ -298,7 +309,8 @@ class RunTable(ScrollView, can_focus=True):
         if colored and place is not None:
             # That of its curve.
             dark = self.app.current_theme.dark
-            own += Style(color=series_color(place, dark=dark) if place >= 0 else BAND_COLOR)
+            color = series_color(place, dark=dark) if place >= 0 else BAND_COLOR
+            own += Style(color=color, bold=self._chosen)
         segments = [Segment(mark.ljust(MARK_CELLS), own)]
         tones = {"warning" if info.blemishes else SIGNS[state_name(info)].tone for info in row.infos}
         tone = tones.pop() if len(tones) == 1 else "live" if "live" in tones else "info"

@@ -30,6 +30,7 @@ from tuiapp.screens.quit import _question
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.screens.runs_charts import RunsCharts
+from tuiapp.screens.workspace import Workspace
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
 from tuiapp.trainers.contract.rundir import RunDir
@@ -184,7 +185,7 @@ async def charted(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     assert isinstance(screen, RunsScreen)
     marked = len(screen._shown)
     await press(pilot, ["x", "down"] * marked)
-    if pilot.app.size.width < 100:
+    if not screen.query_one(Workspace).shows_charts:
         await press(pilot, "C")
 
     def is_drawn() -> bool:
