@@ -64,20 +64,21 @@ def keys() -> str:
 
 
 def _verbs(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    rows = []
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            about = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for verb, inner in action.choices.items():
-                yield f"### {name} {verb}\n\n{_sentence(about[verb])}\n"
-                yield from _verbs(f"{name} {verb}", inner)
-        elif not isinstance(action, argparse._HelpAction | argparse._VersionAction) and action.dest != "runs_dir":
-            words = ", ".join(action.option_strings) or str(action.metavar)
-            takes = f" {action.metavar}" if action.option_strings and action.nargs != 0 else ""
-            meaning = parser._get_formatter()._expand_help(action) if action.help else ""
-            rows.append([f"`{words}{takes}`", meaning])
-    if rows and " " in name:
-        yield _table(["", ""], rows)
+    verbs = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    own = [one for one in parser._actions if one not in verbs and one.dest not in ("help", "version", "runs_dir")]
+    if own and " " in name:
+        yield _table(["", ""], [_argument(parser, one) for one in own])
+    for action in verbs:
+        about = {choice.dest: choice.help or "" for choice in action._choices_actions}
+        for verb, inner in action.choices.items():
+            yield f"### {name} {verb}\n\n{_sentence(about[verb])}\n"
+            yield from _verbs(f"{name} {verb}", inner)
+
+
+def _argument(parser: argparse.ArgumentParser, action: argparse.Action) -> list[str]:
+    words = ", ".join(action.option_strings) or str(action.metavar)
+    takes = f" {action.metavar}" if action.option_strings and action.nargs != 0 else ""
+    return [f"`{words}{takes}`", parser._get_formatter()._expand_help(action) if action.help else ""]
 
 
 def _sentence(text: str) -> str:
