@@ -10,9 +10,10 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
 from tests.kit import histories as h
+from tests.kit import node_histories as nodes
 from tests.kit.reported import step_event
 from tests.kit.run_app import LARGE, SMALL, ListFeed, RunApp, settled, until
-from tests.kit.shown import is_current
+from tests.kit.shown import is_current, notices
 from tuiapp.screens.chart_grid import ChartGrid, Layout
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.metrics_grid import MetricsGrid
@@ -419,3 +420,36 @@ async def test_any_number_of_charts_of_any_sources_share_what_they_are_told_to()
         await until(pilot, lambda: not any(panel.is_due for panel in panels))
         assert panels[0].drawn.x_range == pytest.approx((8.325, 16.5))
         assert panels[2].drawn.is_empty
+
+
+async def test_h_shows_ranks_as_a_heat_map_whose_rows_enter_opens() -> None:
+    app = RunApp(nodes.running(2, 32))
+    async with app.run_test(size=SMALL) as pilot:
+        one = await drawn(pilot, app)
+        assert (one.drawn.form, "mean of 32 ranks" in legend(one)) == ("band", True)
+        await pilot.press("H")
+        await until(pilot, lambda: one.drawn.form == "heat")
+        assert legend(one).startswith("loss  32 ranks  0.0000 .:-=+*#%@ 2.400 ")
+        assert legend(one).endswith("2 ranks a row: mean or culprit")
+        labels = [one.plot.render_line(line).text[:LEFT_CELLS] for line in range(one.plot.rows)]
+        assert len(one.drawn.heat.rows if one.drawn.heat else ()) == sum(bool(text.strip(" │")) for text in labels)
+        one.focus()
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: one.options.among is not None)
+        await until(pilot, lambda: is_current(one))
+        assert "of 32" in str(one.border_subtitle)
+        await pilot.press("v")
+        assert "least" in legend(one)
+        await pilot.press("v", "enter")
+        await until(pilot, lambda: one.options.among is None and is_current(one))
+        await pilot.press("H")
+        await until(pilot, lambda: one.drawn.form == "band")
+
+
+async def test_h_says_that_few_ranks_are_lines() -> None:
+    app = RunApp(h.running(2))
+    async with app.run_test(size=SMALL, notifications=True) as pilot:
+        one = await drawn(pilot, app)
+        await pilot.press("H")
+        await until(pilot, lambda: "of 5 ranks" in notices(app))
+        assert one.drawn.form == "lines"

@@ -18,6 +18,11 @@ class Condition(NamedTuple):
     word: str = ""  # instead of the text where that does not fit, in at most nine cells
 
     @property
+    def stands_out(self) -> bool:
+        """Whether it is that of a culprit, or else of something wrong."""
+        return self.severity in ("warning", "error")
+
+    @property
     def symbol(self) -> str:
         return self.sign or SYMBOLS[self.severity]
 

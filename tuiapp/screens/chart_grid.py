@@ -22,6 +22,7 @@ from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.state.known_metrics import UTILIZATION, first_choice, metric
 from tuiapp.trainers.state.series import SMOOTHINGS
 from tuiapp.view.chart_words import KEYS
+from tuiapp.view.heat import LEAST_ROWS
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 from tuiapp.widgets.plot import Plot
 
@@ -228,6 +229,8 @@ class ChartGrid(Container, Generic[Panel]):
         panel, options = self.active, self.active.options
         if what == "cursor" and not panel.drawn.curves:
             return "There is no curve to read values from."
+        if what == "form" and len(panel.drawn.forms) < 2:
+            return f"A heat map and a band are of {LEAST_ROWS} ranks or devices, and more."
         if what == "out" and options.window is None:
             return "All of it is in sight. + zooms in."
         if ("left" in what or "right" in what) and options.window is None and panel.cursor is None:
@@ -262,6 +265,8 @@ class ChartGrid(Container, Generic[Panel]):
                 axes = panel.source.axes()
                 place = axes.index(options.axis) + 1 if options.axis in axes else 0
                 panel.change(axis=axes[place % len(axes)], window=None)
+            case "form":
+                panel.next_form()
             case "log":
                 panel.change(log=not options.log)
             case "smoother" | "rougher":

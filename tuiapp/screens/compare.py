@@ -53,7 +53,7 @@ class CompareScreen(CoveredScreenFix[None]):
     AUTO_FOCUS: ClassVar[str | None] = "ChartPanel"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *chart_keys("compare", "metric", "grid", "axis", "log", "cursor", "in", without=("several",)),
+        *chart_keys("compare", "metric", "grid", "axis", "log", "cursor", "in", without=("several", "form")),
         Binding("z", "fold", "Fold groups", tooltip="Fold or unfold groups", id="compare.fold", show=False),
         *(
             Binding(

@@ -91,12 +91,12 @@ class MetricsGrid(RefusingScreen[None]):
         super().__init__()
         self._show_devices, self._pins, self._objective = show_devices, pins, objective
         self._source, self._pages = source, pages
-        options = replace(options, window=None, full_y_range=False)
+        options = replace(options, window=None, full_y_range=False, among=None)
         self.charts: ChartGrid[GridChart] = ChartGrid(
             source,
             lambda _: GridChart(source, options),
             self._layout,
-            shared=("axis", "smoothing", "log", "full_y_range"),
+            shared=("axis", "smoothing", "log", "form", "full_y_range"),
             remembers=False,
             id="charts",
         )

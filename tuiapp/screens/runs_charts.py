@@ -46,7 +46,7 @@ class RunsCharts(Container):
     BINDING_GROUP_TITLE = "Charts"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *chart_keys("runs-charts", without=("grid", "several")),
+        *chart_keys("runs-charts", without=("grid", "several", "form")),
         Binding("escape", "back", "To the list", id="runs-charts.back", show=False),
     ]
 

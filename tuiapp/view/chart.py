@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from tuiapp.trainers.contract.events import Facts
 from tuiapp.trainers.contract.metrics import EPOCH, LOSS, held_out_of
+from tuiapp.trainers.state.condition import SLOW_SKEW
 from tuiapp.trainers.state.curves import ALL, Axis, Curves
-from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
+from tuiapp.trainers.state.known_metrics import PER_RANK, UTILIZATION, metric
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.series import Floats, Reduced, Series, not_finite, smooth
 from tuiapp.view.axes import (
@@ -26,9 +28,14 @@ from tuiapp.view.axes import (
     value_range,
     value_ticks,
 )
+from tuiapp.view.heat import LEAST_ROWS, Heat, heat_of, in_cells
 from tuiapp.view.palette import LETTERS
+from tuiapp.view.rank_list import members_of
 
-MAX_LINES = 4  # more ranks are drawn as their mean and a band from minimum to maximum
+Form: TypeAlias = Literal["lines", "band", "heat"]
+
+MAX_LINES = LEAST_ROWS - 1  # more ranks are drawn as a heat map, or as their mean and a band from minimum to maximum
+MOST_LINES = 16  # that are drawn of so many ranks if the user asks for it
 MAX_EVALUATIONS = 400
 LETTERS_EVERY = 80  # dot columns between two letters of the same curve
 
@@ -49,6 +56,8 @@ class ChartOptions:
     log: bool = False  # logarithmic axis of values; values ≤ 0 are left out
     window: Window | None = None  # visible part of the lower axis; None for all
     full_y_range: bool = False  # the axis of values covers the first ones, too
+    form: Form | None = None  # of more than `MAX_LINES` ranks; None for what tells most of the metric
+    among: tuple[int, int] | None = None  # the first and the last rank or device of a heat map; None for all
 
     @property
     def weight(self) -> float:
@@ -95,6 +104,9 @@ class Chart:
     extent: tuple[float, float] = (0.0, 1.0)  # from the first to the last value, visible or not
     log: bool = False
     axis: Axis = "step"
+    forms: Sequence[Form] = ("lines",)  # to choose from
+    form: Form = "lines"
+    heat: Heat | None = None  # its colours are of the values of `y_range`
 
     @property
     def is_empty(self) -> bool:
@@ -165,18 +177,36 @@ class Line:
         return len(self.places) > 0 and not np.isnan(self.places).any()
 
 
-def build_chart(state: RunState, options: ChartOptions, *, columns: int, rows: int, rank: int | None = None) -> Chart:
-    """Draws a curve per rank, or beyond `MAX_LINES` ranks their mean and a band; of a `rank` its curve, over the band.
+def build_chart(
+    state: RunState,
+    options: ChartOptions,
+    *,
+    columns: int,
+    rows: int,
+    rank: int | None = None,
+    now: float | None = None,
+) -> Chart:
+    """Draws a curve per rank, or beyond `MAX_LINES` ranks a heat map, or their mean and a band; of a `rank` its curve.
 
     Curves are reduced to `columns` values, two per cell since a braille cell is two dots wide. `rows` is in cells.
+    `now`, in seconds since the epoch, tells which rank is late; by default it is the time of the last event.
     """
     options = replace(options, axis=axis_of([(state.facts, state.curves)], options))
     chart = Chart(log=options.log, axis=options.axis)
     lines = _lines_of(state, options)
     reduced = _reduce(chart, lines, options, columns, live=state.is_live)
+    chart.forms, chart.form = _forms(options, len(lines))
+    if chart.form == "heat":
+        chart.curves = [
+            _curve(line, each, options.weight, options.log) for line, each in zip(lines, reduced, strict=True)
+        ]
+        chart.not_finite = not_finite([line.series for line in lines])
+        _set_axes(chart, options, columns, rows)
+        _set_heat(chart, state, options, rows, rank, now)
+        return chart
     chosen = [(line, each) for line, each in zip(lines, reduced, strict=True) if line.label == str(rank)]
     drawn = chosen or list(zip(lines, reduced, strict=True))
-    if len(lines) > MAX_LINES:
+    if chart.form == "band":
         chart.ranks = len(lines)
         chart.band, mean = _band(reduced, options.weight, options.log)
         drawn, chart.curves = chosen, [] if chosen else [mean]
@@ -285,6 +315,34 @@ def _axis_of(facts: Facts, curves: Curves, options: ChartOptions) -> Axis:
         return options.axis
     ends = curves.places(np.array([curves.first(options.metric).last_step], float), by)
     return by if np.isfinite(ends).all() else options.axis
+
+
+def _forms(options: ChartOptions, count: int) -> tuple[Sequence[Form], Form]:
+    """Returns the forms that a chart of so many ranks may have, and the one that it has."""
+    if count <= MAX_LINES:
+        return ("lines",), "lines"
+    forms: Sequence[Form] = ("band", "lines", "heat") if count <= MOST_LINES else ("band", "heat")
+    if options.form is not None and options.form in forms:
+        return forms, options.form
+    return forms, "heat" if options.metric in PER_RANK else "band"
+
+
+def _set_heat(
+    chart: Chart, state: RunState, options: ChartOptions, rows: int, rank: int | None, now: float | None
+) -> None:
+    """Makes the curves rows, and the axis of values a scale of colours."""
+    shown, devices = metric(options.metric), options.metric == UTILIZATION
+    places = [curve.color for curve in chart.curves]
+    members = members_of(state, state.last_time if now is None else now, places, rank, devices=devices)
+    values = in_cells(*(np.stack([getattr(curve, each) for curve in chart.curves]) for each in ("middle", "breaks")))
+    chart.heat = heat_of(members, values, rows, options.among, "GPU" if devices else "rank", shown.format)
+    low, high = chart.y_range
+    if shown.unit == "%":
+        low, high = 0.0, 100.0
+    elif not chart.log:
+        # What differs by less than makes a rank slow is of one colour, nearly.
+        low = min(low, high - SLOW_SKEW * abs(high))
+    chart.y_range, chart.y_ticks = (low, high), []
 
 
 def _lines_of(state: RunState, options: ChartOptions) -> list[Line]:

@@ -22,6 +22,7 @@ def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]
     words = {
         "sight": [f"showing {100 * chart.share_in_sight:.3g} %"] if options.window else [],
         "axis": [by],
+        "rows": _row_words(chart),
         "usual axis": [by] if options.axis == "step" else [],
         "other axis": [by] if options.axis != "step" else [],
         "scale": [scale],
@@ -32,6 +33,19 @@ def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]
         "flat": ["y: logarithmic shows more"] if chart.is_flat else [],
     }
     return [each for name in names for each in words[name]]
+
+
+def _row_words(chart: Chart) -> list[str]:
+    """Returns what a row of a heat map is, unless there is one for each rank, with the keys that show others."""
+    heat = chart.heat
+    if heat is None or heat.is_whole:
+        return []
+    first, last = heat.rows[0].places[0], heat.rows[-1].places[-1]
+    some = last - first + 1 < len(heat.members)
+    ends = f"{heat.called}s {heat.members[first].number}–{heat.members[last].number} of {len(heat.members)}"
+    most = max(len(row.places) for row in heat.rows)
+    joined = [f"{most} {heat.called}s a row: mean or culprit"] if most > 1 else []
+    return [*joined, *([ends] if some else []), "↑ ↓ enter: " + ("a row's ranks" if most > 1 else "all")]
 
 
 def _clipped_words(chart: Chart, options: ChartOptions) -> list[str]:
@@ -63,6 +77,8 @@ KEYS: Mapping[str, Key] = {
     "axis": Key("t", "axis", "Axis", "By time or step"),
     "rougher": Key("left_square_bracket", "rougher", "Less smooth", display="["),
     "smoother": Key("right_square_bracket", "smoother", "Smoother", display="]"),
+    # Of its letter, in capitals as G and M, which change what charts there are; h holds a run in the list.
+    "form": Key("H", "form", "Heat map, band, lines", "Ranks as a heat map, a band, lines"),
     "cursor": Key("v", "read-values", "Values", "Read values"),
     "in": Key("plus,equals_sign", "zoom-in", "Zoom", "Zoom in", "+"),
     "out": Key("minus", "zoom-out", "Zoom out", display="-"),

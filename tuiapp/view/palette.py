@@ -13,6 +13,15 @@ _ON_LIGHT = ("#005F99", "#B34700", "#00735A", "#9E4A7D", "#1F87BF", "#946300", "
 """The same hues, darkened to a contrast of at least 3:1 on a light background."""
 
 
+_HEAT = ("#440154", "#472D7B", "#3B528B", "#2C728E", "#21918C", "#28AE80", "#5EC962", "#ADDC30", "#FDE725")
+"""Of heat maps: nine of viridis (Smith & van der Walt, 2015), which grows lighter evenly, without colour, too."""
+
+
+def heat_color(level: int, *, dark: bool) -> str:
+    """Returns the colour of a level from 0 to 8: the greatest is furthest from the background."""
+    return _HEAT[level if dark else -1 - level]
+
+
 def series_color(index: int, *, dark: bool) -> str:
     """Returns the colour of a curve or of a device as "#RRGGBB"; repeats after eight."""
     colors = _ON_DARK if dark else _ON_LIGHT

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeAlias
 
 from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
+from tuiapp.trainers.state.array_state import letter
 from tuiapp.trainers.state.condition import rank_condition
 from tuiapp.trainers.state.curves import ALL
 from tuiapp.trainers.state.rank_state import NodeStatus, Pace, RankState
@@ -23,7 +24,8 @@ from tuiapp.trainers.state.text import (
     format_seconds,
 )
 from tuiapp.view.devices.drawing import Line, Span, axis, beside, cores, graph, labelled, line, network, samples_across
-from tuiapp.view.devices.view import device_places, letter_span
+from tuiapp.view.devices.view import GpuView, device_places, gpu_views, letter_span
+from tuiapp.view.heat import Member
 from tuiapp.view.table import Column, given, in_order
 
 SortKey: TypeAlias = Literal["rank", "behind", "skew", "last report", "loss"]
@@ -90,6 +92,38 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
         rows.append(row)
     column = next(one for one in RANK_COLUMNS if one.title == sort)
     return in_order(rows, column) if column.key else rows
+
+
+def members_of(
+    state: RunState, now: float, shown: Sequence[int], chosen: int | None = None, *, devices: bool = False
+) -> list[Member]:
+    """Returns the ranks shown as rows of a heat map or, of all GPUs with a utilization, those at these places.
+
+    Those stand out that stand out in the list of ranks; a GPU as its rank does, or by its own condition.
+    """
+    found = {row.rank.rank: row.condition for row in rank_rows(state, now) if row.condition.stands_out}
+    places = device_places(state)
+    if not devices:
+        return [
+            Member(
+                f"{rank} {letter(places[rank])}" if rank in places else str(rank),
+                rank,
+                state.node_of(rank) if state.nodes else None,
+                found.get(rank),
+                rank == chosen,
+            )
+            for rank in shown
+        ]
+    views = [view for view in gpu_views(state) if view.gpu.sample.uuid in state.utilization]
+    return [_gpu_member(views[place], found, chosen, several=bool(state.nodes)) for place in shown]
+
+
+def _gpu_member(view: GpuView, found: Mapping[int, Condition], chosen: int | None, *, several: bool) -> Member:
+    sample, ranks = view.gpu.sample, [rank.rank for rank in view.ranks]
+    own = view.condition if view.condition is not None and view.condition.stands_out else None
+    condition = next((found[rank] for rank in ranks if rank in found), own)
+    label = f"n{sample.node} {sample.index}" if several else f"{view.mark.text} {sample.index}"
+    return Member(label, sample.index, sample.node if several else None, condition, chosen in ranks)
 
 
 _WEIGHTS: dict[Severity, int] = {"good": 0, "info": 1, "warning": 2, "error": 3}

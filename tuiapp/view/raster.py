@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from tuiapp.trainers.state.series import Floats
 from tuiapp.view.chart import BAND, Chart, Curve
+from tuiapp.view.heat import BROKEN, EMPTY, GLYPHS, Heat, levels
 
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
 MARK = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # dots of a mark, down and across
 NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4  # inks besides `BAND` and the palette indices, which are ≥ 0
+HEAT = 1000  # ink of the least level of a heat map; the next ones follow
 RAW = -100  # ink of the curve with palette index 0 before it was smoothed; that of index 1 is one less
 DASH_CELLS = 2  # length in which curves that coincide take turns
 TOLERANCE = 0.01  # of a dot
@@ -28,7 +30,12 @@ class Cells:
 
 
 def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) -> Cells:
-    """Draws a chart, which has two values per curve and cell column; `cursor` is the cell column of a cursor line."""
+    """Draws a chart, which has two values per curve and cell column.
+
+    `cursor` is the cell column of a cursor line; the rows of a heat map have their values beside it.
+    """
+    if chart.heat is not None:
+        return _rasterize_heat(chart.heat, chart, columns, rows, cursor)
     bits = np.zeros((rows, columns), np.uint8)
     inks = np.full((rows, columns), NONE, np.int16)
     height = 4 * rows
@@ -71,6 +78,31 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
     for place, row in ((0, rows - 1), (1, 0)):
         if chart.clipped[place] is not None:
             _mark_clipped(characters[row], inks[row], chart, above=bool(place))
+    return Cells(characters, inks)
+
+
+def first_lines(heat: Heat, lines: int) -> list[int]:
+    """Returns the first of the `lines` of each row of a heat map, all equally high, and the end of the last."""
+    height = lines // len(heat.rows)
+    return [lines - place * height for place in range(len(heat.rows), -1, -1)]
+
+
+def _rasterize_heat(heat: Heat, chart: Chart, columns: int, rows: int, cursor: int | None) -> Cells:
+    starts = first_lines(heat, rows)
+    values = np.full((len(heat.rows), columns), np.nan)
+    for row, each in zip(values, heat.rows, strict=True):
+        row[: len(each.values)] = each.values[:columns]
+    drawn = np.full((rows, columns), EMPTY, np.int16)
+    drawn[starts[0] :] = np.repeat(levels(values, *chart.y_range), np.diff(starts), axis=0)
+    characters = np.array([ord(each) for each in (*GLYPHS, "✕", " ")], np.uint32)[drawn]
+    inks = np.where(drawn == EMPTY, NONE, np.where(drawn == BROKEN, GAP, drawn + HEAT)).astype(np.int16)
+    if cursor is not None and 0 <= cursor < columns:
+        characters[:, cursor], inks[:, cursor] = ord("│"), CURSOR
+        for line, value in zip(starts, values[:, cursor].tolist(), strict=False):
+            text = heat.words(value, log=chart.log)
+            start = cursor + 1 if cursor + len(text) < columns else cursor - len(text)
+            place = slice(start, start + len(text))
+            characters[line, place], inks[line, place] = list(map(ord, text)), CURSOR
     return Cells(characters, inks)
 
 

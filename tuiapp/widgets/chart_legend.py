@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from textual.content import Content
 
 from tuiapp.trainers.contract.metrics import LOSS, TEST
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
-from tuiapp.trainers.state.text import join_words
+from tuiapp.trainers.state.text import join_words, plural
 from tuiapp.trainers.tasks.catalog import TASKS
 from tuiapp.view.chart import BAND, Chart
+from tuiapp.view.heat import Heat, scale
 from tuiapp.view.palette import series_color
-from tuiapp.widgets.colors import BAND_COLOR, MUTED
+from tuiapp.widgets.colors import BAND_COLOR, MUTED, SEVERITY_STYLES, styled
 
 
 def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool, width: int = 0) -> Content:
@@ -20,11 +22,43 @@ def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool, width: in
 
     What does not fit a `width` above 0 is abbreviated.
     """
+    if chart.heat is not None:
+        whole = _heat(chart, chart.heat, cursor, dark=dark)
+        return whole if not 0 < width < whole.cell_length else _heat(chart, chart.heat, cursor, dark=dark, brief=True)
     if cursor is None:
         named = _names(chart, name, dark=dark)
         return named if not 0 < width < named.cell_length else _names(chart, name, dark=dark, brief=True)
     read = _reading(chart, cursor, name, dark=dark)
     return read if not 0 < width < read.cell_length else _reading(chart, cursor, name, dark=dark, brief=True)
+
+
+def _heat(chart: Chart, heat: Heat, cursor: int | None, *, dark: bool, brief: bool = False) -> Content:
+    """Returns what the rows are, the scale of colours, and which rows stand out or, with a cursor, the extremes."""
+    if cursor is not None:
+        known = [
+            (value, row)
+            for row in heat.rows
+            if cursor // 2 < len(row.values) and isfinite(value := float(row.values[cursor // 2]))
+        ]
+        ends = [min(known, key=lambda one: one[0]), max(known, key=lambda one: one[0])] if known else []
+        words = [
+            f"{which} {heat.words(value, log=chart.log)} ({row.label.strip()})"
+            for which, (value, row) in zip(("least", "most"), ends, strict=False)
+        ]
+        return Content("  ").join([Content.styled(chart.place_words(chart.x_at(cursor)), "bold"), *map(Content, words)])
+    parts = [Content(plural(len(heat.members), heat.called)), scale_of(chart, heat, dark=dark)]
+    if chart.gaps:
+        parts.insert(0, Content.styled(f"{chart.not_finite} ✕", "bold $text-warning"))
+    for row in heat.rows:
+        if row.culprit and (condition := row.culprit.condition):
+            text = f"{condition.symbol} {row.culprit.label.strip()}{'' if brief else f' {condition.text}'}"
+            parts.append(Content.styled(text, SEVERITY_STYLES[condition.severity]))
+    return Content("  ").join(parts)
+
+
+def scale_of(chart: Chart, heat: Heat, *, dark: bool) -> Content:
+    """Returns the colours of a heat map between the least and the greatest value."""
+    return styled(scale(*(heat.words(end, log=chart.log) for end in chart.y_range)), dark=dark)
 
 
 def _color(index: int, dark: bool) -> str:

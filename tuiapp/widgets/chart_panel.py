@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Resize
@@ -30,7 +31,7 @@ from tuiapp.widgets.plot import Plot
 REDRAW_S = 1.0
 """Between two drawings while the curves grow by less than a point."""
 
-UNUSUAL, USUAL = ("sight", "log", "other axis", "clipped", "flat"), ("smoothing", "linear", "usual axis")
+UNUSUAL, USUAL = ("rows", "sight", "log", "other axis", "clipped", "flat"), ("smoothing", "linear", "usual axis")
 """Settings that a frame's note has, where there is one, and those that are always beside the legend."""
 
 PAN = 0.2
@@ -106,6 +107,14 @@ class ChartPanel(Vertical, can_focus=True):
     }
     """
 
+    BINDING_GROUP_TITLE = "Rows"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "row(-1)", "Row above", show=False, id="rows.up"),
+        Binding("down", "row(1)", "Row below", show=False, id="rows.down"),
+        Binding("enter", "open_row", "The ranks of a row, or all", show=False, id="rows.open"),
+    ]
+
     SAYS_SETTINGS: ClassVar[bool] = True
     """Says above the curves, or in its frame, how they are drawn."""
 
@@ -131,6 +140,8 @@ class ChartPanel(Vertical, can_focus=True):
         if options:
             self.set_reactive(ChartPanel.options, options)
         self.source = source
+        self.row = 0
+        """The row of a heat map that Enter opens."""
         self.is_fixed = False
         """The mouse neither zooms nor pans nor reads values."""
         self.has_news = False
@@ -170,7 +181,7 @@ class ChartPanel(Vertical, can_focus=True):
             # The curves catch up.
             self.is_stale = True
         elif not self.drawn.is_empty:
-            self.plot.show(self.drawn, cursor)
+            self._paint()
             self._show_legend()
 
     def on_resize(self, event: Resize) -> None:
@@ -211,7 +222,7 @@ class ChartPanel(Vertical, can_focus=True):
         if chart.is_empty:
             self._explain(source.why_empty(self.options))
         elif plot.display:
-            plot.show(chart, self.cursor)
+            self._paint(chart)
             self.drawings += 1
         else:
             self._explain("")
@@ -220,6 +231,35 @@ class ChartPanel(Vertical, can_focus=True):
         self._fitted = self._room
         self.drawn = chart
         self._show_legend()
+
+    def _paint(self, chart: Chart | None = None) -> None:
+        chart = chart or self.drawn
+        opens = chart.heat is not None and not chart.heat.is_whole
+        self.plot.show(chart, self.cursor, self.row if opens and self.has_focus else None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves the keys of rows to others where there are none to choose."""
+        opens = self.drawn.heat is not None and not self.drawn.heat.is_whole
+        return opens if action in ("row", "open_row") else True
+
+    def on_focus(self) -> None:
+        self._paint()
+
+    def on_blur(self) -> None:
+        self._paint()
+
+    def action_row(self, by: int) -> None:
+        assert self.drawn.heat is not None
+        self.row = min(len(self.drawn.heat.rows) - 1, max(0, self.row + by))
+        self._paint()
+
+    def action_open_row(self) -> None:
+        """Shows the ranks of a row alone or, if it is one rank's, all."""
+        assert self.drawn.heat is not None
+        rows = self.drawn.heat.rows
+        places = rows[min(self.row, len(rows) - 1)].places
+        self.row = 0
+        self.change(among=(places[0], places[-1]) if len(places) > 1 else None)
 
     def _explain(self, why: str) -> None:
         """Shows a text in place of the curves, or with "" the curves."""
@@ -301,6 +341,11 @@ class ChartPanel(Vertical, can_focus=True):
         elif self.drawn.curves:
             known = [np.flatnonzero(~np.isnan(curve.middle)) for curve in self.drawn.curves]
             self.cursor = max((int(places[-1]) for places in known if len(places)), default=self.drawn.columns - 1)
+
+    def next_form(self) -> None:
+        """Draws ranks in the next way: a band, lines, a heat map."""
+        chart = self._up_to_date()
+        self.change(form=chart.forms[(chart.forms.index(chart.form) + 1) % len(chart.forms)])
 
     def move(self, by: int) -> None:
         """Moves the cursor by cells, or pans without one; below 0 to the left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -10,7 +11,8 @@ from textual.content import Content
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tuiapp.view.palette import series_color
+from tuiapp.view.devices.drawing import Shade
+from tuiapp.view.palette import heat_color, series_color
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.signs import Severity
@@ -50,6 +52,13 @@ def text_on(color: str) -> str:
     return "black" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 else "white"
 
 
+def heat_colors(level: int, *, dark: bool) -> tuple[str, str]:
+    """Returns the colours of the character in a cell of a heat map, and of the cell: one, where colours are wanted."""
+    color = heat_color(level, dark=dark)
+    # The program leaves it in place for its children.
+    return text_on(color) if "NO_COLOR" in os.environ else color, color
+
+
 def to_rgb(color: str) -> tuple[int, int, int]:
     """Converts a "#RRGGBB" colour to three numbers."""
     return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
@@ -65,6 +74,8 @@ def _style(span: Span, dark: bool) -> str:
     if isinstance(role, int):
         color = series_color(role, dark=dark)
         style = f"bold {color}" if span.text.isalpha() else color
+    elif isinstance(role, Shade):
+        style = " on ".join(heat_colors(role.level, dark=dark))
     elif role in ("good", "warning", "error"):
         style = SEVERITY_STYLES[role]
     else:

@@ -14,10 +14,11 @@ from textual.widgets import Static
 
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.view.chart import ChartOptions
+from tuiapp.widgets.chart_legend import scale_of
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 
 
-class GridChart(ChartPanel):
+class GridChart(ChartPanel, inherit_bindings=False):
     """A chart that can be selected; large, it has a legend, and the mouse zooms it and reads values."""
 
     DEFAULT_CSS = """
@@ -62,8 +63,12 @@ class GridChart(ChartPanel):
 
     def _show_title(self) -> None:
         name = self.options.metric
-        latest = self.source.latest(name)
-        room = max(1, self.size.width - 3 - len(latest))
+        latest = Content(self.source.latest(name))
+        if self.drawn.heat is not None:
+            latest = Content("  ").join(
+                [scale_of(self.drawn, self.drawn.heat, dark=self.app.current_theme.dark), latest]
+            )
+        room = max(1, self.size.width - 3 - latest.cell_length)
         label = f"{metric(name).label}{' · pinned' if self.pinned else ''}"
         title = Content(f"{'▸' if self.selected else ' '} {label}").truncate(room, ellipsis=True, pad=True)
         title = Content.assemble(title, " ", latest)

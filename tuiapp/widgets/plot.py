@@ -18,12 +18,15 @@ from textual.widget import Widget
 from tuiapp.terminal.ascii_filter import AsciiFilter
 from tuiapp.view.chart import BAND, Chart
 from tuiapp.view.frame import BOTTOM_CELLS, LEFT_CELLS, frame
+from tuiapp.view.heat import LABEL_CELLS, Heat
 from tuiapp.view.palette import series_color
-from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, Cells, rasterize
-from tuiapp.widgets.colors import BAND_COLOR, faint
+from tuiapp.view.raster import CURSOR, EVALUATION, GAP, HEAT, NONE, RAW, Cells, first_lines, rasterize
+from tuiapp.widgets.colors import BAND_COLOR, faint, heat_colors
 
 GRID = -11
 """Ink of the faint lines at the numbers of the axis of values, where nothing else is drawn."""
+ROW = -12
+"""Ink of the label of the row at the cursor."""
 GRID_DOT, GRID_CELLS = "·", 3
 """What they are made of, and how far apart."""
 MOST_LINES = 6
@@ -68,6 +71,8 @@ class Plot(Widget):
         super().__init__(id=id)
         self._cells: Cells | None = None
         self._axes: list[str] = []
+        self._labels: dict[int, tuple[str, int]] = {}
+        """Of a heat map's rows, each with its ink."""
         self._axes_of: object = None
         self._lines: Sequence[int] = ()
         """Rows of the grid."""
@@ -82,14 +87,15 @@ class Plot(Widget):
     def rows(self) -> int:
         return max(2, self.size.height - BOTTOM_CELLS)
 
-    def show(self, chart: Chart, cursor: int | None = None) -> None:
-        """Repaints only what changed; `cursor` is in columns of dots, two per cell."""
+    def show(self, chart: Chart, cursor: int | None = None, row: int | None = None) -> None:
+        """Repaints only what changed; `cursor` is in columns of dots, two per cell, `row` a row of a heat map."""
         if not self.size:
             # Hidden: it is drawn when it gets a size.
             return
         cells = rasterize(chart, self.columns, self.rows, None if cursor is None else cursor // 2)
         theme = self.app.theme
-        axes_of = (self.size, theme, chart.x_range, chart.y_range, chart.x_ticks, chart.y_ticks)
+        self._labels = _labels(chart.heat, self.rows, row) if chart.heat else {}
+        axes_of = (self.size, theme, chart.x_range, chart.y_range, chart.x_ticks, chart.y_ticks, self._labels)
         old, self._cells = self._cells, cells
         if axes_of != self._axes_of or old is None or old.inks.shape != cells.inks.shape:
             self._axes_of = axes_of
@@ -119,7 +125,8 @@ class Plot(Widget):
         muted = base + self._style(NONE)
         if y >= len(self._cells.inks):
             return Strip([Segment(axis, muted)]).adjust_cell_length(self.size.width, base)
-        segments = [Segment(axis[:LEFT_CELLS], muted), *self._runs(y, base)]
+        label, ink = self._labels.get(y, (axis[:LEFT_CELLS], NONE))
+        segments = [Segment(label, base + self._style(ink)), *self._runs(y, base)]
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _is_grid_faint(self) -> bool:
@@ -152,14 +159,20 @@ class Plot(Widget):
                 GRID: "#3A3A3A" if dark else "#C8C8C8",
                 CURSOR: "#FFFFFF" if dark else "#000000",
                 GAP: "#D55E00" if dark else "#A33800",
+                ROW: "#FFFFFF" if dark else "#000000",
             }
+            background = None
             if ink in named:
                 color = named[ink]
+            elif ink >= HEAT:
+                color, background = heat_colors(ink - HEAT, dark=dark)
             elif ink <= RAW:
                 color = faint(series_color(RAW - ink, dark=dark), dark=dark)
             else:
                 color = series_color(ink, dark=dark)
-            self._styles[ink] = Style(color=color, bold=ink in (EVALUATION, GAP))
+            self._styles[ink] = Style(
+                color=color, bgcolor=background, bold=ink in (EVALUATION, GAP), reverse=ink == ROW
+            )
         return self._styles[ink]
 
     def on_resize(self) -> None:
@@ -193,3 +206,13 @@ class Plot(Widget):
 
     def _column(self, event: events.MouseEvent) -> int:
         return min(2 * self.columns - 1, max(0, 2 * (event.x - LEFT_CELLS)))
+
+
+def _labels(heat: Heat, lines: int, at: int | None) -> dict[int, tuple[str, int]]:
+    """Returns the labels, each in the first line of its row, with the sign of one that stands out."""
+    found = dict.fromkeys(range(lines), (f"{'':{LABEL_CELLS}}│", NONE))
+    for place, (line, row) in enumerate(zip(first_lines(heat, lines), heat.rows, strict=False)):
+        sign = row.condition.symbol if row.condition else "│"
+        ink = ROW if place == at else GAP if row.condition else EVALUATION if row.chosen else NONE
+        found[line] = f"{row.label:>{LABEL_CELLS}}{sign}", ink
+    return found

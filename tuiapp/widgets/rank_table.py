@@ -127,10 +127,9 @@ class RankTable(Vertical):
 
     def _line(self, row: RankRow, columns: list[Column[RankRow]]) -> Content:
         style = SEVERITY_STYLES[row.condition.severity]
-        stands_out = row.condition.severity in ("warning", "error")
         is_at = row.node is not None and self.query_one(NodeScroll).is_at(row.node)
         # At the cursor the state's colour would be that of its background.
-        colored = {one.title for one in columns} if stands_out else set() if is_at else {"state"}
+        colored = {one.title for one in columns} if row.condition.stands_out else set() if is_at else {"state"}
         cells = [Content.styled(one.draw(row), style if one.title in colored else "") for one in columns]
         line = Content(GAP).join(cells)
         if row.node is not None:

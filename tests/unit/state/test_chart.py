@@ -113,7 +113,10 @@ def test_a_gpu_of_several_nodes_is_named_with_its_node() -> None:
     chart = build_chart(fold(h.running(2, gpus=True)), ChartOptions(UTILIZATION), **SIZE)
     assert [curve.label for curve in chart.curves] == ["GPU 0", "GPU 1"]
     many = legend(
-        build_chart(fold(nodes.running(2, 16)), ChartOptions(UTILIZATION), **SIZE), UTILIZATION, None, dark=True
+        build_chart(fold(nodes.running(2, 16)), ChartOptions(UTILIZATION, form="band"), **SIZE),
+        UTILIZATION,
+        None,
+        dark=True,
     )
     assert "mean of 16 GPUs" in many.plain
 

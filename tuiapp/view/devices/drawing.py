@@ -113,7 +113,13 @@ def _three_digits(value: float) -> str:
     return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f}"
 
 
-Role: TypeAlias = Literal["", "bold", "muted", "good", "info", "warning", "error"] | int
+class Shade(NamedTuple):
+    """A colour of heat maps."""
+
+    level: int
+
+
+Role: TypeAlias = Literal["", "bold", "muted", "good", "info", "warning", "error"] | int | Shade
 """A number is the index of one of the run's devices, which has that letter's colour."""
 
 

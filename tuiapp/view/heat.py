@@ -1,0 +1,190 @@
+"""A heat map: a row a rank or device, or several of them, and a column a moment; its colour is the value.
+
+In each cell stands a character of the cell's own colour, which is seen where there are no colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuiapp.trainers.state.series import Floats
+from tuiapp.trainers.state.signs import Condition
+from tuiapp.view.devices.drawing import Line, Shade, Span, line
+
+GLYPHS = ".:-=+*#%@"
+"""Of a cell's level, from the least value to the greatest."""
+LEVELS = len(GLYPHS)
+EMPTY, BROKEN = -1, LEVELS
+"""Levels of a cell without a value, and of one whose value was not finite."""
+
+LEAST_ROWS = 5
+"""Ranks or devices from which on there are heat maps: fewer are lines."""
+
+LABEL_CELLS = 7
+
+
+class Member(NamedTuple):
+    """A rank or a device."""
+
+    label: str
+    number: int
+    node: int | None = None  # None on one machine
+    condition: Condition | None = None  # of one that stands out
+    chosen: bool = False
+
+
+class Row(NamedTuple):
+    label: str
+    places: range
+    """Of its members among all."""
+    values: Floats
+    """One a column: of several members the mean or, with one that stands out, that one's; inf if it was not finite."""
+    culprit: Member | None = None
+    """The one of them that stands out."""
+    chosen: bool = False
+
+    @property
+    def condition(self) -> Condition | None:
+        return self.culprit.condition if self.culprit else None
+
+
+@dataclass(slots=True)
+class Heat:
+    rows: list[Row]
+    members: Sequence[Member]
+    called: str = "rank"
+    format: Callable[[float], str] = "{:g}".format
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is a row for each."""
+        return len(self.rows) == len(self.members)
+
+    def words(self, value: float, *, log: bool = False) -> str:
+        """Formats a row's value; "" for none."""
+        if np.isnan(value):
+            return ""
+        return "not finite" if np.isinf(value) else self.format(10**value if log else value)
+
+
+def heat_of(
+    members: Sequence[Member],
+    values: Floats,
+    most: int,
+    among: tuple[int, int] | None = None,
+    called: str = "rank",
+    format: Callable[[float], str] = "{:g}".format,
+) -> Heat:
+    """Returns a row for each member or, where these are more than `most`, for some of a node, or for several nodes.
+
+    `values` is [members, columns]; `among` are the first and the last member shown, by default all.
+    """
+    first, last = among if among and among[1] < len(members) else (0, len(members) - 1)
+    shown = range(first, last + 1)
+    firsts = list(shown)
+    if len(firsts) > most:
+        nodes = [list(places) for _, places in groupby(shown, lambda place: members[place].node)]
+        firsts = [place for places in nodes for place in _thinned(places, max(1, most // len(nodes)))]
+        firsts = _thinned(firsts, max(1, most))
+    rows = [_row(members, values, range(*ends), called) for ends in pairwise([*firsts, last + 1])]
+    return Heat(rows, members, called, format)
+
+
+def _thinned(places: list[int], most: int) -> list[int]:
+    """Returns at most so many of the places, the first of parts that are about as long."""
+    count = min(len(places), most)
+    return [places[part * len(places) // count] for part in range(count)]
+
+
+def _row(members: Sequence[Member], values: Floats, places: range, called: str) -> Row:
+    inside = [members[place] for place in places]
+    first, last = inside[0], inside[-1]
+    culprits = [place for place in places if members[place].condition is not None]
+    culprit = max(culprits, key=lambda place: _weight(members[place]), default=None)
+    if len(inside) == 1:
+        label = first.label
+    elif first.node is not None and (first.node != last.node or len(inside) == _on_node(members, first.node)):
+        label = f"n{first.node}" if first.node == last.node else f"n{first.node}–{last.node}"
+    else:
+        # Of GPUs each node has a first one.
+        node = f"n{first.node} " if first.node is not None and called == "GPU" else ""
+        label = f"{node}{first.number}–{last.number}"
+    return Row(
+        label,
+        places,
+        mean(values[places.start : places.stop]) if culprit is None else values[culprit],
+        None if culprit is None else members[culprit],
+        any(member.chosen for member in inside),
+    )
+
+
+def _on_node(members: Sequence[Member], node: int) -> int:
+    return sum(member.node == node for member in members)
+
+
+def _weight(member: Member) -> bool:
+    return member.condition is not None and member.condition.severity == "error"
+
+
+def mean(values: Floats) -> Floats:
+    """Returns the mean of each column of those values that are known."""
+    known = ~np.isnan(values)
+    means = np.full(values.shape[1], np.nan)
+    np.divide(np.where(known, values, 0).sum(axis=0), known.sum(axis=0), out=means, where=known.any(axis=0))
+    return means
+
+
+def in_cells(values: Floats, breaks: Floats) -> Floats:
+    """Returns values [rows, dots], two a cell, as [rows, cells]: between two values the first goes on.
+
+    It is inf where `breaks` is above 0: a value was not finite.
+    """
+    values = np.where((breaks > 0) & np.isnan(values), np.inf, values)
+    known = ~np.isnan(values)
+    places = np.where(known, np.arange(values.shape[1]), -1)
+    last = places.max(axis=1, keepdims=True)
+    places = np.maximum.accumulate(places, axis=1)
+    held = np.where(
+        (places < 0) | (np.arange(values.shape[1]) > last),
+        np.nan,
+        np.take_along_axis(values, np.maximum(places, 0), axis=1),
+    )
+    return mean(held.reshape(len(held), -1, 2).transpose(2, 0, 1).reshape(2, -1)).reshape(len(held), -1)
+
+
+def levels(values: Floats, low: float, high: float) -> NDArray[np.int16]:
+    """Returns each value's level on a scale, the ends of which stand for all beyond them."""
+    scaled = np.clip((values - low) / ((high - low) or 1.0) * LEVELS, 0, LEVELS - 1)
+    known = np.where(np.isnan(scaled), EMPTY, scaled)
+    found: NDArray[np.int16] = np.where(np.isinf(values), BROKEN, np.floor(known)).astype(np.int16)
+    return found
+
+
+def scale(low: str, high: str) -> Line:
+    """Returns the colours from the least value to the greatest, with both in words."""
+    return line(Span(f"{low} ", "muted"), *(Span(GLYPHS[level], Shade(level)) for level in range(LEVELS)), f" {high}")
+
+
+def heat_lines(title: str, heat: Heat, ends: tuple[float, float]) -> list[Line]:
+    """Returns a line with the title and the scale, and one a row; the newest value is at the right."""
+    low, high = ends
+    lines = [line(Span(title, "bold"), "  ", *scale(heat.words(low), heat.words(high)))]
+    for row in heat.rows:
+        mark = Span(row.condition.symbol, row.condition.severity) if row.condition else Span("│", "muted")
+        spans = [
+            Span(_glyph(level) * len(list(cells)), Shade(level) if 0 <= level < LEVELS else "muted")
+            for level, cells in groupby(levels(row.values, low, high).tolist())
+        ]
+        label = f"{row.label:>{LABEL_CELLS}}"
+        lines.append(line(Span(label, row.condition.severity if row.condition else ""), mark, *spans))
+    return lines
+
+
+def _glyph(level: int) -> str:
+    return " " if level == EMPTY else "✕" if level == BROKEN else GLYPHS[level]
