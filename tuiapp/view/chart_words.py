@@ -78,7 +78,7 @@ KEYS: Mapping[str, Key] = {
     "rougher": Key("left_square_bracket", "rougher", "Less smooth", display="["),
     "smoother": Key("right_square_bracket", "smoother", "Smoother", display="]"),
     # Of its letter, in capitals as G and M, which change what charts there are; h holds a run in the list.
-    "form": Key("H", "form", "Heat map, band, lines", "Ranks as a heat map, a band, lines"),
+    "form": Key("H", "form", "Heat map, band, lines"),
     "cursor": Key("v", "read-values", "Values", "Read values"),
     "in": Key("plus,equals_sign", "zoom-in", "Zoom", "Zoom in", "+"),
     "out": Key("minus", "zoom-out", "Zoom out", display="-"),

@@ -101,7 +101,10 @@ def members_of(
 
     Those stand out that stand out in the list of ranks; a GPU as its rank does, or by its own condition.
     """
-    found = {row.rank.rank: row.condition for row in rank_rows(state, now) if row.condition.stands_out}
+    conditions = {row.rank.rank: row.condition for row in rank_rows(state, now)}
+    if state.nodes:
+        conditions = {rank: _on_node(state, state.node_of(rank), one) for rank, one in conditions.items()}
+    found = {rank: one for rank, one in conditions.items() if one.stands_out}
     places = device_places(state)
     if not devices:
         return [
@@ -136,6 +139,13 @@ CONDITIONS: dict[NodeStatus, Condition] = {
 """Of nodes that are not connected."""
 
 
+def _on_node(state: RunState, node: int, condition: Condition) -> Condition:
+    """Returns the condition of ranks on a node that may have lost its connection."""
+    if state.is_live and state.reading is None and condition.severity != "error":
+        return CONDITIONS.get(state.nodes[node].status, condition)
+    return condition
+
+
 def node_rows(state: RunState, rows: Sequence[RankRow], unfolded: Container[int] = ()) -> list[RankRow]:
     """Groups ranks by node, in the order of each node's first: with sorted ranks the node of the worst comes first.
 
@@ -147,9 +157,7 @@ def node_rows(state: RunState, rows: Sequence[RankRow], unfolded: Container[int]
     found, digits = [], len(str(len(state.nodes) - 1))
     for number, group in groups.items():
         node, worst = state.nodes[number], max(group, key=_badness)
-        condition, sample = worst.condition, node.sample
-        if state.is_live and state.reading is None and condition.severity != "error":
-            condition = CONDITIONS.get(node.status, condition)
+        condition, sample = _on_node(state, number, worst.condition), node.sample
         ranks = sorted(row.rank.rank for row in group)
         span = f"{ranks[0]}–{ranks[-1]}" if ranks[1:] else str(ranks[0])
         rates = [rate for row in group if (rate := row.examples_per_second) is not None]

@@ -112,7 +112,7 @@ class ChartPanel(Vertical, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "row(-1)", "Row above", show=False, id="rows.up"),
         Binding("down", "row(1)", "Row below", show=False, id="rows.down"),
-        Binding("enter", "open_row", "The ranks of a row, or all", show=False, id="rows.open"),
+        Binding("enter", "open_row", "A row's ranks, or all", show=False, id="rows.open"),
     ]
 
     SAYS_SETTINGS: ClassVar[bool] = True

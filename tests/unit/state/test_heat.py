@@ -92,6 +92,12 @@ def test_the_slow_rank_of_512_has_the_row_of_its_node() -> None:
     assert [row.label for row in opened.rows][-1].startswith("15 ")
 
 
+def test_ranks_of_a_lost_node_stand_out() -> None:
+    heat = build_chart(fold(nodes.troubled()), ChartOptions(STEP_TIME), columns=80, rows=4).heat
+    assert heat is not None
+    assert [str(row.condition or "") for row in heat.rows] == ["", "", "▲ silent", "✖ lost"]
+
+
 def test_forms_and_scales() -> None:
     state = fold(devices.on_gpus(8, last={3: {"utilization_percent": 40.0}}))
     for form in ("band", "lines", "heat"):
