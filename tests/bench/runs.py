@@ -229,8 +229,6 @@ def _time_live(home: Path) -> None:
                     terminal.press("C")
                     _show_share(terminal, "the same without charts")
                     terminal.press("C")
-                    # By what they are best by they would change places while they are marked.
-                    terminal.press("0")
                     terminal.press("home")
                     for _ in range(LIVE):
                         terminal.press("x")

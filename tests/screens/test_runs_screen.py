@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import msgspec
 import pytest
 from textual.geometry import Offset
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.selection import Selection
 from textual.widgets import Input, Static
 
@@ -18,7 +20,10 @@ from tuiapp.screens.column_picker import ColumnPicker
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Facts
+from tuiapp.trainers.state.summary import ListedStatus, RunInfo
+from tuiapp.view.run_list import as_sorted
 from tuiapp.widgets.run_table import RunTable
 from tuiapp.widgets.text_view import TextView
 
@@ -286,6 +291,63 @@ async def test_the_best_are_on_top_below_live_ones_until_the_user_sorts() -> Non
         assert accuracies(again) == ["20.0", "90.0", "50.0", "10.0"]
 
 
+async def test_rows_keep_their_places_until_the_user_sorts() -> None:
+    def run(number: int, accuracy: float, status: ListedStatus = "running", **more: Any) -> RunInfo:
+        found = info(number, status, model="mlp" if number > 4 else "net")
+        return dataclasses.replace(
+            found, summary=msgspec.structs.replace(found.summary, test_accuracy=accuracy, **more), about=about
+        )
+
+    def listed(app: RunsApp) -> list[int]:
+        return [int(row.infos[0].directory.run_id[-4:], 16) for row in app.runs_screen.query_one(RunTable).rows]
+
+    about = About()
+    app = RunsApp(ListLister([run(3, 0.5), run(2, 0.9), run(1, 0.7)]))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: listed(app) == [2, 1, 3])
+        await pilot.press("down")
+        # Another becomes the best, one ends, and a new one is not as good as it.
+        app.lister.put(run(4, 0.95), run(3, 0.99), run(2, 0.9, "completed"), run(1, 0.1))
+        await until(pilot, lambda: listed(app) == [4, 2, 1, 3])
+        assert app.states == ["running", "completed", "running", "running"]
+        assert app.rows[3].startswith(" ★")
+        assert app.runs_screen.current == run(1, 0.1)
+        # What the user changes of a run counts at once.
+        about = About(group="night")
+        app.lister.put(run(4, 0.95), run(3, 0.99), run(2, 0.9, "completed"), run(1, 0.1))
+        await pilot.press("z")
+        await until(pilot, lambda: listed(app) == [3, 4, 1, 2])
+        app.lister.put(run(4, 0.95), run(3, 0.1), run(2, 0.9, "completed"), run(1, 0.2))
+        await until(pilot, lambda: "20.0 %" in app.rows[2])
+        assert listed(app) == [3, 4, 1, 2]
+        # A dialog moves nothing; another screen, and the key, does.
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        assert listed(app) == [3, 4, 1, 2]
+        app.push_screen(Screen())
+        await until(pilot, lambda: app.screen is not app.runs_screen)
+        app.pop_screen()
+        await until(pilot, lambda: listed(app) == [4, 1, 3, 2])
+        app.lister.put(run(4, 0.95, loss=9.0), run(3, 0.1), run(2, 0.9, "completed"), run(1, 0.2))
+        await until(pilot, lambda: "9.000" in app.rows[0])
+        await pilot.press("7")
+        assert listed(app) == [3, 2, 1, 4]
+        app.lister.put(run(4, 0.95, loss=0.001), run(3, 0.1), run(2, 0.9, "completed"), run(1, 0.2))
+        await until(pilot, lambda: "0.0010" in app.rows[3])
+        await pilot.press("7")
+        assert listed(app) == [1, 2, 3, 4]
+
+
+def test_a_run_that_begins_stays_before_those_that_wait() -> None:
+    waits = [dataclasses.replace(info(n, "queued"), place=n) for n in (1, 2)]
+    now = [info(1, "running"), dataclasses.replace(waits[1], place=1)]
+    again = [as_sorted(one, before) for one, before in zip(now, waits, strict=True)]
+    assert [one.place for one in again] == [0, 1]
+    assert [one.place for one in map(as_sorted, now, again)] == [0, 1]
+
+
 async def test_only_runs_with_all_words_are_shown() -> None:
     app = RunsApp(ListLister(THREE))
     async with app.run_test() as pilot:
@@ -411,9 +473,9 @@ async def test_the_first_picture_has_the_runs(monkeypatch: pytest.MonkeyPatch) -
     empty: list[bool] = []
     show = RunsScreen._show
 
-    def note(screen: RunsScreen) -> None:
+    def note(screen: RunsScreen, *, anew: bool = False) -> None:
         empty.append(screen._listing is None)
-        show(screen)
+        show(screen, anew=anew)
 
     monkeypatch.setattr(RunsScreen, "_show", note)
     app = RunsApp(Late(THREE))

@@ -45,12 +45,13 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.view.baseline import against
 from tuiapp.view.comparison import MOST, compared, row_name
-from tuiapp.view.groups import ListRow, Row, RunGroup, alike, arrange, grouped, listed, runs_of, stars
+from tuiapp.view.groups import ListRow, Row, RunGroup, alike, arrange, grouped, listed, refreshed, runs_of, stars
 from tuiapp.view.marks import Places
 from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import (
     COLUMNS,
     NEWEST,
+    as_sorted,
     both_kinds,
     brief,
     choose,
@@ -175,6 +176,10 @@ class RunsScreen(RefusingScreen[None]):
         self._marked: list[RunDir] = []
         """In the order in which they were marked."""
         self._places = Places()
+        self._sorted: dict[RunDir, RunInfo] = {}
+        """The listed runs as they were when they were sorted: what changes by itself moves no row."""
+        self._is_left = False
+        """Another screen than a dialog is on top."""
         self._columns = [NEWEST]
         """By name, whether or not there is room for them."""
         self._memory = ChartMemory(self, title="Runs")
@@ -215,8 +220,14 @@ class RunsScreen(RefusingScreen[None]):
         self._lister.close()
         self._memory.close()
 
+    def on_screen_suspend(self) -> None:
+        self._is_left = not self.app.screen.is_modal
+
     def on_screen_resume(self) -> None:
         """Shows at once what changed while another screen was on top."""
+        if self._is_left:
+            self._sorted.clear()
+            self._show()
         self._lister.poll_now()
 
     def _take(self) -> None:
@@ -226,14 +237,17 @@ class RunsScreen(RefusingScreen[None]):
             if listing.whole:
                 self._marked = [run for run in self._marked if run in live]
                 self._stopping = {run for run in self._stopping if live.get(run)}
-            self._show()
+            self._show(anew=not listing.whole)
 
-    def _show(self) -> None:
+    def _show(self, *, anew: bool = False) -> None:
+        """Lists the runs, sorted `anew`, or else as they are, new ones at the place that the order gives."""
         listing, text = self._listing, self.query_one("#filter", Input).value
         infos = listing.infos if listing else []
         self._shown = choose(infos, text)
         objective = self._objective
-        self._by, self._reverse = self._sort(objective)
+        if anew or not self._sorted:
+            self._sorted.clear()
+            self._by, self._reverse = self._sort(objective)
         rows = self._arranged(self._shown)
         shown = self._listed = listed(rows, self._is_open)
         self._shown = [info for row in rows for info in runs_of(row)]
@@ -276,7 +290,13 @@ class RunsScreen(RefusingScreen[None]):
         """Returns runs in their order, in groups if these are folded."""
         # What the user sorts by counts for live ones, too.
         arranged: Callable[..., Sequence[Row]] = arrange if self._memory.view.folded else order
-        return [*arranged(infos, self._by, reverse=self._reverse, live_first=not self._chosen_sort[0])]
+        now = {info.directory: info for info in infos}
+        self._sorted = {run: as_sorted(info, self._sorted.get(run, info)) for run, info in now.items()}
+        by, reverse, live_first = self._by, self._reverse, not self._chosen_sort[0]
+        return [
+            refreshed(row, now)
+            for row in arranged([*self._sorted.values()], by, reverse=reverse, live_first=live_first)
+        ]
 
     def _is_open(self, group: RunGroup) -> bool:
         return group.key in self._opened
@@ -342,7 +362,7 @@ class RunsScreen(RefusingScreen[None]):
     def action_fold(self) -> None:
         """Makes each group one row, or lists all runs."""
         self._memory.keep(folded=not self._memory.view.folded)
-        self._show()
+        self._show(anew=True)
         if self._memory.view.folded and not any(row.group for row in self.query_one(RunTable).rows):
             self.notify("No runs have the same group, or differ in their seed alone.")
 
@@ -519,7 +539,7 @@ class RunsScreen(RefusingScreen[None]):
 
     def action_sort(self, name: str) -> None:
         self._choose_sort(name, reverse=not self._reverse if self._by == name else False)
-        self._show()
+        self._show(anew=True)
         self.query_one(RunTable).action_jump(0)
 
     def _choose_sort(self, name: str, *, reverse: bool) -> None:
@@ -595,7 +615,7 @@ class RunsScreen(RefusingScreen[None]):
         self._memory.keep(objective=name, rises=self._chosen_objective.rises)
         # Sorted by it, as by default.
         self._choose_sort("", reverse=False)
-        self._show()
+        self._show(anew=True)
         self.query_one(RunTable).action_jump(0)
 
     @work(exclusive=True, group="ask")
@@ -635,7 +655,7 @@ class RunsScreen(RefusingScreen[None]):
 
     @on(Input.Changed, "#filter")
     def _filter(self) -> None:
-        self._show()
+        self._show(anew=True)
 
     @on(Input.Submitted, "#filter")
     def _to_table(self) -> None:

@@ -477,6 +477,18 @@ def order(
     return sorted(ranked, key=standing) if (by == NEWEST if live_first is None else live_first) else ranked
 
 
+def as_sorted(info: RunInfo, before: RunInfo) -> RunInfo:
+    """Returns a run as it is sorted again: with what the user changed of it, the rest as it was before.
+
+    One that waited in the queue is before those that still wait.
+    """
+    if info is before:
+        return info
+    place = None if before.place is None else info.place or 0
+    facts = before.facts if info.facts.config == before.facts.config else info.facts
+    return replace(before, config=info.config, about=info.about, facts=facts, place=place)
+
+
 def standing(info: RunInfo) -> tuple[bool, int, bool]:
     """Returns what comes before any order: the queue's, then whether a run is live."""
     return info.place is None, info.place or 0, not info.is_live
