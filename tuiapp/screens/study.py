@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -14,17 +17,19 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tuiapp.feeds.runs_feed import RunsFeed
+from tuiapp.library.in_thread import in_thread
+from tuiapp.screens.preset_dialogs import confirm_save
 from tuiapp.screens.requests import OpenRun
 from tuiapp.terminal.covered_screen import CoveredScreenFix
-from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments.study import StudyDir, StudyError
+from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
-from tuiapp.view.groups import ListRow, grouped
+from tuiapp.view.groups import Row, RunGroup, fold, grouped, listed, stars
 from tuiapp.view.run_list import BY_NAME, column_of
 from tuiapp.view.run_list import state as state_words
 from tuiapp.view.run_values import key_column
-from tuiapp.view.study import StudyState, draw_slice, heading, is_pruned, read_study_state
+from tuiapp.view.study import StudyState, draw_slice, heading, importance_of, is_pruned, read_study_state
 from tuiapp.view.table import Column
 from tuiapp.widgets.run_table import RunTable
 from tuiapp.widgets.steady_footer import SteadyFooter
@@ -33,7 +38,9 @@ TICK_S = 0.2
 SLICE_CELLS = 38
 """Least width of a slice: as many are beside each other as fit."""
 SLICE_SHARE = 5
-"""A slice has a line of so many of the screen's."""
+"""A slice has a line of so many of the screen's at least."""
+FRAME_ROWS = 8
+"""Of the headings, the slices' axis and the footer."""
 
 PRUNED_WORDS = f"{SIGNS['stopped'].symbol} pruned"
 
@@ -55,6 +62,7 @@ class StudyScreen(CoveredScreenFix[None]):
             priority=True,
             id="study.next",
         ),
+        Binding("ctrl+s", "save", "Save", tooltip="Save it as a preset", id="study.save"),
         Binding("left,shift+tab", "turn(-1)", "Previous keys", priority=True, id="study.previous", show=False),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
         Binding("escape,t", "dismiss", "Back", key_display="esc", id="study.back"),
@@ -68,6 +76,11 @@ class StudyScreen(CoveredScreenFix[None]):
         self._state: StudyState | None = None
         self._first = 0
         """Number of the key that is drawn at the left."""
+        self._open = set[str]()
+        """Keys of the groups, of runs that differ in their seed alone, that are open."""
+        self._importance: Mapping[str, float] = {}
+        self._weighed = 0
+        """How many trials had ended when that was worked out."""
 
     def compose(self) -> ComposeResult:
         yield Static(f"{self._place.name} · reading …", id="heading", markup=False)
@@ -100,14 +113,25 @@ class StudyScreen(CoveredScreenFix[None]):
 
     def _show(self, state: StudyState) -> None:
         self.query_one("#heading", Static).update(Content(heading(state)))
-        infos = [trial.info for trial in state.trials]
         columns = _columns(state)
         by = columns[1].name if state.objective else "state"
-        rows = [ListRow((info,)) for info in infos]
-        best: dict[RunDir | str, str] = {state.best.info.directory: "★"} if state.best else {}
-        drawn = [grouped(column, rows) for column in columns]
-        self.query_one(RunTable).show(rows, drawn, by, reverse=False, stars=best)
+        rows = _ranked(state)
+        shown = listed(rows, lambda group: group.key in self._open)
+        best = stars(rows, shown, state.objective) if state.objective else {}
+        if state.best and not best:
+            best = {state.best.info.directory: "★"}
+        drawn = [grouped(column, shown) for column in columns]
+        self.query_one(RunTable).show(shown, drawn, by, reverse=False, stars=best)
         self.call_later(self._draw)
+        if state.ended_trials != self._weighed:
+            self._weighed = state.ended_trials
+            self.refresh_bindings()
+            self.run_worker(self._weigh(state), exclusive=True, group="weigh")
+
+    async def _weigh(self, state: StudyState) -> None:
+        """Works out how much each key matters, in a thread: it imports Optuna."""
+        self._importance = await asyncio.wrap_future(in_thread(importance_of, state))
+        await self._draw()
 
     async def on_resize(self) -> None:
         await self._draw()
@@ -117,26 +141,63 @@ class StudyScreen(CoveredScreenFix[None]):
         if (state := self._state) is None or not self.is_mounted:
             return
         place = self.query_one("#slices", Horizontal)
-        count = min(len(state.keys), max(1, self.size.width // SLICE_CELLS))
-        shown = [state.keys[(self._first + number) % len(state.keys)] for number in range(count)]
+        keys = state.drawn_keys
+        count = min(len(keys), max(1, self.size.width // SLICE_CELLS))
+        shown = [keys[(self._first + number) % len(keys)] for number in range(count)]
         drawn = place.query(Static)
         if len(drawn) != count:
             await drawn.remove()
             await place.mount_all(Static(classes="slice") for _ in shown)
         width = (self.size.width - 2) // max(1, count) - 3
-        rows = self.size.height // SLICE_SHARE + 1
+        height = self.size.height
+        left_over = height - len(self.query_one(RunTable).rows) - FRAME_ROWS
+        rows = max(height // SLICE_SHARE + 1, min(left_over, height // 2))
         for key, panel in zip(shown, place.query(Static), strict=True):
-            panel.update(Content("\n".join(draw_slice(state, key, width, rows))))
+            panel.update(Content("\n".join(draw_slice(state, key, width, rows, self._importance.get(key)))))
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:
-        if info := self.query_one(RunTable).current:
-            self.post_message(OpenRun(info.directory))
+        row = self.query_one(RunTable).row
+        if row and row.group and self._state:
+            self._open ^= {row.group.key}
+            self._show(self._state)
+        elif row:
+            self.post_message(OpenRun(row.infos[0].directory))
+
+    @work(group="ask")
+    async def action_save(self) -> None:
+        """Saves the configuration under the cursor, which is the best at first, as a preset."""
+        row = self.query_one(RunTable).row
+        if row is None or (config := row.infos[0].config) is None:
+            self.notify("No configuration is known here.", severity="error")
+        else:
+            await confirm_save(self.app, config, None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves the keys that turn to the table while all that can be drawn is."""
+        return action != "turn" or bool(self._state and len(self._state.drawn_keys) > self.size.width // SLICE_CELLS)
 
     async def action_turn(self, by: int) -> None:
-        if self._state and self._state.keys:
-            self._first = (self._first + by) % len(self._state.keys)
+        if self._state and self._state.drawn_keys:
+            self._first = (self._first + by) % len(self._state.drawn_keys)
             await self._draw()
+
+
+def _ranked(state: StudyState) -> list[Row]:
+    """Returns the runs, the best first; those that differ in their seed alone are one row, by their mean."""
+    rows = fold([trial.info for trial in state.trials])
+    if len(rows) == 1 and isinstance(only := rows[0], RunGroup) and not only.is_alike:
+        rows = [*only.rows]
+    objective = state.objective
+    if objective is None:
+        return rows
+
+    def came_to(row: Row) -> float:
+        counted = row.counted if isinstance(row, RunGroup) else (row,)
+        spread = Spread.of(map(objective.value, counted))
+        return math.inf if spread is None else (-spread.mean if objective.rises else spread.mean)
+
+    return sorted(rows, key=came_to)
 
 
 def _columns(state: StudyState) -> list[Column[RunInfo]]:

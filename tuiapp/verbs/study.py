@@ -31,6 +31,7 @@ from tuiapp.view.study import (
     StudyState,
     draw_slice,
     heading,
+    importance_of,
     read_study_state,
     study_facts,
     trial_columns,
@@ -80,7 +81,7 @@ def show_study(options: Namespace) -> int:
     keep_searches(runs_dir(options))
     state = read_study_state(_place(options))
     if options.json:
-        print_json(study_facts(state))
+        print_json({**study_facts(state), "importance": importance_of(state)})
         return 0
     on_terminal = sys.stdout.isatty()
     width = get_terminal_size().columns if on_terminal else PLAIN_WIDTH
@@ -88,8 +89,9 @@ def show_study(options: Namespace) -> int:
     print()
     for line in plain_table(trial_columns(state), state.trials, width if on_terminal else sys.maxsize):
         print(line)
-    for key in state.keys if any(trial.objective is not None for trial in state.trials) else ():
-        print("\n" + "\n".join(draw_slice(state, key, width)))
+    importance = importance_of(state)
+    for key in state.drawn_keys if any(trial.objective is not None for trial in state.trials) else ():
+        print("\n" + "\n".join(draw_slice(state, key, width, importance=importance.get(key))))
     if state.kind in MEASURED:
         tell(f"what it measured: tuiapp {state.kind} --show {state.name}")
     return 0

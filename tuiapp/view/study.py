@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, TypeGuard
 
 from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import PRUNED
+from tuiapp.trainers.experiments.importance import importances
 from tuiapp.trainers.experiments.study import Study, StudyDir
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess
 from tuiapp.trainers.state.summary import RunInfo
-from tuiapp.trainers.state.text import MISSING, fit, format_duration, sanitize
+from tuiapp.trainers.state.text import MISSING, fit, format_duration, format_percent, sanitize
 from tuiapp.view.axes import axis_labels, log_labels
 from tuiapp.view.chart import Chart
 from tuiapp.view.frame import LEFT_CELLS, frame
@@ -24,6 +27,9 @@ from tuiapp.view.table import Column
 
 ROWS = 8
 """Of a slice."""
+SEED = "seed"
+LEAST_FACTORS, FACTOR = 3, 10.0
+"""Values at least, and how many times the least the greatest is, where they may be apart by factors."""
 FAR = 100.0
 """How many times the least value the greatest is where values are drawn by factors."""
 LOG = " (log)"
@@ -44,6 +50,18 @@ class Trial:
         return PRUNED if is_pruned(self.info) else self.info.status
 
 
+class Point(NamedTuple):
+    """A trial with a value, or those that differ in their seed alone."""
+
+    values: Mapping[str, object]
+    state: str
+    came_to: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.came_to) / len(self.came_to)
+
+
 @dataclass(frozen=True, slots=True)
 class StudyState:
     """What is known of a study, or of the runs of a group that is none."""
@@ -62,6 +80,11 @@ class StudyState:
     """How a search ended, or why it waits, in words."""
     log_keys: frozenset[str] = frozenset()
     """Those whose values are apart by factors."""
+
+    @property
+    def drawn_keys(self) -> Sequence[str]:
+        """Those that the objective is drawn against: seeds are repetitions."""
+        return [key for key in self.keys if key != SEED] or self.keys
 
     @property
     def ended_trials(self) -> int:
@@ -106,7 +129,7 @@ def read_study_state(place: StudyDir, infos: Sequence[RunInfo] | None = None) ->
         study=study,
         kind=kind,
         ended=sanitize(ended.reason if ended else waits and f"waits: {waits}"),
-        log_keys=frozenset(_log_keys(study) if study else ()),
+        log_keys=frozenset({*(_log_keys(study) if study else ()), *_by_factors(keys, trials)}),
     )
 
 
@@ -119,6 +142,22 @@ def _log_keys(study: Study) -> list[str]:
         return [axis.key for axis in study.read_axes() if axis.log or "log:" in axis.text]
     except ConfigError:
         return []
+
+
+def _by_factors(keys: Sequence[str], trials: Sequence[Trial]) -> list[str]:
+    """Returns the keys whose values are apart more evenly by factors than by differences."""
+    found = []
+    for key in keys:
+        values = sorted({float(value) for trial in trials if _is_number(value := trial.values[key]) and value > 0})
+        if len(values) >= LEAST_FACTORS and values[-1] >= FACTOR * values[0]:
+            gaps = [(b - a, math.log(b / a)) for a, b in pairwise(values)]
+            plain, by_factor = (max(one) / min(one) for one in zip(*gaps, strict=True))
+            found += [key] if by_factor < plain else []
+    return found
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def heading(state: StudyState) -> str:
@@ -161,26 +200,46 @@ def trial_columns(state: StudyState) -> list[Column[Trial]]:
     ]
 
 
-def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS) -> list[str]:
-    """Draws the objective of each trial against a key: a number's along the axis, of words at a place for each."""
-    objective = state.objective
-    known = [
-        (trial.values[key], trial.objective, "★" if trial is state.best else "·" if trial.state == PRUNED else "●")
-        for trial in state.trials
-        if trial.objective is not None and trial.values.get(key) is not None
+def points(state: StudyState) -> list[Point]:
+    """Returns what trials came to, those that differ in their seed alone as one."""
+    parts: dict[str, list[Trial]] = {}
+    for trial in state.trials:
+        if trial.objective is not None:
+            values = {key: trial.values[key] for key in state.drawn_keys}
+            parts.setdefault(f"{trial.state} {values}", []).append(trial)
+    return [
+        Point(part[0].values, part[0].state, [one.objective for one in part if one.objective is not None])
+        for part in parts.values()
     ]
+
+
+def importance_of(state: StudyState) -> dict[str, float]:
+    """Returns how much each key matters, as of `importances`; it imports Optuna."""
+    whole = [one for one in points(state) if one.state == "completed"]
+    trials = [({key: one.values[key] for key in state.drawn_keys}, one.mean) for one in whole]
+    return importances(trials, bool(state.objective and state.objective.rises), state.log_keys)
+
+
+def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS, importance: float | None = None) -> list[str]:
+    """Draws the objective of each trial against a key: a number's along the axis, of words at a place for each.
+
+    Of trials that differ in their seed alone the mean is drawn, and the range.
+    """
+    objective = state.objective
+    drawn_points = [one for one in points(state) if one.values.get(key) is not None]
+    known = [(one.values[key], one.mean) for one in drawn_points]
     if not known or objective is None:
         return [fit(f"{sanitize(key)}: no trial has a value yet", width).rstrip()]
     columns, unit = max(10, width - LEFT_CELLS - 1), metric(objective.name).unit
-    values = sorted({value for _, value, _ in known})
+    values = sorted({value for one in drawn_points for value in one.came_to})
     ends = list(dict.fromkeys((values[0], values[-1])))
     # Losses that fall over decades would all lie on the axis.
     tall = values[0] > 0 and values[-1] / values[0] > FAR
     labels = (log_labels if tall else axis_labels)(ends, unit)
-    numbers = [x for x, _, _ in known if isinstance(x, int | float) and not isinstance(x, bool)]
-    words = sorted({str(x) for x, _, _ in known}) if len(numbers) < len(known) else []
+    numbers = [x for x, _ in known if isinstance(x, int | float) and not isinstance(x, bool)]
+    words = sorted({str(x) for x, _ in known}) if len(numbers) < len(known) else []
     log = key in state.log_keys and not words and min(numbers) > 0
-    xs = [float(words.index(str(x))) if words else _at(x, log=log) for x, _, _ in known]
+    xs = [float(words.index(str(x))) if words else _at(x, log=log) for x, _ in known]
     bottom, top = _at(values[0], log=tall), _at(values[-1], log=tall)
     chart = Chart(
         x_range=(0.0, max(1.0, len(words) - 1.0)) if words else _spread(min(xs), max(xs)),
@@ -191,12 +250,22 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS) -> lis
     by_word = [(float(number), fit(sanitize(word), room).strip()) for number, word in enumerate(words)]
     chart.x_ticks = by_word or [(_at(x, log=log), f"{x:.4g}") for x in dict.fromkeys((min(numbers), max(numbers)))]
     drawn = [list(line) for line in frame(chart, columns, rows)]
-    for x, (_, value, sign) in zip(xs, known, strict=True):
-        row = rows - 1 - _cell(_at(value, log=tall), chart.y_range, rows)
-        column = LEFT_CELLS + _cell(x, chart.x_range, columns)
+    places = [LEFT_CELLS + _cell(x, chart.x_range, columns) for x in xs]
+
+    def row_of(value: float) -> int:
+        return rows - 1 - _cell(_at(value, log=tall), chart.y_range, rows)
+
+    for column, point in zip(places, drawn_points, strict=True):
+        for row in range(row_of(max(point.came_to)), row_of(min(point.came_to)) + 1) if len(point.came_to) > 1 else ():
+            drawn[row][column] = "│"
+    sign = 1 if objective.rises else -1
+    best = max((one for one in drawn_points if one.state == "completed"), key=lambda one: sign * one.mean, default=None)
+    for column, point in zip(places, drawn_points, strict=True):
+        row = row_of(point.mean)
         if drawn[row][column] != "★":
-            drawn[row][column] = sign
-    title = f"{sanitize(objective.name, 40)}{LOG * tall} by {sanitize(key)}{LOG * log}"
+            drawn[row][column] = "★" if point is best else "·" if point.state == PRUNED else "●"
+    weight = f" · importance {format_percent(importance)}" if importance is not None else ""
+    title = f"{sanitize(objective.name, 40)}{LOG * tall} by {sanitize(key)}{LOG * log}{weight}"
     return [fit(title, width).rstrip(), *("".join(line).rstrip() for line in drawn)]
 
 
