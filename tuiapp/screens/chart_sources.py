@@ -66,8 +66,7 @@ class RunSource:
 
     def build(self, options: ChartOptions, *, columns: int, rows: int) -> Chart:
         """Draws a curve per rank, or a heat map, or their mean and a band, as `build_chart` does."""
-        state, now = self._reader.state, self._reader.now
-        return build_chart(state, options, columns=columns, rows=rows, rank=self.rank, now=now)
+        return build_chart(self._reader.state, options, columns=columns, rows=rows, rank=self.rank)
 
     def latest(self, name: str) -> str:
         """Returns the metric's last value, the mean over the ranks."""

@@ -28,9 +28,10 @@ from tuiapp.view.axes import (
     value_range,
     value_ticks,
 )
+from tuiapp.view.devices.view import gpu_views
 from tuiapp.view.heat import LEAST_ROWS, Heat, heat_of, in_cells
 from tuiapp.view.palette import LETTERS
-from tuiapp.view.rank_list import members_of
+from tuiapp.view.rank_list import gpu_members, rank_members
 
 Form: TypeAlias = Literal["lines", "band", "heat"]
 
@@ -184,12 +185,10 @@ def build_chart(
     columns: int,
     rows: int,
     rank: int | None = None,
-    now: float | None = None,
 ) -> Chart:
     """Draws a curve per rank, or beyond `MAX_LINES` ranks a heat map, or their mean and a band; of a `rank` its curve.
 
     Curves are reduced to `columns` values, two per cell since a braille cell is two dots wide. `rows` is in cells.
-    `now`, in seconds since the epoch, tells which rank is late; by default it is the time of the last event.
     """
     options = replace(options, axis=axis_of([(state.facts, state.curves)], options))
     chart = Chart(log=options.log, axis=options.axis)
@@ -202,7 +201,7 @@ def build_chart(
         ]
         chart.not_finite = not_finite([line.series for line in lines])
         _set_axes(chart, options, columns, rows)
-        _set_heat(chart, state, options, rows, rank, now)
+        _set_heat(chart, state, options, rows, rank)
         return chart
     chosen = [(line, each) for line, each in zip(lines, reduced, strict=True) if line.label == str(rank)]
     drawn = chosen or list(zip(lines, reduced, strict=True))
@@ -327,13 +326,15 @@ def _forms(options: ChartOptions, count: int) -> tuple[Sequence[Form], Form]:
     return forms, "heat" if options.metric in PER_RANK else "band"
 
 
-def _set_heat(
-    chart: Chart, state: RunState, options: ChartOptions, rows: int, rank: int | None, now: float | None
-) -> None:
+def _set_heat(chart: Chart, state: RunState, options: ChartOptions, rows: int, rank: int | None) -> None:
     """Makes the curves rows, and the axis of values a scale of colours."""
     shown, devices = metric(options.metric), options.metric == UTILIZATION
     places = [curve.color for curve in chart.curves]
-    members = members_of(state, state.last_time if now is None else now, places, rank, devices=devices)
+    if devices:
+        views = [view for view in gpu_views(state) if view.gpu.sample.uuid in state.utilization]
+        members = gpu_members(state, [views[place] for place in places], rank)
+    else:
+        members = rank_members(state, places, rank)
     values = in_cells(*(np.stack([getattr(curve, each) for curve in chart.curves]) for each in ("middle", "breaks")))
     chart.heat = heat_of(members, values, rows, options.among, "GPU" if devices else "rank", shown.format)
     low, high = chart.y_range

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeAlias
@@ -24,7 +24,7 @@ from tuiapp.trainers.state.text import (
     format_seconds,
 )
 from tuiapp.view.devices.drawing import Line, Span, axis, beside, cores, graph, labelled, line, network, samples_across
-from tuiapp.view.devices.view import GpuView, device_places, gpu_views, letter_span
+from tuiapp.view.devices.view import GpuView, device_places, letter_span
 from tuiapp.view.heat import Member
 from tuiapp.view.table import Column, given, in_order
 
@@ -94,39 +94,40 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
     return in_order(rows, column) if column.key else rows
 
 
-def members_of(
-    state: RunState, now: float, shown: Sequence[int], chosen: int | None = None, *, devices: bool = False
-) -> list[Member]:
-    """Returns the ranks shown as rows of a heat map or, of all GPUs with a utilization, those at these places.
+def rank_members(state: RunState, ranks: Sequence[int], chosen: int | None = None) -> list[Member]:
+    """Returns ranks as rows of a heat map: those stand out that do so in the list of ranks."""
+    found, places = _culprits(state), device_places(state)
+    return [
+        Member(
+            f"{rank} {letter(places[rank])}" if rank in places else str(rank),
+            rank,
+            state.node_of(rank) if state.nodes else None,
+            found.get(rank),
+            rank == chosen,
+        )
+        for rank in ranks
+    ]
 
-    Those stand out that stand out in the list of ranks; a GPU as its rank does, or by its own condition.
-    """
-    conditions = {row.rank.rank: row.condition for row in rank_rows(state, now)}
+
+def gpu_members(state: RunState, views: Sequence[GpuView], chosen: int | None = None) -> list[Member]:
+    """Returns GPUs as rows of a heat map: one stands out as its rank does, or by its own condition."""
+    found, several = _culprits(state), len({view.gpu.sample.node for view in views}) > 1
+    members = []
+    for view in views:
+        sample, ranks = view.gpu.sample, [rank.rank for rank in view.ranks]
+        own = view.condition if view.condition is not None and view.condition.stands_out else None
+        condition = next((found[rank] for rank in ranks if rank in found), own)
+        label = f"n{sample.node} {sample.index}" if several else f"{view.mark.text} {sample.index}"
+        members.append(Member(label, sample.index, sample.node if several else None, condition, chosen in ranks))
+    return members
+
+
+def _culprits(state: RunState) -> dict[int, Condition]:
+    """Returns the conditions of ranks that stand out, or whose node does."""
+    conditions = {row.rank.rank: row.condition for row in rank_rows(state, state.last_time)}
     if state.nodes:
         conditions = {rank: _on_node(state, state.node_of(rank), one) for rank, one in conditions.items()}
-    found = {rank: one for rank, one in conditions.items() if one.stands_out}
-    places = device_places(state)
-    if not devices:
-        return [
-            Member(
-                f"{rank} {letter(places[rank])}" if rank in places else str(rank),
-                rank,
-                state.node_of(rank) if state.nodes else None,
-                found.get(rank),
-                rank == chosen,
-            )
-            for rank in shown
-        ]
-    views = [view for view in gpu_views(state) if view.gpu.sample.uuid in state.utilization]
-    return [_gpu_member(views[place], found, chosen, several=bool(state.nodes)) for place in shown]
-
-
-def _gpu_member(view: GpuView, found: Mapping[int, Condition], chosen: int | None, *, several: bool) -> Member:
-    sample, ranks = view.gpu.sample, [rank.rank for rank in view.ranks]
-    own = view.condition if view.condition is not None and view.condition.stands_out else None
-    condition = next((found[rank] for rank in ranks if rank in found), own)
-    label = f"n{sample.node} {sample.index}" if several else f"{view.mark.text} {sample.index}"
-    return Member(label, sample.index, sample.node if several else None, condition, chosen in ranks)
+    return {rank: one for rank, one in conditions.items() if one.stands_out}
 
 
 _WEIGHTS: dict[Severity, int] = {"good": 0, "info": 1, "warning": 2, "error": 3}

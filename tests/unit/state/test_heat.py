@@ -14,6 +14,8 @@ from tuiapp.trainers.state.known_metrics import UTILIZATION
 from tuiapp.trainers.state.signs import Condition
 from tuiapp.view.chart import ChartOptions, build_chart
 from tuiapp.view.devices.drawing import plain
+from tuiapp.view.devices.heats import device_heats
+from tuiapp.view.devices.view import gpu_views
 from tuiapp.view.heat import BROKEN, EMPTY, GLYPHS, Member, heat_lines, heat_of, in_cells, levels
 from tuiapp.view.raster import HEAT, rasterize
 from tuiapp.widgets.chart_legend import legend
@@ -96,6 +98,19 @@ def test_ranks_of_a_lost_node_stand_out() -> None:
     heat = build_chart(fold(nodes.troubled()), ChartOptions(STEP_TIME), columns=80, rows=4).heat
     assert heat is not None
     assert [str(row.condition or "") for row in heat.rows] == ["", "", "▲ silent", "✖ lost"]
+
+
+def test_devices_have_a_map_a_figure() -> None:
+    state = fold(devices.on_gpus(8, last={3: {"utilization_percent": 40.0}}))
+    lines = [plain(one) for one in device_heats(state, gpu_views(state), 118)]
+    assert [lines[place].split() for place in (0, 10)] == [
+        ["utilization", "0", "%", GLYPHS, "100", "%", "memory", "0", "%", GLYPHS, "100", "%"],
+        ["power", "0", "W", GLYPHS, "700", "W", "temperature", "0", "°C", GLYPHS, "87", "°C"],
+    ]
+    assert lines[4][:58].endswith("@" + 10 * "=")
+    assert len(lines[4]) <= 118
+    few = fold(devices.on_gpus(4))
+    assert device_heats(few, gpu_views(few), 118) == []
 
 
 def test_forms_and_scales() -> None:

@@ -48,7 +48,7 @@ Row: TypeAlias = tuple[str, list[Cell]]  # name, and a cell per GPU, empty where
 def gpu_matrix(views: Sequence[GpuView], width: int, graph_rows: int = 0) -> list[Line]:
     """Returns a table of all figures, split into as many parts as the width requires.
 
-    With `graph_rows` the history of each of `_METERS` is a graph of so many lines, not a sparkline.
+    With `graph_rows` the history of each of `METERS` is a graph of so many lines, not a sparkline.
     """
     if not views:
         return []
@@ -87,7 +87,7 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str], graph_row
         ("GPU", [[*_marked(view.place, f"{view.gpu.sample.index} {view.model}", "bold")] for view in views]),
         ("state", [_state(view, room) for view in views]),
         *_stacked("MIG", [_parts(view, room) for view in views]),
-        *(row for meter in _METERS if meter.name not in missing for row in _meter_rows(meter, views, room, graph_rows)),
+        *(row for meter in METERS if meter.name not in missing for row in _meter_rows(meter, views, room, graph_rows)),
     ]
     figures: list[Row] = []
     if any(view.gpu.sample.has_system_memory for view in views):
@@ -199,7 +199,7 @@ def _never(percent: float | None) -> Level:
     return "good"  # a healthy GPU may work at full load, and at its power limit
 
 
-_METERS = (
+METERS = (
     _Meter(
         "utilization",
         lambda sample: sample.utilization_percent,
@@ -227,7 +227,7 @@ _METERS = (
         "°C",
     ),
 )
-_DRAWN = (*(meter.name for meter in _METERS), "throttled by", "processes")  # figures with rows of their own
+_DRAWN = (*(meter.name for meter in METERS), "throttled by", "processes")  # figures with rows of their own
 
 
 def _part(value: float | None, limit: float | None) -> float | None:

@@ -9,6 +9,7 @@ from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.text import format_metric, format_percent
 from tuiapp.view.devices.drawing import Line, Span, flops, join_fitting, line, stacked
 from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix, parts_of
+from tuiapp.view.devices.heats import device_heats
 from tuiapp.view.devices.host import gauges, graphs_across, host_blocks, host_graphs
 from tuiapp.view.devices.processes import ProcessKey, ProcessRow, process_table, spilled
 from tuiapp.view.devices.view import GpuView, one_row_each
@@ -87,13 +88,16 @@ def large_view(
     def host(rows: int) -> list[Line]:
         return host_graphs(sample, history, width, rows, across) + full if sample else []
 
+    heats = device_heats(state, views, width, node)
+
     def drawn(rows: int, host_rows: int, most: int) -> list[Line]:
         table = process_table(processes, width, most, sort) if processes else []
-        return stacked([head, gpu_matrix(views, width, rows), unknown, host(host_rows), table])
+        return stacked([head, heats, gpu_matrix(views, width, rows), unknown, host(host_rows), table])
 
-    rows, host_rows = LEAST_ROWS, LEAST_HOST_ROWS
+    # A graph each would say the same.
+    rows, host_rows = 0 if heats else LEAST_ROWS, LEAST_HOST_ROWS
     spare = height - len(drawn(rows, host_rows, least))
-    if views:
+    if views and not heats:
         each = len(gpu_matrix(views, width, rows + 1)) - len(gpu_matrix(views, width, rows)) or 1
         more = max(0, min(MOST_ROWS - rows, (spare * 2 // 3) // each))
         rows, spare = rows + more, spare - more * each
