@@ -35,6 +35,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting, note_started, remove
 from tuiapp.trainers.experiments import daemon
 from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
+from tuiapp.trainers.experiments.pace import kind
 from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
 from tuiapp.trainers.experiments.queue import Outlook, files_of, has_work, is_transient, put, write_outlook
 from tuiapp.trainers.experiments.sweep import keep_searches
@@ -215,7 +216,7 @@ class Keeper:
         """Notes what an ended run tells of others like it."""
         self._live.pop(run_id, None)
         info = summarise(self._run(run_id))
-        if info.status == "completed" and info.summary.seconds and (key := _kind(info.config)):
+        if info.status == "completed" and info.summary.seconds and (key := kind(info.config)):
             steps = info.summary.steps if self._total_steps(run_id) else 0
             self._pace[key] = info.summary.seconds / (steps or 1)
 
@@ -305,12 +306,12 @@ class Keeper:
         info = summarise(self._run(run_id))
         if (rest := remaining_s(info)) is not None:
             return now + rest
-        whole = self._pace.get(_kind(info.config), math.inf) * (self._total_steps(run_id) or 1)
+        whole = self._pace.get(kind(info.config), math.inf) * (self._total_steps(run_id) or 1)
         return max(now, (info.started or now) + whole)
 
     def _duration(self, entry: Entry) -> float | None:
         run_id = entry.run.run_id
-        pace = self._pace.get(_kind(_config_of(entry.run)))
+        pace = self._pace.get(kind(_config_of(entry.run)))
         return pace and pace * (self._total_steps(run_id) or 1)
 
     def _total_steps(self, run_id: str) -> int:
@@ -321,13 +322,6 @@ class Keeper:
             except (OSError, ValueError):
                 return 0
         return self._steps[run_id]
-
-
-def _kind(config: RunConfig | None) -> tuple[str, ...]:
-    """What runs have in common that take equally long for a step, or as a whole."""
-    if config is None:
-        return ()
-    return config.backend, config.model, config.dataset, config.script, str(config.devices)
 
 
 def _config_of(run: RunDir) -> RunConfig | None:

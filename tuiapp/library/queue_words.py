@@ -10,8 +10,10 @@ from pathlib import Path
 from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import DAMAGED, Waiting, find_waiting
+from tuiapp.trainers.experiments.pace import Cost
 from tuiapp.trainers.experiments.queue import Outlook, keeper_trouble, outlook
 from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import format_duration
 
 
 def placed(infos: Sequence[RunInfo]) -> list[RunInfo]:
@@ -58,6 +60,17 @@ def why_it_waits(waiting: Waiting | None, seen: Outlook | None, trouble: str = "
         return trouble
     start = f"expected to start {clock(seen.start)}" if seen.start else ""
     return ", ".join(filter(None, (seen.reason, start)))
+
+
+def cost_words(cost: Cost | None, *, at_most: bool = False) -> str:
+    """Says how long runs will take, what they cost, and when they end; "" if that is not known."""
+    if cost is None:
+        return ""
+    hours = f", {cost.gpu_hours:.2g} GPU hours" if cost.gpu_hours else ""
+    how = "at most" if at_most else "about"
+    return (
+        f"{how} {format_duration(cost.seconds)}{hours}, until {clock(time.time() + cost.seconds)}, as earlier runs took"
+    )
 
 
 def clock(moment: float) -> str:

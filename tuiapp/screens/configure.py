@@ -122,6 +122,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._looking = False
         self._held: Mapping[RunDir, Held] = {}
         self._settings: Settings | None = None
+        self._recent: dict[tuple[str, ...], RunInfo] = {}
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
 
     def compose(self) -> ComposeResult:
@@ -432,7 +433,21 @@ class ConfigureScreen(ResizeLoopFix[None]):
             (f"{name} • {plural(count, 'change')}" if count else name)
             + (f" · last used, F5: {back}" if self._is_as_left else "")
         )
-        self.query_one(LaunchFacts).show(self._draft, self._machine, self.command, self._failure)
+        self.query_one(LaunchFacts).show(self._draft, self._machine, self.command, self._failure, self._expected())
+
+    def _expected(self) -> str:
+        """What a sweep will take, as far as earlier runs tell."""
+        placed = self._draft.placed
+        if not self._draft.axes or placed is None or self._machine is None or not self._recent:
+            return ""
+        # They were imported where the runs were found.
+        from tuiapp.library.queue_words import cost_words
+        from tuiapp.trainers.experiments.pace import cost
+        from tuiapp.trainers.experiments.sweep import fits
+
+        at_a_time = fits(self._draft.config, self._machine)
+        expected = cost(self._draft.runs, at_a_time, placed, self._draft.total_steps or 0, self._recent)
+        return cost_words(expected, at_most=bool(self._draft.search))
 
     def _show_header(self) -> None:
         count = self._in_use()
@@ -461,10 +476,12 @@ class ConfigureScreen(ResizeLoopFix[None]):
         """Finds out anew which live runs have which devices."""
         threading.Thread(target=_look_for_runs, args=(self, self._runs_dir), name="look-for-runs", daemon=True).start()
 
-    def take_held(self, held: Mapping[RunDir, Held], settings: Settings) -> None:
-        """Takes over what live runs have."""
-        self._held, self._settings = held, settings
-        self._show_header()
+    def take_held(
+        self, held: Mapping[RunDir, Held], settings: Settings, recent: dict[tuple[str, ...], RunInfo]
+    ) -> None:
+        """Takes over what live runs have, and the newest completed run of each kind."""
+        self._held, self._settings, self._recent = held, settings, recent
+        self._show()
 
     async def _show_machine(self) -> None:
         self._show_header()
@@ -485,12 +502,13 @@ def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[Run
 
 
 def _look_for_runs(screen: ConfigureScreen, runs_dir: Path) -> None:
-    """Finds in a thread which live runs have which devices."""
+    """Finds in a thread which live runs have which devices, and how long earlier ones took."""
     from tuiapp.trainers.experiments.holders import all_held
+    from tuiapp.trainers.experiments.pace import recent
 
     # The program and its event loop may have ended meanwhile; runs on a disk that fails are not known.
     with contextlib.suppress(RuntimeError, OSError):
-        screen.call_later(screen.take_held, all_held(runs_dir), read_settings()[0])
+        screen.call_later(screen.take_held, all_held(runs_dir), read_settings()[0], recent(runs_dir))
 
 
 def _question(holders: Sequence[RunInfo]) -> Choice:

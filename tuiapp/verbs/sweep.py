@@ -6,16 +6,20 @@ import json
 import shlex
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tuiapp.library.find import find_run
-from tuiapp.trainers.config.machine import inspect_machine
+from tuiapp.library.queue_words import cost_words
+from tuiapp.trainers.config.machine import inspect_machine, unused
 from tuiapp.trainers.config.options import ConfigError, Problem, Value, format_value
 from tuiapp.trainers.config.run_config import RunConfig, to_mapping, to_toml_values
 from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.script_syntax import fill_in, read_environment, split_words
-from tuiapp.trainers.experiments.space import Axis, combinations, is_own, read_axis, run_name
+from tuiapp.trainers.experiments.pace import cost, recent
+from tuiapp.trainers.experiments.space import Axis, combinations, first_of, is_own, read_axis, run_name, with_values
 from tuiapp.trainers.experiments.study import Search, Study, stem_of
-from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, check_grid, plan_search
+from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, check_grid, fits, plan_search
+from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
@@ -58,6 +62,7 @@ def begin_sweep(options: Namespace) -> int:
         print(place.name)
         by = f"{'highest' if study.rises else 'lowest'} {study.metric}"
         tell(f"search of {study.search.trials} trials, {study.search.parallel} at a time, for the {by}")
+        _tell_cost(study, study.search.trials, runs_dir(options), at_a_time=study.search.parallel)
     else:
         place, runs = begin_grid(study, runs_dir(options), inspect_machine(), held=options.hold)
         if options.json:
@@ -67,8 +72,19 @@ def begin_sweep(options: Namespace) -> int:
             return 0
         print(place.name)
         tell(f"sweep of {plural(len(runs), 'run')}, queued")
+        _tell_cost(study, len(runs), runs_dir(options))
     tell(f"to see how it stands: tuiapp study show {place.name}")
     return 0
+
+
+def _tell_cost(study: Study, runs: int, directory: Path, at_a_time: int = 0) -> None:
+    """Says what the runs will take, as far as earlier ones tell."""
+    machine = inspect_machine()
+    plan = prepare(with_values(study.base, {axis.key: first_of(axis) for axis in study.read_axes()}), unused(machine))
+    at_a_time = at_a_time or fits(plan.config, machine)
+    expected = cost(runs, at_a_time, plan.config, plan.total_steps, recent(directory))
+    if words := cost_words(expected, at_most=study.search is not None):
+        tell(words)
 
 
 def _print_commands(options: Namespace, study: Study) -> int:
@@ -86,6 +102,7 @@ def _print_commands(options: Namespace, study: Study) -> int:
         drawn = ", ".join(f"{{{axis.key}}} from {axis.text}" for axis in axes)
         by = f"{'highest' if study.rises else 'lowest'} {study.metric}"
         tell(f"{plural(search.trials, 'trial')} for the {by}, each with values drawn: {drawn}")
+    _tell_cost(study, study.search.trials if study.search else len(combined), runs_dir(options))
     tell("a dry run: nothing was queued")
     return 0
 

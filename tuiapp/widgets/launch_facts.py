@@ -94,7 +94,9 @@ class LaunchFacts(Vertical):
             lambda width: [part for fact in facts for part in fit(fact, width).split("\n")]
         )
 
-    def show(self, draft: Draft, machine: Machine | None, command: str | None, failure: str) -> None:
+    def show(
+        self, draft: Draft, machine: Machine | None, command: str | None, failure: str, expected: str = ""
+    ) -> None:
         """Shows a draft's facts; `machine` is None during inspection, `command` None while a field is invalid."""
         general = "\n".join(filter(None, (failure, draft.problems.get("", ""))))
         self.query_one("#failure-scroll").display = bool(general)
@@ -103,7 +105,7 @@ class LaunchFacts(Vertical):
         self.query_one("#launch").set_class(bool(draft.problems), "-blocked")
         self._begins = f"{'Search' if draft.search else 'Sweep'} of {draft.runs}" if draft.axes else "Launch"
         self.watch_launching(self.launching)
-        self._facts = fact_lines(draft, machine)
+        self._facts = fact_lines(draft, machine, expected)
         self._show_facts()
         self.query_one("#command", Static).update(self._command(draft, command))
 
@@ -126,8 +128,8 @@ class LaunchFacts(Vertical):
         return Content.styled(f"no command: fix {labels} first", MUTED)
 
 
-def fact_lines(draft: Draft, machine: Machine | None) -> list[Content]:
-    """Returns what a launch would do, a line for each kind of fact."""
+def fact_lines(draft: Draft, machine: Machine | None, expected: str = "") -> list[Content]:
+    """Returns what a launch would do, a line for each kind of fact; `expected` says what a sweep will take."""
     wrong = [option.label for key, option in FIELDS.items() if key in draft.problems]
     devices = _devices(draft, machine)
     if wrong:
@@ -136,7 +138,7 @@ def fact_lines(draft: Draft, machine: Machine | None) -> list[Content]:
     if draft.is_script:
         rows = [("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft))]
     if draft.axes:
-        rows.insert(0, ("Search" if draft.search else "Sweep", Content(sweep_words(draft))))
+        rows.insert(0, ("Search" if draft.search else "Sweep", Content(join_words([sweep_words(draft), expected]))))
     return [Content.assemble((name.ljust(LABEL_CELLS), MUTED), words) for name, words in rows]
 
 
