@@ -47,12 +47,13 @@ async def test_enter_folds_the_node_under_the_cursor() -> None:
 
 async def test_among_all_panels_the_devices_of_a_node_unfold() -> None:
     app = RunApp(nodes.running(4, 32))
-    async with app.run_test(size=LARGE) as pilot:
+    async with app.run_test(size=(160, 50)) as pilot:
         await settled(pilot, app)
         app.run_screen.query_one(DevicePanel).focus()
         await press(pilot, "down", "enter")
         # The ranks' nodes are folded still.
-        assert marks(app) == "▸▾▸▸"
+        assert any("▸ 1 8–15 " in line for line in lines(app))
+        assert any("▾ 1 gpubox02 " in line for line in lines(app))
         assert any("i 0  █" in line for line in lines(app))
         assert not any("a 0  █" in line for line in lines(app))
 

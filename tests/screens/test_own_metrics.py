@@ -13,7 +13,7 @@ from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_run_charts import drawn, listed
 from tuiapp.screens.pickers import MetricList
 from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
-from tuiapp.trainers.state.known_metrics import first_choice, of_interest, second_choice
+from tuiapp.trainers.state.known_metrics import first_choice, metric, of_interest, second_choice
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.epochs_panel import EpochsPanel
 from tuiapp.widgets.run_header import RunHeader
@@ -54,6 +54,25 @@ async def test_a_script_that_logs_once_a_minute_is_not_silent() -> None:
         rank = app.run_screen.state.ranks[0]
         assert rank.silent_after_s == 240.0
         assert "60.0 s/step" in header(app)
+
+
+NAMES = ("loss", "val/loss", "accuracy", "entropy", "train/ppl", "tokens_per_second", "lr", "grad_norm")
+
+
+async def test_the_metrics_have_the_room_that_one_rank_does_not_need() -> None:
+    script = {"backend": "script", "script": "train.py", "platform": "cpu"}
+    app = RunApp([*own.running(names=NAMES, last_step=18, config=script), h.host_sample(10.0)], now=11.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        screen = app.run_screen
+        await until(pilot, lambda: sum(panel.display for panel in screen.charts.panels) == 6)
+        latest = "\n".join(map(str, screen.query_one("#latest", TextView)._lines))
+        assert all(metric(name).format(own.value_of(name, 18)) in latest for name in NAMES)
+        assert not screen.query_one("#ranks").region.area
+        assert screen.query_one("#devices").region.height == 2
+        assert screen.query_one("#log").region.height == 4
+        await pilot.press("3")
+        await until(pilot, lambda: screen.query_one("#ranks").region.height > 20)
 
 
 async def chart_of(pilot: Pilot[None], app: RunApp) -> ChartPanel:

@@ -27,6 +27,8 @@ async def test_the_key_has_steps_profiled_and_shows_them(tmp_path: Path) -> None
         await pilot.press("P")
         assert await told(pilot, app.run_dir) == ["profile=10"]
         await until(pilot, lambda: text(app) == "Profiling 10 steps …")
+        app.feed.events.append(h.steps(0, 131, 133, 8.9))
+        await until(pilot, lambda: text(app) == "Profiling step 3 of 10 …")
         app.feed.events += h.profiles(step=131)
         await until(pilot, lambda: "of rank 0, per step" in text(app))
         assert "steps 131 to 140" in text(app)

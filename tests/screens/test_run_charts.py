@@ -430,7 +430,7 @@ async def test_h_shows_ranks_as_a_heat_map_whose_rows_enter_opens() -> None:
         await pilot.press("H")
         await until(pilot, lambda: one.drawn.form == "heat")
         assert legend(one).startswith("loss  32 ranks  0.0000 .:-=+*#%@ 2.400 ")
-        assert legend(one).endswith("2 ranks a row: mean or culprit")
+        assert legend(one).endswith("3 ranks a row: mean or culprit")
         labels = [one.plot.render_line(line).text[:LEFT_CELLS] for line in range(one.plot.rows)]
         assert len(one.drawn.heat.rows if one.drawn.heat else ()) == sum(bool(text.strip(" │")) for text in labels)
         one.focus()

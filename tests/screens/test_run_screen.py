@@ -195,6 +195,34 @@ async def test_a_failure_shows_its_first_cause_and_traceback() -> None:
         assert visible(app) == ["log"]
 
 
+async def test_of_many_ranks_the_dead_one_is_in_sight_and_its_failure_leaves_no_empty_line() -> None:
+    failed = replace(interrupted.failed()[-3], rank=13, traceback="RuntimeError: out of luck")
+    app = RunApp([*h.running(16), failed])
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await until(pilot, lambda: "failure" in visible(app))
+        rows = app.run_screen.query_one("#ranks #rows", TextView)
+        assert str(rows._lines[0]).split()[0] == "13"
+        panel = app.run_screen.query_one(FailurePanel)
+        assert panel.region.height == 2 + panel.virtual_size.height
+
+
+async def test_ranks_that_still_start_are_counted() -> None:
+    app = RunApp([h.started(2), h.rank_started(0)], now=1.5)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        assert "2 CPU ranks" in str(app.run_screen.query_one(RunHeader).render())
+
+
+async def test_the_header_counts_the_epochs_of_an_ended_run_as_its_banner_does() -> None:
+    app = RunApp(interrupted.stopped())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        done = app.run_screen.state.epochs_done
+        assert f" {done:g}/10 epochs" in str(app.run_screen.query_one(RunHeader).render())
+        assert f" {done:g} epochs" in str(app.run_screen.query_one(AlertStrip).render())
+
+
 async def test_keys_of_the_chart() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=LARGE) as pilot:
@@ -273,6 +301,5 @@ async def test_beneath_the_charts_all_lines_of_the_sharding_are_seen() -> None:
     async with app.run_test(size=(200, 60)) as pilot:
         await settled(pilot, app)
         panel = app.run_screen.query_one(ShardingMap)
-        assert app.run_screen.has_class("-flat")
         assert "weights: equal" in str(panel.query_one(TextView).render())
         assert panel.query_one(TextView).size.height <= panel.size.height

@@ -136,8 +136,7 @@ def _why_failed(state: RunState) -> str:
 def _summary(state: RunState) -> Condition:
     assert state.ended is not None
     summary = state.ended.summary
-    counted = state.steps_per_epoch or (state.is_script and summary.epochs)
-    epochs = round(summary.epochs, 1) if summary.epochs is not None and counted else None
+    epochs = state.epochs_done
     blemishes = describe_blemishes(state.blemishes)
     words = join_words(
         [

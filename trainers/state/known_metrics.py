@@ -179,7 +179,7 @@ ASIDE = (GRADIENT_NORM, RATE, LEARNING_RATE, UTILIZATION, STEP_TIME, DATA_WAIT, 
 PER_RANK = (RATE, UTILIZATION, STEP_TIME, DATA_WAIT, SYNC_WAIT)
 """Those by which ranks and devices are told from each other."""
 
-ENOUGH = 4
+ENOUGH = 6
 """Charts of a run."""
 
 

@@ -343,6 +343,14 @@ class RunState:
         return -(-self.total_steps // self.steps_per_epoch) if self.steps_per_epoch else 0
 
     @property
+    def epochs_done(self) -> float | None:
+        """How many epochs an ended run has trained, to a tenth; None where they are not known."""
+        if self.ended is None or self.ended.summary.epochs is None:
+            return None
+        found = round(self.ended.summary.epochs, 1)
+        return found if self.steps_per_epoch or (self.is_script and found) else None
+
+    @property
     def steps_done(self) -> int:
         """How many steps it has taken: steps 0 to 399 are 400."""
         return self.step + bool(self.curves.zero)

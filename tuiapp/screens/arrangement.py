@@ -12,7 +12,7 @@ from textual.widget import Widget
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.run_reader import RunReader
-from tuiapp.trainers.contract.metrics import EPOCH, STEP_TIME
+from tuiapp.trainers.contract.metrics import EPOCH
 from tuiapp.trainers.state.run_state import Fault, RunState, Topic
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.epochs_panel import EpochsPanel
@@ -30,19 +30,28 @@ LEAST_HEIGHT = 30
 WIDE = 160
 """From this width on there is room for the log beside a failure."""
 
-LEAST_FLAT = 6
-"""Lines of sharding with its frame."""
+LEAST_LOG, MOST_LOG = 2, (6, 10)
+"""Rows of the log, where it is one of several panels, on a narrow and on a wide screen: as many as it has."""
 
-FLAT_HEIGHT = 36
-"""From this height on there is room for devices beneath the charts."""
+MOST_FAILURE = (14, 22)
+"""Lines of a failure, as `run.tcss` has it."""
 
-CONTAINERS = "#charts, #left, #right, #upper, #lower"
+MOST_SHARE = 0.4
+"""Of the screen's height, for ranks and devices, and for sharding: the rest of them is scrolled to."""
+
+LEAST_CHARTS = 20
+"""Lines of the charts, with those of header and footer."""
+
+FRAME = 2
+"""Lines of a panel's frame."""
+
+CONTAINERS = "#charts, #middle, #lower"
 
 
 class Panel(NamedTuple):
     make: Callable[[RunReader, RunSource], Any]
     """Returns a widget that has `show(state)`; the row's name is its id and title."""
-    inside: Literal["left", "right", "lower"]
+    inside: Literal["body", "middle", "lower"]
     """Its container."""
     topic: Topic
     """The part of the run's state that it shows: it is drawn anew when that changes."""
@@ -54,22 +63,23 @@ class Panel(NamedTuple):
     """Of its key, if they are not its name."""
     only_alone: bool = False
     """Not shown among the others."""
-    leads: bool = False
-    """It stands before the others of its container."""
+    place: int = 0
+    """In its container."""
 
 
 PANELS = {
-    "loss": Panel(lambda reader, source: RunCharts(source), "left", "curves"),
-    "devices": Panel(lambda reader, source: DevicePanel(), "right", "devices"),
-    "ranks": Panel(lambda reader, source: RankTable(lambda: reader.now), "left", "ranks"),
+    "loss": Panel(lambda reader, source: RunCharts(source), "body", "curves"),
+    "devices": Panel(lambda reader, source: DevicePanel(), "middle", "devices", place=1),
+    "ranks": Panel(lambda reader, source: RankTable(lambda: reader.now), "middle", "ranks"),
     "sharding": Panel(
         lambda reader, source: ShardingMap(),
-        "right",
+        "lower",
         "sharding",
         lambda state: bool(state.arrays) or (state.is_live and not state.is_script),
         "No sharding was reported.",
+        place=2,
     ),
-    "log": Panel(lambda reader, source: LogView(), "lower", "log"),
+    "log": Panel(lambda reader, source: LogView(), "lower", "log", place=1),
     "failure": Panel(
         lambda reader, source: FailurePanel(reader.run.path),
         "lower",
@@ -77,7 +87,6 @@ PANELS = {
         lambda state: bool(state.fault),
         "No failure or hang.",
         "Failure or hang",
-        leads=True,
     ),
     "predictions": Panel(
         lambda reader, source: PredictionsPanel(reader.run.media),
@@ -108,20 +117,23 @@ PANELS = {
 """By name, in the order of their keys."""
 
 
-MOST_FLAT = 0.2
-"""Of the screen's height, for devices beneath the charts: many processes have a column of their own."""
-
-
-def flat_height(state: RunState, height: int) -> int:
-    """Returns the lines that devices and sharding need where a process is a line; 0 with GPUs, and without room."""
-    if height < FLAT_HEIGHT or state.nodes:
-        return 0
+def is_alone(state: RunState) -> bool:
+    """Returns whether one rank trains, without a GPU: header and charts say all of it but a line."""
     without = str(state.config.get("platform")) == "cpu" or (state.host is not None and not state.gpus)
-    count = len(state.ranks) or state.world_size
-    least = LEAST_FLAT + (state.replicas is not None) if PANELS["sharding"].exists(state) else 0
-    # A line each, the host, a frame, and perhaps how efficient they are.
-    lines = count + 3 + (STEP_TIME in state.curves.names)
-    return max(least, lines) if without and count + 4 <= MOST_FLAT * height else 0
+    return without and not state.nodes and max(len(state.ranks), state.world_size) <= 1
+
+
+def heights(screen: Screen[Any], state: RunState, *, wide: bool) -> tuple[int, int]:
+    """Returns the lines of ranks and devices, and of log and sharding: what they need, as far as charts leave it."""
+    height, devices = screen.size.height, screen.query_one(DevicePanel).wanted_height
+    lower = max(LEAST_LOG, min(screen.query_one(LogView).row_count, MOST_LOG[wide]))
+    if is_alone(state):
+        return devices, lower + FRAME
+    if PANELS["sharding"].exists(state):
+        lower = max(lower, min(screen.query_one(ShardingMap).line_count, int(MOST_SHARE * height)))
+    room = height - LEAST_CHARTS - (MOST_FAILURE[wide] if state.fault else lower) - FRAME
+    wanted = max(devices, screen.query_one(RankTable).wanted_height)
+    return max(1, min(wanted, room, int(MOST_SHARE * height))) + FRAME, lower + FRAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +144,12 @@ class Arrangement:
     chosen: str
     """The panel shown alone; "" for all."""
     single: bool
-    flat: int
-    """Lines for devices and sharding side by side beneath the charts; 0 for a column of theirs."""
+    alone: bool
+    """Of one rank without a GPU the device has a line, and nothing else."""
+    middle: int
+    """Lines of ranks and devices."""
+    lower: int
+    """Lines of log and sharding."""
     wide: bool
 
 
@@ -149,19 +165,22 @@ def arrange(screen: Screen[Any], wanted: Arrangement) -> None:
     tabs.names = tuple(titles[name] for name in names)
     tabs.active = names.index(shown) if shown in names else 0
     tabs.display = single
-    flat = wanted.flat if not shown else 0
+    bare = wanted.alone and not shown
     # Notices are elsewhere than the matrix.
     screen.set_class(shown == "predictions", "-predictions", update=False)
-    screen.query_one("#right").styles.height = flat or None
-    for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single), ("-flat", bool(flat))):
+    screen.query_one("#middle").styles.height = wanted.middle if not shown else None
+    screen.query_one("#lower").styles.height = wanted.lower if not (shown or failed) else None
+    for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single), ("-bare", bare)):
         screen.set_class(is_set, name, update=False)
     # Only of what depends on those classes: restyling the whole screen would take three times as long.
     screen.app.stylesheet.update_nodes(screen.query(f"#alert, ToastRack, .panel, {CONTAINERS}"))
     for name, panel in PANELS.items():
         visible = name in names and (name == shown if shown else not panel.only_alone)
-        # A traceback needs the whole width; a key shows the log.
-        crowded = name == "log" and failed and not shown and not wanted.wide
-        screen.query_one(f"#{name}", Widget).display = visible and not crowded
+        if not shown:
+            # A traceback needs the whole width; a key shows the log.
+            left_out = {"sharding", *(() if wanted.wide else ("log",))} if failed else set()
+            visible = visible and name not in (left_out | {"ranks", "sharding"} if bare else left_out)
+        screen.query_one(f"#{name}", Widget).display = visible
     widgets = [screen.query_one(f"#{name}", Widget) for name in PANELS]
     for container in screen.query(CONTAINERS):
         container.display = any(widget.display and container in widget.ancestors for widget in widgets)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from rich.cells import cell_len
 from textual import on
+from textual.app import ComposeResult
 from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import var
@@ -14,24 +16,40 @@ from tuiapp.library.chart_view import MOST_NAMES
 from tuiapp.screens.chart_grid import ChartGrid, Layout
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.trainers.contract.metrics import TEST
-from tuiapp.trainers.state.known_metrics import metric, of_interest
+from tuiapp.trainers.state.known_metrics import ASIDE, ENOUGH, UTILIZATION, by_importance, metric, of_interest
 from tuiapp.trainers.state.objective import Objective, chosen_of
 from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.text import fit
 from tuiapp.view.grid import grid_size
 from tuiapp.widgets.chart_panel import ChartPanel
+from tuiapp.widgets.colors import MUTED
+from tuiapp.widgets.text_view import TextView
 
 LEAST_WIDTH = 100
 """From this width of the screen on there is room for more than one chart, and more than one panel."""
 
-MOST = 6
-"""Charts of a run at once."""
+ROOMY, LEAST = (37, 13), (37, 10)
+"""Cells across and down of a chart of a run, with its border; the least only where what is learned has no room else."""
 
-LEAST = (37, 13)
-"""Cells across and down of a chart of a run, with its border."""
+MOST_LISTED = 0.15
+"""Of the height, for the last values of all metrics, where these are more than charts."""
+
+NAME_CELLS, VALUE_CELLS, GAP_CELLS = 24, 9, 3
+"""Of a metric in that list: its name at most, its value, and between two."""
+
+MOST_MEASURED = 100
+"""Names by which the columns of the list are as wide as they are."""
+
+LIST_S = 1.0
+"""Between two updates of these values."""
 
 
 class RunCharts(ChartGrid[ChartPanel]):
     """As many as there is room for."""
+
+    DEFAULT_CSS = """
+    RunCharts #latest { dock: bottom; padding: 0 1; }
+    """
 
     several: var[bool | None] = var(None, init=False)
     """Whether the user wants more than one chart; None for where there is room."""
@@ -49,6 +67,47 @@ class RunCharts(ChartGrid[ChartPanel]):
         self._live = True
         self._chosen_at = 0
         """The run's step when they were chosen."""
+        self._listed: Sequence[str] = ()
+        """All metrics, the most important first, if there are more than charts."""
+        self._most_lines = 0
+        self._has_values = False
+        """There are new ones to list."""
+
+    def compose(self) -> ComposeResult:
+        yield from super().compose()
+        yield TextView(id="latest")
+
+    def on_mount(self) -> None:
+        self.set_interval(LIST_S, self._list_news)
+
+    def lay_out(self) -> None:
+        super().lay_out()
+        self._list()
+
+    def _list_news(self) -> None:
+        if self._has_values:
+            self._list()
+
+    def _list(self) -> None:
+        self._has_values = False
+        self.query_one("#latest", TextView).update(self._latest)
+
+    def _latest(self, width: int) -> list[Content]:
+        """Returns lines with the last value of each metric, as far as there is room."""
+        if not self._listed:
+            return []
+        cells = min(NAME_CELLS, max(cell_len(metric(name).label) for name in self._listed[:MOST_MEASURED]))
+        across = max(1, (width + GAP_CELLS) // (cells + 1 + VALUE_CELLS + GAP_CELLS))
+        places = across * self._most_lines
+        more = len(self._listed) - places + 1 if len(self._listed) > places else 0
+        parts = [
+            Content.assemble((fit(metric(name).label, cells), MUTED), f" {self.source.latest(name):>{VALUE_CELLS}}")
+            for name in self._listed[: places - bool(more)]
+        ]
+        if more:
+            parts.append(Content.styled(f"{more:,} more · G", MUTED))
+        gap = Content(" " * GAP_CELLS)
+        return [gap.join(parts[first : first + across]) for first in range(0, len(parts), across)]
 
     def _new(self, place: int) -> ChartPanel:
         panel = ChartPanel(self.source, id=f"chart-{place + 1}" if place else "loss", classes="panel -empty")
@@ -90,6 +149,7 @@ class RunCharts(ChartGrid[ChartPanel]):
         ):
             self._expected, self._best, self._live, self._chosen_at = expected, best, state.is_live, state.step
             self.names = None
+        self._has_values = True
         self.update()
 
     def _chosen_for(self, names: Sequence[str], size: Size) -> Layout:
@@ -104,7 +164,14 @@ class RunCharts(ChartGrid[ChartPanel]):
             self._looked_at = looked_at
             self._constant = {name for name in names if self.source.constant(name) is not None}
         shown = [first, *of_interest(reported, first, wanted, self._constant)[1:]]
-        columns, rows = grid_size(min(MOST, len(shown)), size.width, size.height, LEAST)
+        learned = sum(name not in ASIDE or name in wanted for name in shown)
+        columns, rows = _grid(len(shown), learned, size)
+        listed = [name for name in names if name != UTILIZATION]
+        self._listed = by_importance(listed, wanted[-1] if wanted else "") if len(listed) > columns * rows else ()
+        if self._listed:
+            self._most_lines = max(1, int(MOST_LISTED * size.height))
+            lines = len(self._latest(size.width - 2))
+            columns, rows = _grid(len(shown), learned, size - (0, lines))
         if self.several is False or (self.several is None and self.screen.size.width < LEAST_WIDTH):
             columns = rows = 1
         elif self.several and columns * rows == 1:
@@ -132,3 +199,10 @@ class RunCharts(ChartGrid[ChartPanel]):
             return
         self.several = sum(panel.display for panel in self.panels) == 1
         self.lay_out()
+
+
+def _grid(shown: int, learned: int, size: Size) -> tuple[int, int]:
+    columns, rows = grid_size(min(ENOUGH, shown), size.width, size.height, ROOMY)
+    if columns * rows < min(ENOUGH, learned):
+        columns, rows = grid_size(min(ENOUGH, learned), size.width, size.height, LEAST)
+    return columns, rows

@@ -93,7 +93,10 @@ class ProfileScreen(CoveredScreenFix[None]):
                 failure = f"Rank {alert.rank}: {alert.text}. "
         if failure or any(one.step > self._asked_at for one in state.profiles.values()):
             return failure + ready
-        return f"Profiling {plural(STEPS, 'step')} …"
+        done = state.step - self._asked_at
+        if done > STEPS:
+            return f"{plural(STEPS, 'step')} are done: reading what took their time …"
+        return f"Profiling step {done} of {STEPS} …" if done else f"Profiling {plural(STEPS, 'step')} …"
 
     @work(exclusive=True, group="control")
     async def action_profile(self) -> None:

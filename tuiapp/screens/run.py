@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.geometry import Offset
 from textual.reactive import reactive
@@ -23,14 +23,7 @@ from tuiapp.actions.resume import Resumer, resumable
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, copy_path, perform, tell
-from tuiapp.screens.arrangement import (
-    LEAST_HEIGHT,
-    PANELS,
-    WIDE,
-    Arrangement,
-    arrange,
-    flat_height,
-)
+from tuiapp.screens.arrangement import LEAST_HEIGHT, PANELS, WIDE, Arrangement, arrange, heights, is_alone
 from tuiapp.screens.chart_grid import chart_keys
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import LEAST_WIDTH, RunCharts
@@ -48,6 +41,7 @@ from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.media_panel import MediaPanel
+from tuiapp.widgets.node_scroll import NodeScroll
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.replay_bar import ReplayBar
@@ -195,18 +189,16 @@ class RunScreen(RefusingScreen[None]):
         yield ReplayBar(id="replay")
         yield AlertStrip(id="alert")
         yield PanelTabs(id="tabs")
-        with Container(id="body"):
-            with Container(id="upper"):
-                with Vertical(id="left"):
-                    yield from self._panels_in("left")
-                with Vertical(id="right"):
-                    yield from self._panels_in("right")
-            with Container(id="lower"):
+        with Vertical(id="body"):
+            yield from self._panels_in("body")
+            with Horizontal(id="middle"):
+                yield from self._panels_in("middle")
+            with Horizontal(id="lower"):
                 yield from self._panels_in("lower")
         yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
 
     def _panels_in(self, container: str) -> Iterator[Widget]:
-        for name, panel in sorted(PANELS.items(), key=lambda row: not row[1].leads):
+        for name, panel in sorted(PANELS.items(), key=lambda row: row[1].place):
             if panel.inside == container:
                 widget: Widget = self._panels[name]
                 if widget.id is None:
@@ -274,7 +266,7 @@ class RunScreen(RefusingScreen[None]):
         if "run" in topics:
             # The charts know what it is best by.
             self.query_one(RunHeader).show(state, now, self.charts.objective)
-        if topics & {"alerts", "predictions", "media", "devices", "sharding"}:
+        if topics - {"run", "curves"}:
             self.arrange_panels()
 
     def _notice_attempt(self) -> None:
@@ -297,13 +289,18 @@ class RunScreen(RefusingScreen[None]):
         if not self.query(PanelTabs):
             return
         names = tuple(name for name, panel in PANELS.items() if panel.exists(self.state))
-        flat = flat_height(self.state, self.size.height)
         wide = self.size.width >= WIDE
-        arranged = Arrangement(names, self.state.fault, self.chosen, self.single, flat, wide)
+        alone = is_alone(self.state)
+        middle, lower = heights(self, self.state, wide=wide)
+        arranged = Arrangement(names, self.state.fault, self.chosen, self.single, alone, middle, lower, wide)
         # Setting a screen's classes restyles all its widgets.
         if arranged != self._arranged:
             self._arranged = arranged
             arrange(self, arranged)
+
+    @on(NodeScroll.Folded)
+    def _make_room(self) -> None:
+        self.arrange_panels()
 
     @on(PanelTabs.Chosen)
     def _choose_tab(self, event: PanelTabs.Chosen) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tuiapp.trainers.contract.events import Facts
-from tuiapp.trainers.contract.metrics import EPOCH, LOSS, held_out_of
+from tuiapp.trainers.contract.metrics import EPOCH, LOSS, RATE, held_out_of
 from tuiapp.trainers.state.condition import SLOW_SKEW
 from tuiapp.trainers.state.curves import ALL, Axis, Curves
 from tuiapp.trainers.state.known_metrics import PER_RANK, UTILIZATION, metric
@@ -47,6 +47,10 @@ LEAST_GAIN = 2.0  # how many times shorter the axis must be without them
 
 FLAT = 0.05  # share of a linear axis in which most values are
 LEAST_RATIO = 30.0  # of the greatest value to the least
+
+
+STALL = 10.0  # how many times longer than usual nothing is reported before the curve of the speed is broken
+STALL_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,8 @@ def build_chart(
     chart.curves += [_curve(line, each, options.weight, options.log, extremes=True) for line, each in drawn]
     chart.raw = [_curve(line, each, 0.0, options.log) for line, each in drawn if options.weight]
     if reduced:
-        chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
+        not_finite_at = [each.gaps for line, each in zip(lines, reduced, strict=True) if not line.series.is_finite]
+        chart.gaps = np.flatnonzero(sum(not_finite_at)).tolist() if not_finite_at else []
         chart.not_finite = not_finite([line.series for line in lines])
     _mark_evaluations(chart, state, options, columns)
     _set_axes(chart, options, columns, rows)
@@ -374,7 +379,28 @@ def _reduce(
         span, right = right - left, round_up(right, right - left)
         left = left if options.window is None else right - span
     chart.x_range = (left, right)
-    return [line.series.reduce(columns, left, right, line.places) for line in lines]
+    reduced = [line.series.reduce(columns, left, right, line.places) for line in lines]
+    if options.metric == RATE and options.axis == "time":
+        for line, each in zip(lines, reduced, strict=True):
+            _break_in_stalls(each, line.places, left, right)
+    return reduced
+
+
+def _break_in_stalls(reduced: Reduced, places: Floats, left: float, right: float) -> None:
+    """Empties the columns of each time in which a run did nothing for long.
+
+    A report after it has several steps: those without a time of their own are spread over the stall.
+    """
+    width, waits = (right - left) / max(1, len(reduced.mean) - 1), np.diff(places)
+    if not len(waits):
+        return
+    long = waits > max(STALL * float(np.median(waits)), STALL_COLUMNS * width)
+    for start, stop in np.flatnonzero(np.diff(long, prepend=False, append=False)).reshape(-1, 2):
+        first, last = np.rint((places[[start, stop]] - left) / width).astype(int)
+        inside = slice(max(0, first + 1), max(0, last))
+        for values in (reduced.mean, reduced.low, reduced.high):
+            values[inside] = np.nan
+        reduced.gaps[inside] = 1
 
 
 def _curve(line: Line, reduced: Reduced, weight: float, log: bool, *, extremes: bool = False) -> Curve:
@@ -474,8 +500,10 @@ def _set_axes(chart: Chart, options: ChartOptions, columns: int, rows: int) -> N
             low, high = np.quantile(values, (0.1, 0.9))
             chart.is_flat = bool(high - low < FLAT * (chart.y_range[1] - chart.y_range[0]))
     unit = metric(options.metric).unit
-    if unit == "share" and not chart.log and values.size and values.max() <= 1:
-        chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
+    if unit == "%" and not chart.log:
+        chart.y_range = 0.0, max(100.0, chart.y_range[1])
+    if unit == "share" and not chart.log and values.size and values.min() >= 0 and values.max() <= 1:
+        chart.y_range = max(0.0, chart.y_range[0]), min(1.0, chart.y_range[1])
     ticks = log_ticks if chart.log else value_ticks
     chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)
     x_ticks = {"step": step_ticks, "time": time_ticks}.get(options.axis, value_ticks)

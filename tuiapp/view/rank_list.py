@@ -91,7 +91,11 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
         )
         rows.append(row)
     column = next(one for one in RANK_COLUMNS if one.title == sort)
-    return in_order(rows, column) if column.key else rows
+    if column.key:
+        return in_order(rows, column)
+    # Of many rows the first ones are in sight.
+    culprit = (state.first_failure or state.hang) if state.fault else None
+    return sorted(rows, key=lambda row: culprit is None or row.rank.rank != culprit.rank)
 
 
 def rank_members(state: RunState, ranks: Sequence[int], chosen: int | None = None) -> list[Member]:

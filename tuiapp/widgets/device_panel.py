@@ -19,7 +19,7 @@ from tuiapp.trainers.state.text import format_clock
 from tuiapp.view.devices.drawing import Line, Span, line
 from tuiapp.view.devices.host import full_rows, host_line, host_rows, host_view
 from tuiapp.view.devices.large import efficiency_line
-from tuiapp.view.devices.processes import process_rows
+from tuiapp.view.devices.processes import process_rows, rank_processes
 from tuiapp.view.devices.view import GpuView, gpu_views, one_row_each, two_a_row, two_rows_each
 from tuiapp.widgets.colors import styled
 from tuiapp.widgets.node_scroll import NodeScroll
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 LEAST_LISTED = 3
 """Nodes above the one that a large panel shows."""
+
+MOST_DETAILED = 2
+"""GPUs that have two lines each beside other panels; more if there is room."""
 
 LOOK_S = 2.0
 """Shortest time between two looks at the processes."""
@@ -87,6 +90,18 @@ class DevicePanel(TextPanel, NodeScroll):
                 shown[place.line] = shown[place.line].stylize("reverse")
         self.place(places, state.nodes)
         return shown
+
+    @property
+    def wanted_height(self) -> int:
+        """Lines in which all devices are to be seen, among other panels."""
+        state, width = self._state, self.size.width
+        head = len(state.telemetry_problems) + bool(efficiency_line(state, width))
+        if state.nodes:
+            return head + 1 + len(state.nodes) + sum(len(state.ranks_of(node)) for node in self.groups.unfolded)
+        cuda = str(state.config.get("platform")) == "cuda"
+        if count := len(state.gpus) or cuda * state.world_size:
+            return head + (2 * count if count <= MOST_DETAILED else count + 1) + 1
+        return head + max(1, len(rank_processes(state))) + 1
 
     def _by_node(
         self, state: RunState, views: list[GpuView], width: int, room: int

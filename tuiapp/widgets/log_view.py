@@ -5,8 +5,10 @@ from __future__ import annotations
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
+from textual.geometry import Region
 from textual.reactive import reactive
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from tuiapp.trainers.state.run_state import LogEntry, RunState
 from tuiapp.trainers.state.text import plural
@@ -46,7 +48,6 @@ class LogView(Vertical):
             & > .log--problem { color: $text-error; text-style: bold; }
             & > .log--found { text-style: reverse; }
         }
-        #status { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
         Input { height: 1; padding: 0 1; display: none; }
         &.-searching Input { display: block; }
     }
@@ -65,7 +66,6 @@ class LogView(Vertical):
         self._wanted_count = 0
 
     def compose(self) -> ComposeResult:
-        yield Static(id="status", markup=False)
         yield LogRows()
         # Compact: one row has no room for both a focus border and text.
         yield Input(placeholder=PLACEHOLDER, compact=True, select_on_focus=True)
@@ -76,6 +76,10 @@ class LogView(Vertical):
     @on(LogRows.Widened)
     def _wrap_anew(self) -> None:
         self._refill()
+
+    @property
+    def row_count(self) -> int:
+        return int(self.query_one(LogRows).virtual_size.height)
 
     @property
     def follow(self) -> bool:
@@ -187,4 +191,9 @@ class LogView(Vertical):
         ]
         if left_out > 0:
             parts.append(f"{left_out:,} earlier ones in ranks/*/")
-        self.query_one("#status", Static).update(" · ".join(part for part in parts if part), layout=False)
+        words = Content(" · ".join(part for part in parts if part))
+        if not words.is_same(self._border_subtitle or Content()):
+            # Setting `border_subtitle` repaints the whole log.
+            self._border_subtitle = words
+            width, height = self.outer_size
+            self.refresh(Region(0, height - 1, width, 1).translate(-self.content_offset))

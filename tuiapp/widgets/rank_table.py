@@ -70,6 +70,12 @@ class RankTable(Vertical):
         self._state = state
         self._draw()
 
+    @property
+    def wanted_height(self) -> int:
+        """Lines in which all rows are to be seen, beneath the heading."""
+        expected = 0 if self._state.nodes else self._state.world_size
+        return 1 + max(len(self._order), expected)
+
     def sort_by_next(self) -> None:
         """Sorts by the next key, worst first."""
         self.sort = SORT_KEYS[(SORT_KEYS.index(self.sort) + 1) % len(SORT_KEYS)]

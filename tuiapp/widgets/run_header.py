@@ -14,6 +14,7 @@ from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.run_state import RunState, names
 from tuiapp.trainers.state.signs import SIGNS, Severity
 from tuiapp.trainers.state.text import (
+    format_count,
     format_duration,
     format_percent,
     format_rate,
@@ -75,7 +76,7 @@ class RunHeader(TextView):
         return [*lines, self._progress(width, style)]
 
     def _what(self) -> str:
-        config, devices = self._state.config, len(self._state.devices()) or self._state.world_size
+        config, devices = self._state.config, max(len(self._state.devices()), self._state.world_size)
         # Before the start none is known, and a script's one process may own several.
         if (self._state.is_script or not devices) and isinstance(given := config.get("devices"), int):
             devices = given
@@ -105,6 +106,8 @@ class RunHeader(TextView):
         step = f"step {state.steps_done:>{len(total)},}/{total}" if state.total_steps else done
         number, epochs = state.epoch, state.epochs
         epoch = f"epoch {number:>{len(str(epochs))}}/{epochs}" if epochs else f"epoch {number}" if number else ""
+        if (trained := state.epochs_done) is not None:
+            epoch = f"{format_count(trained)}/{epochs} epochs" if epochs else f"epochs {format_count(trained)}"
         return join_words([epoch, step])
 
     def _speeds(self) -> Iterator[str]:

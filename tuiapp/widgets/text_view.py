@@ -38,6 +38,10 @@ class TextView(Widget):
         self._text: Text = lines
         self._lines: Sequence[Content] = lines
 
+    @property
+    def line_count(self) -> int:
+        return len(self._lines)
+
     def on_resize(self) -> None:
         if callable(self._text):
             self.update(self._text)
@@ -93,6 +97,10 @@ class TextPanel(VerticalScroll):
     def on_mount(self) -> None:
         # An ended run has no more news that would draw it anew.
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw())
+
+    @property
+    def line_count(self) -> int:
+        return self.query_one(TextView).line_count
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         """Returns the lines about a run for a width in cells; an empty list keeps the present ones."""

@@ -18,7 +18,7 @@ from tests.kit.runs_app import info
 from tuiapp.feeds.compare_feed import Compared, CompareFeed
 from tuiapp.screens.chart_sources import ComparisonSource
 from tuiapp.trainers.contract.events import Facts, Metrics
-from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
+from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.known_metrics import KNOWN, UTILIZATION, metric
 from tuiapp.trainers.state.run_state import RunState
@@ -134,6 +134,28 @@ def test_by_time() -> None:
     assert chart.x_ticks[-1][1].endswith("s")
     assert len(chart.evaluations) == 10
     assert chart.evaluations[0][0] == pytest.approx(16.5)
+
+
+def test_a_stall_is_a_gap_in_the_speed() -> None:
+    """Of evaluations, which take less, it is none."""
+    events = [h.started(1), h.rank_started(0), h.steps(0, 1, 60, 5.0), h.steps(0, 61, 120, 8.5)]
+    events += [h.steps(0, step, step + 2, 60.0 + step / 20) for step in range(121, 180, 3)]
+    chart = build_chart(fold(events), ChartOptions(metric=RATE, axis="time"), **SIZE)
+    stalled = np.flatnonzero(chart.curves[0].breaks)
+    assert np.isnan(chart.curves[0].middle[stalled]).all()
+    assert [chart.x_at(column) for column in stalled[[0, -1]].tolist()] == pytest.approx([8.5, 66.05], abs=0.8)
+    assert not chart.gaps
+    assert not build_chart(fold(events), ChartOptions(axis="time"), **SIZE).curves[0].breaks.any()
+
+
+def test_an_idle_gpu_is_at_the_foot_of_all_per_cent() -> None:
+    changes = {"utilization_percent": 0.0}
+    state = fold(
+        [*h.running(1, gpus=True)[:4], *(msgspec.structs.replace(h.device_sample(0, t), **changes) for t in (1, 2, 3))]
+    )
+    assert build_chart(state, ChartOptions(metric=UTILIZATION), **SIZE).y_range == (0, 100)
+    never = fold([h.started(1), *(evaluation_event(n, 2.3, 0.0) for n in (1, 2))])
+    assert build_chart(never, ChartOptions(metric=TEST_ACCURACY), **SIZE).y_range[0] == 0
 
 
 def test_the_time_between_two_attempts_is_left_out() -> None:
