@@ -95,6 +95,11 @@ class RunInfo:
         return describe_place(self.begun) if self.begun else ""
 
     @property
+    def total_steps(self) -> int:
+        """How many it will take; 0 while that is not known."""
+        return (self.begun.total_steps if self.begun else 0) or self.facts.total_steps
+
+    @property
     def is_live(self) -> bool:
         return self.status in ("queued", "running")
 
@@ -224,7 +229,7 @@ def remaining_s(info: RunInfo) -> float | None:
     By its recent rate; a script that tells none is taken to go on as it did, once its start weighs little.
     """
     summary, config = info.summary, info.config
-    total = (info.begun.total_steps if info.begun else 0) or info.facts.total_steps
+    total = info.total_steps
     if config is None or not 0 < summary.steps <= total:
         return None
     if summary.examples_per_second and config.global_batch_size:

@@ -131,6 +131,13 @@ def format_percent(fraction: float | None, decimals: int = 0) -> str:
     return f"{100 * fraction:.{decimals}f} %"
 
 
+def progress_bar(fraction: float, cells: int) -> str:
+    """Returns a bar of `cells` cells."""
+    full = int(fraction * cells)
+    tip = "╸" if full < cells and fraction * cells - full >= 0.5 else ""
+    return "━" * full + tip + "─" * (cells - full - len(tip))
+
+
 def format_bytes(count: float | None) -> str:
     """Formats a number of bytes in three significant digits: "512 B", "31.2 GiB"."""
     if count is None or not math.isfinite(count):

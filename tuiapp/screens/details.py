@@ -21,8 +21,8 @@ from tuiapp.trainers.state.text import (
     plural,
     sanitize,
 )
-from tuiapp.view.groups import ListRow, RunGroup, came_to, state_counts, value_range
-from tuiapp.view.run_list import brief, column_of, objective_words, state, tags
+from tuiapp.view.groups import ListRow, RunGroup, came_to, value_range
+from tuiapp.view.run_list import brief, column_of, objective_words, state, state_counts, tags
 from tuiapp.view.run_values import default_keys, differing_keys, key_column, value_text
 from tuiapp.widgets.colors import MUTED
 

@@ -45,7 +45,20 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.view.baseline import against
 from tuiapp.view.comparison import MOST, compared, row_name
-from tuiapp.view.groups import ListRow, Row, RunGroup, alike, arrange, grouped, listed, refreshed, runs_of, stars
+from tuiapp.view.groups import (
+    MOST_CELLS,
+    NARROW_CELLS,
+    ListRow,
+    Row,
+    RunGroup,
+    alike,
+    arrange,
+    grouped,
+    listed,
+    refreshed,
+    runs_of,
+    stars,
+)
 from tuiapp.view.marks import Places
 from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import (
@@ -77,6 +90,9 @@ LOOK_S = 0.005
 
 FIRST_PICTURE_S = 0.1
 """How long the first picture waits for the list; before, it would be empty and as costly as the next."""
+
+WIDE = 100
+"""From this width on a group's row says whose result is the best."""
 
 SORT_KEYS = [column.name for column in COLUMNS if column.name != "name"][:9]
 """Sort columns of the keys 1 to 9."""
@@ -232,12 +248,13 @@ class RunsScreen(RefusingScreen[None]):
 
     def _take(self) -> None:
         if (listing := self._lister.take()) is not None:
+            was_whole = self._listing is not None and self._listing.whole
             self._listing = listing
             live = {info.directory: info.is_live for info in listing.infos}
             if listing.whole:
                 self._marked = [run for run in self._marked if run in live]
                 self._stopping = {run for run in self._stopping if live.get(run)}
-            self._show(anew=not listing.whole)
+            self._show(anew=not was_whole)
 
     def _show(self, *, anew: bool = False) -> None:
         """Lists the runs, sorted `anew`, or else as they are, new ones at the place that the order gives."""
@@ -257,9 +274,10 @@ class RunsScreen(RefusingScreen[None]):
         columns = self._columns_for(rows, objective, baseline)
         self._columns = [one.name for one in columns]
         found = stars(rows, shown, objective) if objective else {}
+        most = MOST_CELLS if self.size.width >= WIDE else NARROW_CELLS
         table.show(
             shown,
-            [grouped(against(one, baseline) if baseline else one, shown) for one in columns],
+            [grouped(against(one, baseline) if baseline else one, shown, most) for one in columns],
             self._by,
             reverse=self._reverse,
             stars=found,
@@ -700,8 +718,8 @@ def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: s
             f"{queued} queued" if queued else "",
             f"{marked} marked" if marked else "",
             star,
-            sort,
             f"all {', '.join(same)}" if (same := shared(infos)) else "",
+            sort,
         ]
     )
     return Content.assemble(heading, "  ", (facts, MUTED))

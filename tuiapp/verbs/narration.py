@@ -44,6 +44,7 @@ from tuiapp.trainers.state.text import (
     format_percent,
     format_seconds,
     join_words,
+    progress_bar,
     sanitize,
 )
 from tuiapp.verbs.output import redirect_to_devnull
@@ -238,13 +239,6 @@ def live_view(state: RunState, now: float, cells: int) -> list[str]:
             words = [*words[: MAX_RANKS - 1], last]
         lines.append(" " * (PHASE_CELLS + 1) + " | ".join(words))
     return lines
-
-
-def progress_bar(fraction: float, cells: int) -> str:
-    """Returns a bar of `cells` cells."""
-    full = int(fraction * cells)
-    tip = "╸" if full < cells and fraction * cells - full >= 0.5 else ""
-    return "━" * full + tip + "─" * (cells - full - len(tip))
 
 
 def progress_words(state: RunState) -> str:

@@ -66,7 +66,7 @@ from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.epochs import epoch_columns, epoch_facts
-from tuiapp.view.groups import MOST_TEXT, ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of, state_counts
+from tuiapp.view.groups import MOST_TEXT, ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
     BY_NAME,
@@ -85,6 +85,7 @@ from tuiapp.view.run_list import (
     order,
     started_at,
     state,
+    state_counts,
     state_name,
     tags,
     unknown_names,
@@ -402,7 +403,7 @@ def _as_on_screen(title: str, rank: int, name: str, most: int = 100) -> Column[R
 
 LISTED = (
     _as_on_screen("RUN", 0, "run"),
-    _as_on_screen("NAME", 2, "name", 40),
+    _column("NAME", 2, lambda info: sanitize(info.name) or MISSING, 40),
     _column("GROUP", 4, lambda info: sanitize(info.about.group) or MISSING, 20),
     _column("TAGS", 9, lambda info: tags(info) or MISSING, 30),
     _column("STATE", 1, _state),

@@ -26,13 +26,13 @@ from tuiapp.view.groups import (
     RunGroup,
     came_to_row,
     fold,
-    group_cell,
+    name_of,
     runs_of,
-    state_counts,
     value_range,
+    whose,
 )
 from tuiapp.view.palette import LETTERS
-from tuiapp.view.run_list import BY_NAME, brief, column_of, state
+from tuiapp.view.run_list import BY_NAME, column_of, state, state_counts
 from tuiapp.view.run_values import CONFIG, ambiguous_names, as_share, key_column, known_values, own_values, value_text
 from tuiapp.view.table import Figure
 
@@ -67,8 +67,7 @@ def row_name(row: Row) -> str:
     """Returns a run's name or its id, a group's name or what those of its runs have in common; and how many it has."""
     if isinstance(row, RunInfo):
         return sanitize(row.name) or sanitize(row.directory.run_id)
-    name = group_cell(column_of("name"), row)
-    return join_words([brief(row.infos[0]) if name == MISSING else name, plural(len(row.infos), "run")])
+    return join_words([name_of(row) or whose(row), plural(len(row.infos), "run")])
 
 
 def differing(rows: Sequence[Row]) -> list[Line]:

@@ -19,21 +19,23 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.results import Spread
-from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, format_metric, plural, sanitize
-from tuiapp.view.run_list import NEWEST, STATE, brief, column_of, meant, order, standing, started_at, state_name
+from tuiapp.view.run_list import NEWEST, STATE, brief, column_of, meant, order, standing
 from tuiapp.view.run_values import own_values
 from tuiapp.view.table import Column, Figure, in_order
 
-MOST_CELLS = 22
-"""Of a column that a group's mean and deviation widen."""
+MOST_CELLS, NARROW_CELLS = 22, 12
+"""Of a column that a group's mean and deviation widen: with and without whose it is."""
 
 MEASURED = 50
 """Groups whose cells make a column wider."""
 
 MOST_TEXT = 18
 """Of a list of texts in which a group's runs differ."""
+
+LEAST_NAME = 4
+"""Characters of whose result it is."""
 
 LEAST_COMMON = 3
 """Characters in which texts begin alike for that to be said of them."""
@@ -289,7 +291,8 @@ def came_to(group: RunGroup, figure: Figure[RunInfo], most: int = sys.maxsize) -
         return spread_words(spread, figure)
     if figure.rises is not None and (best := _best(group.rows, Objective("", figure.rises), figure.value)) is not None:
         found, who = came_to_row(best, figure), whose(best)
-        room = most - len(found) - 1
+        if (room := most - len(found) - 1) < LEAST_NAME:
+            return found
         return f"{found} {who if len(who) <= room else '…' + who[1 - room :]}"
     return range_words([value for info in group.counted if (value := figure.value(info)) is not None], figure.words)
 
@@ -305,7 +308,7 @@ def came_to_row(row: Row, figure: Figure[RunInfo], most: int = sys.maxsize) -> s
     return came_to(row, figure, most) if isinstance(row, RunGroup) else figure.words(figure.value(row))
 
 
-def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow]:
+def grouped(column: Column[RunInfo], shown: Sequence[ListRow], most: int = MOST_CELLS) -> Column[ListRow]:
     """Returns a column for a list with groups: of results what `came_to` says, of keys their range."""
     found: dict[RunDir | str, str] = {}
     is_tree, groups = column.name == STATE, [row.id for row in shown if row.group is not None]
@@ -316,7 +319,7 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow
         if row.group is None:
             return column.cell(row.infos[0])
         if row.id not in found:
-            found[row.id] = group_cell(column, row.group, MOST_CELLS)
+            found[row.id] = group_cell(column, row.group, most)
         return found[row.id]
 
     def branch(row: ListRow) -> str:
@@ -329,7 +332,7 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow
         branch if is_tree and groups else text,
         column.rank,
         column.left,
-        max(column.most, MOST_CELLS) if groups else column.most,
+        max(column.most, MOST_CELLS if is_tree else most) if groups else column.most,
         name=column.name,
         falls=column.falls,
         widens=lambda row: row.id in measured if row.group else bool(column.most or is_tree),
@@ -338,18 +341,19 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow]) -> Column[ListRow
 
 def group_cell(column: Column[RunInfo], group: RunGroup, most: int = sys.maxsize) -> str:
     """Says what the runs of a group have in a column, about `most` characters."""
-    infos, name = group.infos, group.name
-    if column.name == STATE:
-        return state_counts(infos)
-    if column.name == "name" and name:
-        return sanitize(name)
-    if column.figure:
-        return came_to(group, column.figure, most)
-    if column.name == NEWEST:
-        return column.cell(max(infos, key=lambda info: started_at(info) or 0))
-    if column.name == "run":
-        return MISSING
-    return value_range(infos, column)
+    if column.together:
+        return column.together(group.infos)
+    if column.name == "name" and (name := name_of(group)):
+        return name
+    if column.name == "name" and not any(info.name for info in group.infos):
+        return plural(len(group.infos), "seed")
+    return came_to(group, column.figure, most) if column.figure else value_range(group.infos, column)
+
+
+def name_of(group: RunGroup) -> str:
+    """Returns what a group is called, or what its runs are but for their seed; "" if nothing."""
+    names = {_SEED_IN_NAME.sub("", sanitize(info.name)) for info in group.infos}
+    return sanitize(group.name) or (names.pop() if len(names) == 1 else "")
 
 
 def value_range(infos: Sequence[RunInfo], column: Column[RunInfo]) -> str:
@@ -370,12 +374,3 @@ def value_range(infos: Sequence[RunInfo], column: Column[RunInfo]) -> str:
         return f"{begin}…"
     text = ", ".join(cell for cell in cells if cell != MISSING)
     return text if len(text) <= MOST_TEXT else plural(len(cells), "value")
-
-
-def state_counts(infos: Iterable[RunInfo], *, in_words: bool = False) -> str:
-    """Says how many runs are in which state: "✓ 3 completed", or of several states "✓ 3  ● 1"; or that in words."""
-    counts = Counter(state_name(info) for info in infos)
-    states = sorted(counts, key=list(SIGNS).index)
-    if in_words or len(counts) == 1:
-        return " · ".join(f"{'' if in_words else SIGNS[one].symbol + ' '}{counts[one]} {one}" for one in states)
-    return "  ".join(f"{SIGNS[one].symbol} {counts[one]}" for one in states)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from calendar import timegm
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from tuiapp.trainers.config.catalog import BACKENDS, takes
 from tuiapp.trainers.config.run_config import OPTIONS
@@ -25,6 +27,7 @@ from tuiapp.trainers.state.text import (
     format_seconds,
     join_words,
     plural,
+    progress_bar,
     sanitize,
     without_directories,
 )
@@ -50,6 +53,9 @@ from tuiapp.view.run_values import (
     value_of,
 )
 from tuiapp.view.table import Column, Figure, in_order, told
+
+BAR_CELLS = 8
+"""Of a run's progress."""
 
 NEWEST = "started"
 """The column that runs are sorted by at first."""
@@ -107,6 +113,12 @@ def started_at(info: RunInfo) -> float | None:
     return _finite(info.started)
 
 
+def progress(info: RunInfo) -> float | None:
+    """Returns the share of its steps that a running one has taken; None while not known."""
+    known = info.status == "running" and info.total_steps > 0
+    return min(1.0, info.summary.steps / info.total_steps) if known else None
+
+
 def eta(info: RunInfo) -> float | None:
     """Returns the seconds that a run needs for its remaining steps, without evaluations; None while not known."""
     return None if info.status != "running" or is_stalled(info) else remaining_s(info)
@@ -156,9 +168,14 @@ def tags(info: RunInfo) -> str:
 
 
 def _words(
-    name: str, width: int, rank: int, cell: Callable[[RunInfo], str], key: Callable[[RunInfo], str], most: int = 0
+    name: str,
+    width: int,
+    rank: int,
+    cell: Callable[[RunInfo], str],
+    key: Callable[[RunInfo], str],
+    **more: Any,
 ) -> Column[RunInfo]:
-    return Column(name, width, cell, rank, left=True, most=most, name=name, key=lambda info: key(info) or None)
+    return Column(name, width, cell, rank, left=True, name=name, key=lambda info: key(info) or None, **more)
 
 
 def _figure(
@@ -189,11 +206,60 @@ def _so_far(info: RunInfo, value: float) -> float | None:
     return value if value or info.status != "queued" else None
 
 
+def state_counts(infos: Iterable[RunInfo], *, in_words: bool = False) -> str:
+    """Says how many runs are in which state: "✓ 3 completed", or of several states "✓ 3  ● 1"; or that in words."""
+    counts = Counter(state_name(info) for info in infos)
+    states = sorted(counts, key=list(SIGNS).index)
+    if in_words or len(counts) == 1:
+        return " · ".join(f"{'' if in_words else SIGNS[one].symbol + ' '}{counts[one]} {one}" for one in states)
+    return "  ".join(f"{SIGNS[one].symbol} {counts[one]}" for one in states)
+
+
+def _bar(infos: Sequence[RunInfo]) -> str:
+    """Returns how far live runs are, all of which have ended as far as they will."""
+    if not any(progress(info) is not None for info in infos):
+        return ""
+    done = [(progress(info) or 0.0) if info.is_live else 1.0 for info in infos]
+    return progress_bar(sum(done) / len(done), BAR_CELLS)
+
+
+def _longest_eta(infos: Sequence[RunInfo]) -> str:
+    known = [seconds for info in infos if (seconds := eta(info)) is not None]
+    return format_duration(max(known)) if known else ""
+
+
+def _newest_start(infos: Sequence[RunInfo]) -> str:
+    return started(max(infos, key=lambda info: started_at(info) or 0))
+
+
+def _while_live(
+    name: str,
+    title: str,
+    width: int,
+    together: Callable[[Sequence[RunInfo]], str],
+    key: Callable[[RunInfo], float | None],
+    **more: Any,
+) -> Column[RunInfo]:
+    """Returns the column of what only live runs have."""
+    comes = lambda infos: any(key(info) is not None for info in infos)  # noqa: E731
+    cell = lambda info: together([info])  # noqa: E731
+    return Column(title, width, cell, 1, name=name, key=key, together=together, comes=comes, **more)
+
+
+def _is_some_named(infos: Sequence[RunInfo]) -> bool:
+    return any(info.name for info in infos)
+
+
+def _named(info: RunInfo) -> str:
+    """Returns a run's name, or else how its id ends."""
+    return sanitize(info.name, 100) or f"…{'-'.join(sanitize(_run_id(info)).split('-')[-2:])}"
+
+
 _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
-    _words("state", 12, 0, state, lambda info: info.status),
-    _words("name", 10, 1, lambda info: sanitize(info.name, 100) or MISSING, lambda info: info.name, most=20),
+    _words("state", 12, 0, state, lambda info: info.status, together=state_counts),
+    _words("name", 10, 1, _named, lambda info: info.name, most=20, comes=_is_some_named),
     _words("backend", 12, 3, lambda info: _backend(info) or MISSING, _backend),
     _words("model", 8, 4, model, lambda info: subject(info.config) if info.config else ""),
     _words("dataset", 13, 8, dataset, lambda info: data_name(info.config) if info.config else ""),
@@ -201,17 +267,27 @@ COLUMNS = (
     _figure("accuracy", "best acc", 8, 1, lambda info: as_share(info.best_accuracy), _ACCURACY.format, rises=True),
     _figure("loss", _LOSS.label, 7, 6, lambda info: info.summary.loss, _LOSS.format, falls=False),
     _figure("speed", "ex/s", 8, 7, lambda info: info.summary.examples_per_second, _RATE.format, is_relative=True),
-    Column(NEWEST, 12, started, 5, left=True, name=NEWEST, key=started_at, falls=True),
+    Column(NEWEST, 12, started, 5, left=True, name=NEWEST, key=started_at, falls=True, together=_newest_start),
     _figure("steps", "steps", 7, 2, lambda info: _so_far(info, info.summary.steps), format_count, most=11),
     _figure("took", "took", 7, 2, lambda info: _so_far(info, info.summary.seconds), format_duration, is_relative=True),
-    _figure("eta", "ETA", 7, 2, eta, format_duration, falls=False),
+    _while_live("progress", "progress", BAR_CELLS, _bar, progress, left=True, falls=True),
+    _while_live("eta", "ETA", 7, _longest_eta, eta),
     _figure(
         "epoch_time", "s/epoch", 8, 14, lambda info: info.epoch_seconds, format_seconds, falls=False, is_relative=True
     ),
     _figure("epochs_done", "epochs done", 11, 15, lambda info: info.summary.epochs or None, format_count),
     _figure("best_loss", "best loss", 9, 13, _best_loss, KNOWN[TEST_LOSS].format, falls=False, rises=False),
-    Column("journal", 11, journal, 16, name="journal", key=lambda info: info.journal_bytes, falls=True),
-    _words("run", 44, 12, lambda info: sanitize(_run_id(info)), _run_id),
+    Column(
+        "journal",
+        11,
+        journal,
+        16,
+        name="journal",
+        key=lambda info: info.journal_bytes,
+        falls=True,
+        comes=lambda infos: any(info.has_large_journal for info in infos),
+    ),
+    _words("run", 44, 12, lambda info: sanitize(_run_id(info)), _run_id, together=lambda infos: MISSING),
 )
 
 BY_NAME = {column.name: column for column in COLUMNS}
@@ -281,8 +357,7 @@ def columns_of(
     by, are the last to be left out for want of room, and those `removed` do not come in. The state is always there.
     """
     hidden = {one.name for one in _constant(infos)}
-    hidden |= set() if any(info.has_large_journal for info in infos) else {"journal"}
-    hidden |= {name for name in ("name", "eta") if not told([BY_NAME[name]], infos)}
+    hidden |= {one.name for one in COLUMNS if one.comes and not one.comes(infos)}
     if infos and all(one.config is not None and not BACKENDS[one.config.backend].builtin for one in infos):
         figures = {one.name: one.figure for one in COLUMNS if one.figure is not None}
         hidden |= {name for name, one in figures.items() if all(one.value(info) is None for info in infos)}

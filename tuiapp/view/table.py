@@ -59,6 +59,10 @@ class Column(Generic[Row]):
     """Whether rows sorted by it are in descending order."""
     figure: Figure[Row] | None = None
     """Its values, where they are results; of a row that has another value there, such as a key's, None."""
+    together: Callable[[Sequence[Row]], str] | None = None
+    """What it says of several rows in one; None: the range of their values, or of a figure what they came to."""
+    comes: Callable[[Sequence[Row]], bool] | None = None
+    """Whether rows have it without being asked; None: always."""
 
     def draw(self, row: Row) -> str:
         """Returns a row's cell in exactly the column's width."""

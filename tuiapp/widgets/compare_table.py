@@ -17,9 +17,9 @@ from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import fit, format_percent
 from tuiapp.view.comparison import Line, differing, objective_line, results, row_name
-from tuiapp.view.groups import Row, has_best, state_counts
+from tuiapp.view.groups import Row, has_best
 from tuiapp.view.palette import LETTERS, series_color
-from tuiapp.view.run_list import state
+from tuiapp.view.run_list import state, state_counts
 from tuiapp.widgets.colors import MUTED
 
 WIDEST = 20

@@ -24,7 +24,8 @@ from tuiapp.terminal.live_lines import LiveLines
 from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.verbs.narration import live_view, progress_bar
+from tuiapp.trainers.state.text import progress_bar
+from tuiapp.verbs.narration import live_view
 
 
 class Screen:

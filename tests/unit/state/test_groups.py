@@ -9,11 +9,13 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from tests.kit.runs_app import info
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import About
-from tuiapp.trainers.contract.events import Facts, Summary
+from tuiapp.trainers.contract.events import Facts, RunStarted, Summary
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.summary import RunInfo
+from tuiapp.trainers.state.text import format_duration
 from tuiapp.view.baseline import against
 from tuiapp.view.groups import (
     ListRow,
@@ -29,9 +31,8 @@ from tuiapp.view.groups import (
     runs_of,
     spread_words,
     stars,
-    state_counts,
 )
-from tuiapp.view.run_list import BY_NAME, COLUMNS, NEWEST, column_of
+from tuiapp.view.run_list import BY_NAME, COLUMNS, NEWEST, column_of, columns_of, state_counts
 from tuiapp.view.table import Column
 
 BY_ACCURACY = Objective("test/accuracy", rises=True)
@@ -160,6 +161,31 @@ def test_what_its_row_says() -> None:
     for column in COLUMNS:
         drawn = grouped(column, rows)
         assert all(len(drawn.draw(row)) == drawn.width for row in rows)
+
+
+def test_how_far_live_runs_are() -> None:
+    begun = RunStarted(run_id="", host="", pid=0, config={}, world_size=1, total_steps=580)
+
+    def half(number: int, rate: float, **more: Any) -> RunInfo:
+        found = replace(run(number, 0.5, "running", **more), begun=begun)
+        return replace(found, summary=replace_fields(found.summary, examples_per_second=rate))
+
+    waits = replace(run(3, 0.0, "queued", seed=3), place=1)
+    alone, seeds = half(9, 100.0, model="mlp"), [half(5, 200.0, seed=1), half(4, 100.0, seed=2), waits, SEEDS[0]]
+    rows = shown(fold([alone, *seeds, *SINGLE]))
+    assert cells(BY_NAME["progress"], rows) == ["━━━━────", "━━━━────", "", ""]
+    assert BY_NAME["progress"].cell(replace(alone, summary=Summary(steps=100))) == "━───────"
+    # Of a group it is the last one's.
+    left = format_duration(290 * (alone.config or RunConfig()).global_batch_size / 100.0)
+    assert cells(BY_NAME["eta"], rows) == [left, left, "", ""]
+    live = {"progress", "eta"}
+    assert {one.name for one in columns_of([alone, *SINGLE])} >= live
+    assert not live & {one.name for one in columns_of([waits, *SEEDS])}
+
+
+def test_what_a_row_without_a_name_is_called() -> None:
+    rows = shown(fold([*SWEEP, *SEEDS, *SINGLE]), "sweep")
+    assert cells(BY_NAME["name"], rows) == ["sweep", "rate=0.1", "rate=0.01", "3 seeds", "…net-0002", "…net-0001"]
 
 
 def test_opened_it_shows_its_rows() -> None:
