@@ -142,6 +142,9 @@ async def test_runs_of_a_group_that_differ_in_more_than_their_seed_are_lines_of_
         assert [(curve.label, curve.color) for curve in drawn.curves] == [("a", 0)] * 3 + [("b", 1)]
         assert [band.label for band in drawn.bands] == ["b"]
         assert "groups: mean, least to greatest · a: a line per run" in app.said("#heading")
+        await choose(pilot, app, "loss")
+        await read(pilot, app)
+        drawn = app.compare_screen.chart.drawn
         # At the cursor such a group has the least and the greatest of its lines.
         drawn.curves[0].middle += 1.0
         values = app.compare_screen._source.values(drawn, 40, "loss")
@@ -175,6 +178,8 @@ async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
     app = CompareApp(make_runs(tmp_path, 2))
     async with app.run_test(size=(120, 40)) as pilot:
         await read(pilot, app)
+        assert app.said("#heading").startswith("Compare 2 runs  accuracy"), "what they are best by"
+        await choose(pilot, app, "loss")
         await pilot.press("t", "t", "t", "t")
         await read(pilot, app)
         before = app.plot
@@ -222,6 +227,9 @@ async def test_the_cursor_reads_the_values_of_all_runs(tmp_path: Path) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await read(pilot, app)
         chart = app.compare_screen.chart
+
+        await choose(pilot, app, "loss")
+        await read(pilot, app)
 
         def column() -> list[str]:
             rows = app.said("#rows").replace("★", " ").splitlines()[1:]
@@ -276,8 +284,8 @@ async def test_metrics_that_no_run_reported_are_not_offered(tmp_path: Path) -> N
         await until(pilot, lambda: isinstance(app.screen, MetricList))
         told = [str(option.prompt).strip().split("  ")[0] for option in app.screen.query_one(OptionList).options]
         assert told == [
-            "✓ loss", "examples/s", "step time", "learning rate", "examples",
-            "test", "accuracy", "test loss", "evaluation time", "test examples",
+            "loss", "examples/s", "step time", "learning rate", "examples",
+            "test", "✓ accuracy", "test loss", "evaluation time", "test examples",
         ]  # fmt: skip
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.compare_screen)
@@ -350,8 +358,9 @@ async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "baseline" in app.said("#rows"))
         heading, *rows = app.said("#rows").splitlines()
-        assert heading.split()[0] == "run"
-        assert [row.replace("★", " ").split()[2] for row in rows[:2]] == ["baseline", runs[1].run_id]
+        assert heading.replace("★", " ").split() == ["a", "━", "baseline", "b", "━", runs[1].run_id]
+        names = [row.split("  ")[0].strip() for row in rows]
+        assert (names[0], names[-1]) == ("state", "examples/s"), "what is the same comes last"
         source, options = app.compare_screen._source, ChartOptions()
         drawn = source.build(options, columns=40, rows=5)
         legend = str(source.legend(drawn, options, None, dark=True, width=90))

@@ -87,7 +87,7 @@ class ChartGrid(Container, Generic[Panel]):
         self._choose: Choose = choose or (lambda names, size: Layout([self.first(names)]))
         self.memory = ChartMemory(self)
         self._remembers = remembers
-        self._chosen = ""
+        self.chosen = ""
         """The metric that the user chose for the first chart."""
         self.names: Sequence[str] | None = None
         """The source's metrics when charts were laid out; None: they are laid out anew."""
@@ -141,11 +141,11 @@ class ChartGrid(Container, Generic[Panel]):
     def first(self, names: Sequence[str]) -> str:
         """Returns the metric that the user chose, now or the last time, or else the one of most interest."""
         kept = self.memory.view.metric
-        return self._chosen or (kept if kept in names else first_choice(name for name in names if name != UTILIZATION))
+        return self.chosen or (kept if kept in names else first_choice(name for name in names if name != UTILIZATION))
 
     def choose_first(self, name: str) -> None:
         """Shows a metric that the user chose for the first chart, here and the next time."""
-        self._chosen = name
+        self.chosen = name
         self.memory.keep(metric=name)
         self.lay_out()
 

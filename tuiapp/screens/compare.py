@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.library.chart_view import read_view
-from tuiapp.screens.chart_grid import ChartGrid, chart_keys
+from tuiapp.screens.chart_grid import ChartGrid, Layout, chart_keys
 from tuiapp.screens.chart_sources import Best, ComparisonSource
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.terminal.covered_screen import CoveredScreenFix
@@ -79,15 +79,35 @@ class CompareScreen(CoveredScreenFix[None]):
         super().__init__()
         self._source = ComparisonSource(CompareFeed(runs))
         self._feed = self._source.feed
-        self.charts = ChartGrid(self._source, lambda _: ChartPanel(self._source))
+        self.charts = ChartGrid(
+            self._source, lambda _: ChartPanel(self._source), lambda names, _: Layout([self._first(names)])
+        )
         self._view = read_view()[0]
         self._rows: Sequence[Row] = runs
         """What has a curve: runs and groups."""
         self._group(compared(runs) if self._view.folded or len(runs) > MOST else runs)
+        self._has_opened = False
+        """Whether what the runs are best by was drawn."""
         self._seen = -1
         """Version of the curves that were shown last."""
         self._grid: MetricsGrid | None = None
         self._pages = Pages()
+
+    def _first(self, names: Sequence[str]) -> str:
+        """Returns what is drawn: what the user chose here, or else what the runs are best by."""
+        objective = self._objective
+        if objective is None or objective.name not in names or self.charts.chosen:
+            return self.charts.first(names)
+        if not self._has_opened and objective.rises:
+            # What was chosen the last time was for a loss.
+            self.chart.change(log=False)
+        self._has_opened = True
+        return objective.name
+
+    @property
+    def _objective(self) -> Objective | None:
+        infos = [run.info for run in self._feed.runs]
+        return objective_of(infos, self._view.objective, rises=self._view.rises)
 
     @property
     def chart(self) -> ChartPanel:
@@ -138,7 +158,8 @@ class CompareScreen(CoveredScreenFix[None]):
         # Of runs on the same data the table says what they are best by.
         unlike = f"★ {ranked}" if objective and ranked != str(objective) else ""
         words = Content.assemble(self._source.title(), f"  {label}  ", (join_words([*settings, unlike]), MUTED))
-        self.query_one("#heading", Static).update(words, layout=False)
+        heading = self.query_one("#heading", Static)
+        heading.update(words, layout=heading.size.height != -(-words.cell_length // max(1, heading.size.width)))
         table, rows = self.query_one(CompareTable), self._fresh_rows()
         shares = [
             min((run.progress for run in runs if run.place == place and run.progress is not None), default=None)
@@ -148,8 +169,7 @@ class CompareScreen(CoveredScreenFix[None]):
 
     def _rank(self) -> Objective | None:
         """Finds the best row by now; returns what it is best by."""
-        infos = [run.info for run in self._feed.runs]
-        objective = objective_of(infos, self._view.objective, rises=self._view.rises)
+        objective = self._objective
         rows, self._source.best = self._fresh_rows(), None
         if objective is not None and (line := objective_line(rows, objective)) is not None:
             best = has_best(rows, objective)
@@ -204,7 +224,12 @@ class CompareScreen(CoveredScreenFix[None]):
         ]
 
     def action_chart(self, what: str) -> None:
-        self.charts.do(what)
+        """Does it to the charts; where they have nothing to move, the arrows move through the table's columns."""
+        idle = self.chart.cursor is None and self.chart.options.window is None
+        if what in ("left", "right") and idle:
+            self.query_one(CompareTable).action_shift(1 if what == "right" else -1)
+        else:
+            self.charts.do(what)
 
     @on(ChartGrid.MetricChosen)
     def _show_metric(self, event: ChartGrid.MetricChosen) -> None:

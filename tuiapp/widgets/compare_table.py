@@ -36,7 +36,10 @@ MORE_CELLS = 10  # how many columns do not fit
 
 
 class CompareTable(VerticalScroll):
-    """A row per run, its name first; the arrow keys, and the wheel with shift, move through the columns beside it."""
+    """A row per run, its name first; the arrow keys, and the wheel with shift, move through the columns beside it.
+
+    Two runs are side by side, a row for each key and result; those in which they differ come first.
+    """
 
     BINDING_GROUP_TITLE = "Table"
 
@@ -66,6 +69,7 @@ class CompareTable(VerticalScroll):
         self._differ = self._reads = False
         self._legend: list[tuple[Content, str]] = []  # of each run, and the style of its row
         self._behind = 0  # columns to the right of those shown
+        self._is_pair = False  # two runs
 
     def compose(self) -> ComposeResult:
         yield Static(id="rows", markup=False)
@@ -87,6 +91,7 @@ class CompareTable(VerticalScroll):
             for row, share in zip(rows, reading, strict=True)
         ]
         keys, here = differing(rows), [read_out] if read_out else []
+        self._is_pair = len(rows) == 2 and all(isinstance(row, RunInfo) for row in rows)
         self._names = Line(RUN, tuple(map(row_name, rows)))
         best, star = has_best(rows, objective) if objective else None, objective_line(rows, objective)
         stars = [star] if star is not None and best is not None else []
@@ -134,6 +139,9 @@ class CompareTable(VerticalScroll):
     def _draw(self) -> None:
         if not self._columns:
             return
+        if self._is_pair:
+            self.query_one("#rows", Static).update(self._side_by_side())
+            return
         width = self.size.width - LEGEND_CELLS - 1  # the scroll bar's column
         name_cells = min(
             _widest(self._names), max(LEAST_NAME_CELLS, width // 3, min(RUN_ID_CELLS, width - LEAST_BESIDE_CELLS))
@@ -164,6 +172,26 @@ class CompareTable(VerticalScroll):
         if not self._differ:
             lines.append(Content.styled(f"{' ' * LEGEND_CELLS}their configurations are the same", MUTED))
         self.query_one("#rows", Static).update(Content("\n").join(lines))
+
+    def _side_by_side(self) -> Content:
+        lines = sorted(self._columns, key=lambda line: len({*line.values}) < 2)
+        keys = min(max(len(line.name) for line in lines), self.size.width // 3)
+        room = (self.size.width - keys - 1) // 2 - GAP
+        cells = [
+            min(room, LEGEND_CELLS + max(len(line.values[side]) for line in [*lines, self._names])) for side in (0, 1)
+        ]
+        heading = [Content(" " * keys)]
+        for (legend, style), name, wide in zip(self._legend, self._names.values, cells, strict=True):
+            whole = Content.assemble(legend, (_cut(name, wide - LEGEND_CELLS), style))
+            heading.append(whole.pad_right(max(0, wide - whole.cell_length)))
+        rows = [Content("  ").join(heading)]
+        for line in lines:
+            style = "bold $text-primary" if line.name in self._keys else "" if len({*line.values}) > 1 else MUTED
+            values = "  ".join(_cut(value, wide).ljust(wide) for value, wide in zip(line.values, cells, strict=True))
+            rows.append(Content.assemble((fit(line.name, keys), style), f"  {values}"))
+        if not self._differ:
+            rows.append(Content.styled("their configurations are the same", MUTED))
+        return Content("\n").join(rows)
 
 
 def _widest(column: Line) -> int:
