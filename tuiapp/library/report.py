@@ -25,13 +25,15 @@ from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.snapshot import read_run
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, format_bytes, format_fact, sanitize
-from tuiapp.view.comparison import NOT_SET, results
+from tuiapp.view.comparison import NOT_SET, compared, results, row_name
 from tuiapp.view.figure import draw_figure
+from tuiapp.view.groups import RunGroup, runs_of
 from tuiapp.view.run_list import objective_words, state
 from tuiapp.view.run_values import default_keys, known_values, value_text
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
 MAX_ALERTS = 50  # the last ones
+MOST_BESIDE = 4  # runs that stand beside each other in a table
 MAX_MEDIA_BYTES = 8 << 20  # of a run: a page that a mail may carry
 
 Rows = list[tuple[str, tuple[str, ...]]]
@@ -141,6 +143,28 @@ def result_rows(runs: Sequence[Reported]) -> Rows:
     rows = [("started", tuple(run.started for run in runs))]
     rows += [(line.name, line.values) for line in results([run.info for run in runs])]
     return [(name, values) for name, values in rows if any(value != MISSING for value in values)]
+
+
+def group_rows(runs: Sequence[Reported]) -> tuple[Rows, list[str]]:
+    """Returns what runs that differ in their seed alone came to, mean and deviation, and headings with their letters.
+
+    Runs that are in no such group stand beside them; without one nothing is returned.
+    """
+    rows = compared([run.info for run in runs])
+    if not any(isinstance(row, RunGroup) and row.is_alike for row in rows):
+        return [], []
+    letters = {run.info.directory: run.letter for run in runs}
+    heads = [f"{' '.join(letters[info.directory] for info in runs_of(row))} {row_name(row)}" for row in rows]
+    found = [(line.name, line.values) for line in results(rows)]
+    return [(name, values) for name, values in found if any(value != MISSING for value in values)], heads
+
+
+def turned(rows: Rows, heads: Sequence[str]) -> tuple[Rows, Sequence[str]]:
+    """Returns a table and its headings, with a row for each run where they are many."""
+    if len(heads) <= MOST_BESIDE or not rows:
+        return rows, heads
+    found = [(head, tuple(values[place] for _, values in rows)) for place, head in enumerate(heads)]
+    return found, [name for name, _ in rows]
 
 
 def best_words(runs: Sequence[Reported]) -> str:

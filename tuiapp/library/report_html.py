@@ -6,7 +6,17 @@ from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 
-from tuiapp.library.report import Reported, Rows, best_words, config_rows, environment_rows, figures, result_rows
+from tuiapp.library.report import (
+    Reported,
+    Rows,
+    best_words,
+    config_rows,
+    environment_rows,
+    figures,
+    group_rows,
+    result_rows,
+    turned,
+)
 from tuiapp.trainers.state.text import format_clock, sanitize, sanitize_lines
 from tuiapp.view import figure
 from tuiapp.view.sheet import Sheet
@@ -52,6 +62,7 @@ def to_html(runs: Sequence[Reported], written: str, study: Sheet | None = None, 
         *([_study(study, picture)] if study else []),
         *(_heading(run, alone) for run in runs),
         _section("Result", _table(result_rows(runs), letters) + _note(best_words(runs))),
+        _section("Groups, by seed", _table(*group_rows(runs))),
         *(_summary(run, alone) for run in runs),
         *(_failure(run, alone) for run in runs),
         _section("Curves", f'<div class="figures">{pictures}</div>' if pictures else "<p>No metric was reported.</p>"),
@@ -112,6 +123,7 @@ def _first(rows: Rows) -> Rows:
 def _table(rows: Rows, letters: Sequence[str]) -> str:
     if not rows:
         return ""
+    rows, letters = turned(rows, letters)
     head = "".join(f"<th>{escape(letter)}</th>" for letter in letters)
     head = f"<thead><tr><th></th>{head}</tr></thead>" if letters else ""
     lines = [

@@ -6,7 +6,16 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from tuiapp.library.report import Reported, Rows, best_words, config_rows, environment_rows, result_rows
+from tuiapp.library.report import (
+    Reported,
+    Rows,
+    best_words,
+    config_rows,
+    environment_rows,
+    group_rows,
+    result_rows,
+    turned,
+)
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import format_clock, sanitize
 
@@ -21,6 +30,8 @@ def to_markdown(runs: Sequence[Reported], written: str, pictures: Sequence[tuple
     parts = [f"# {_text(runs[0].title if alone else f'{len(runs)} runs')}"]
     parts += ["\n".join(f"{'- ' if not alone else ''}{_heading(run, alone)}" for run in runs)]
     parts += ["## Result", _table(result_rows(runs), letters), _text(best_words(runs))]
+    if (groups := group_rows(runs))[0]:
+        parts += ["## Groups, by seed", _table(*groups)]
     for run in runs:
         if run.summary:
             parts += [f"## Summary{_of(run, alone)}", _table([(key, (text,)) for key, text in run.summary], [])]
@@ -57,6 +68,7 @@ def _of(run: Reported, alone: bool) -> str:
 def _table(rows: Rows, letters: Sequence[str]) -> str:
     if not rows:
         return ""
+    rows, letters = turned(rows, letters)
     columns = letters or [""] * max(len(values) for _, values in rows)
     sides = ["---", *["---:" if letters else "---"] * len(columns)]
     lines = [["", *map(_text, columns)], sides, *([_text(name), *map(_text, some)] for name, some in rows)]

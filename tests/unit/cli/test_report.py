@@ -112,6 +112,24 @@ def test_several_runs_as_html(tuiapp: Command, recorded: Path, tmp_path: Path) -
     assert {path.get("stroke-dasharray") for path in curves} == {None, "7 3"}
 
 
+def test_seeds_keep_their_groups_and_many_runs_are_rows(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    ids = [f"20261120T10150{n}-torch-ddp-net-{n:04x}" for n in range(5)]
+    for n, run_id in enumerate(ids):
+        config = msgspec.structs.replace(CONFIG, seed=n % 3, learning_rate=0.1 if n < 3 else 0.01)
+        record(runs_dir, run_id, h.completed(), config)
+    for name in ("report.html", "report.md"):
+        assert tuiapp("report", *ids, "-o", tmp_path / name).code == 0
+    text = (tmp_path / "report.md").read_text()
+    groups = text[text.index("## Groups, by seed") : text.index("## Curves")]
+    assert "| a b c " in groups
+    assert "| d e " in groups
+    assert "±" in groups
+    result = text[text.index("## Result") : text.index("## Groups")]
+    assert [line.split()[1] for line in result.splitlines() if line.startswith("| ")][2:] == ["a", "b", "c", "d", "e"]
+    _check_page((tmp_path / "report.html").read_text())
+    assert "<h2>Groups, by seed</h2>" in (tmp_path / "report.html").read_text()
+
+
 def test_a_spike_at_the_start_is_beyond_the_axis_as_in_the_program(
     tuiapp: Command, runs_dir: Path, tmp_path: Path
 ) -> None:
