@@ -22,7 +22,7 @@ from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.state.known_metrics import UTILIZATION, first_choice, metric
 from tuiapp.trainers.state.series import SMOOTHINGS
 from tuiapp.view.chart_words import KEYS
-from tuiapp.view.heat import LEAST_ROWS
+from tuiapp.view.heat import LEAST_MEMBERS
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 from tuiapp.widgets.plot import Plot
 
@@ -230,7 +230,7 @@ class ChartGrid(Container, Generic[Panel]):
         if what == "cursor" and not panel.drawn.curves:
             return "There is no curve to read values from."
         if what == "form" and len(panel.drawn.forms) < 2:
-            return f"A heat map and a band are of {LEAST_ROWS} ranks or devices, and more."
+            return f"A heat map and a band are of {LEAST_MEMBERS} ranks or devices, and more."
         if what == "out" and options.window is None:
             return "All of it is in sight. + zooms in."
         if ("left" in what or "right" in what) and options.window is None and panel.cursor is None:

@@ -221,7 +221,8 @@ class MetricsGrid(RefusingScreen[None]):
             place = f"page {pages.page + 1} of {pages.count}"
         chart, options = self.charts.main.drawn, self.charts.main.options
         clipped = ["clipped"] if self.large or options.full_y_range else []
-        settings = setting_words(chart, options, "sight", "axis", *clipped, "log", "smoothing")
+        rows = ["rows"] if self.large else []
+        settings = setting_words(chart, options, *rows, "sight", "axis", *clipped, "log", "smoothing")
         settings = [place, *settings] if place and pages.names else settings
         self.query_one("#heading", Static).update(line_of(left, settings, width), layout=False)
         if (legends := self.query_one("#legends", Static)).display:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, log10
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -29,13 +29,13 @@ from tuiapp.view.axes import (
     value_ticks,
 )
 from tuiapp.view.devices.view import gpu_views
-from tuiapp.view.heat import LEAST_ROWS, Heat, heat_of, in_cells
+from tuiapp.view.heat import LEAST_MEMBERS, Heat, heat_of, in_cells
 from tuiapp.view.palette import LETTERS
 from tuiapp.view.rank_list import gpu_members, rank_members
 
 Form: TypeAlias = Literal["lines", "band", "heat"]
 
-MAX_LINES = LEAST_ROWS - 1  # more ranks are drawn as a heat map, or as their mean and a band from minimum to maximum
+MAX_LINES = LEAST_MEMBERS - 1  # more ranks are drawn as a heat map, or as their mean and a band from minimum to maximum
 MOST_LINES = 16  # that are drawn of so many ranks if the user asks for it
 MAX_EVALUATIONS = 400
 LETTERS_EVERY = 80  # dot columns between two letters of the same curve
@@ -345,9 +345,9 @@ def _set_heat(chart: Chart, state: RunState, options: ChartOptions, rows: int, r
     low, high = chart.y_range
     if shown.unit == "%":
         low, high = 0.0, 100.0
-    elif not chart.log:
+    else:
         # What differs by less than makes a rank slow is of one colour, nearly.
-        low = min(low, high - SLOW_SKEW * abs(high))
+        low = min(low, high + log10(1 - SLOW_SKEW) if chart.log else high - SLOW_SKEW * abs(high))
     chart.y_range, chart.y_ticks = (low, high), []
 
 

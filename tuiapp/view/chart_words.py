@@ -23,6 +23,7 @@ def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]
         "sight": [f"showing {100 * chart.share_in_sight:.3g} %"] if options.window else [],
         "axis": [by],
         "rows": _row_words(chart),
+        "row keys": ["↑ ↓ enter"] if chart.heat and not chart.heat.is_whole else [],
         "usual axis": [by] if options.axis == "step" else [],
         "other axis": [by] if options.axis != "step" else [],
         "scale": [scale],
@@ -36,7 +37,7 @@ def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]
 
 
 def _row_words(chart: Chart) -> list[str]:
-    """Returns what a row of a heat map is, unless there is one for each rank, with the keys that show others."""
+    """Returns what a row of a heat map is, and which ranks have one, unless each has."""
     heat = chart.heat
     if heat is None or heat.is_whole:
         return []
@@ -45,7 +46,7 @@ def _row_words(chart: Chart) -> list[str]:
     ends = f"{heat.called}s {heat.members[first].number}–{heat.members[last].number} of {len(heat.members)}"
     most = max(len(row.places) for row in heat.rows)
     joined = [f"{most} {heat.called}s a row: mean or culprit"] if most > 1 else []
-    return [*joined, *([ends] if some else []), "↑ ↓ enter: " + ("a row's ranks" if most > 1 else "all")]
+    return [*joined, *([ends] if some else [])]
 
 
 def _clipped_words(chart: Chart, options: ChartOptions) -> list[str]:

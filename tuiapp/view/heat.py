@@ -23,7 +23,7 @@ LEVELS = len(GLYPHS)
 EMPTY, BROKEN = -1, LEVELS
 """Levels of a cell without a value, and of one whose value was not finite."""
 
-LEAST_ROWS = 5
+LEAST_MEMBERS = 5
 """Ranks or devices from which on there are heat maps: fewer are lines."""
 
 LABEL_CELLS = 7
@@ -112,9 +112,10 @@ def _row(members: Sequence[Member], values: Floats, places: range, called: str) 
     elif first.node is not None and (first.node != last.node or len(inside) == _on_node(members, first.node)):
         label = f"n{first.node}" if first.node == last.node else f"n{first.node}–{last.node}"
     else:
+        label = f"{first.number}–{last.number}"
         # Of GPUs each node has a first one.
-        node = f"n{first.node} " if first.node is not None and called == "GPU" else ""
-        label = f"{node}{first.number}–{last.number}"
+        if first.node is not None and called == "GPU" and len(named := f"n{first.node} {label}") <= LABEL_CELLS:
+            label = named
     return Row(
         label,
         places,
@@ -166,23 +167,25 @@ def levels(values: Floats, low: float, high: float) -> NDArray[np.int16]:
     return found
 
 
-def scale(low: str, high: str) -> Line:
+def scale(heat: Heat, low: float, high: float, *, log: bool = False) -> Line:
     """Returns the colours from the least value to the greatest, with both in words."""
-    return line(Span(f"{low} ", "muted"), *(Span(GLYPHS[level], Shade(level)) for level in range(LEVELS)), f" {high}")
+    beyond = any((row.values[np.isfinite(row.values)] > high).any() for row in heat.rows)
+    first, last = heat.words(low, log=log), f"{'≥ ' if beyond else ''}{heat.words(high, log=log)}"
+    return line(f"{first} ", *(Span(GLYPHS[level], Shade(level)) for level in range(LEVELS)), f" {last}")
 
 
-def heat_lines(title: str, heat: Heat, ends: tuple[float, float]) -> list[Line]:
-    """Returns a line with the title and the scale, and one a row; the newest value is at the right."""
-    low, high = ends
-    lines = [line(Span(title, "bold"), "  ", *scale(heat.words(low), heat.words(high)))]
+def heat_lines(title: str, heat: Heat, ends: tuple[float, float], high: int = 1) -> list[Line]:
+    """Returns a line with the title and the scale, and `high` lines a row; the newest value is at the right."""
+    lines = [line(Span(title, "bold"), "  ", *scale(heat, *ends))]
     for row in heat.rows:
         mark = Span(row.condition.symbol, row.condition.severity) if row.condition else Span("│", "muted")
         spans = [
             Span(_glyph(level) * len(list(cells)), Shade(level) if 0 <= level < LEVELS else "muted")
-            for level, cells in groupby(levels(row.values, low, high).tolist())
+            for level, cells in groupby(levels(row.values, *ends).tolist())
         ]
         label = f"{row.label:>{LABEL_CELLS}}"
         lines.append(line(Span(label, row.condition.severity if row.condition else ""), mark, *spans))
+        lines += [line(Span(f"{'':{LABEL_CELLS}}│", "muted"), *spans)] * (high - 1)
     return lines
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
 from tuiapp.trainers.state.array_state import letter
-from tuiapp.trainers.state.condition import rank_condition
+from tuiapp.trainers.state.condition import SLOW_SKEW, rank_condition
 from tuiapp.trainers.state.curves import ALL
 from tuiapp.trainers.state.rank_state import NodeStatus, Pace, RankState
 from tuiapp.trainers.state.run_state import RunState
@@ -25,7 +27,7 @@ from tuiapp.trainers.state.text import (
 )
 from tuiapp.view.devices.drawing import Line, Span, axis, beside, cores, graph, labelled, line, network, samples_across
 from tuiapp.view.devices.view import GpuView, device_places, letter_span
-from tuiapp.view.heat import Member
+from tuiapp.view.heat import LABEL_CELLS, LEAST_MEMBERS, Member, heat_lines, heat_of, in_cells
 from tuiapp.view.table import Column, given, in_order
 
 SortKey: TypeAlias = Literal["rank", "behind", "skew", "last report", "loss"]
@@ -277,13 +279,19 @@ def columns_of(state: RunState, ranks: Sequence[RankRow], sort: SortKey) -> list
 
 GAP = 3  # cells between two graphs
 LEAST_CELLS, LEAST_ROWS = 34, 3
+MOST_HIGH = 3  # lines of a row of a heat map
 MOST_PERCENT = 98  # of the step times are within the scale
 
 
 def rank_graphs(state: RunState, width: int, height: int, among: Sequence[int] | None = None) -> list[Line]:
-    """Returns a title and a graph for each rank (`among` some) that reports step times, in at most `height` lines."""
+    """Returns a title and a graph for each rank (`among` some) that reports step times, in at most `height` lines.
+
+    Of five and more it is a heat map.
+    """
     candidates = among if among is not None else state.curves.ranks(STEP_TIME)
     ranks = [rank for rank in candidates if rank != ALL and len(state.curves[rank, STEP_TIME])]
+    if len(ranks) >= LEAST_MEMBERS:
+        return _step_times(state, ranks, width, height)
     most = max(1, (width + GAP) // (LEAST_CELLS + GAP))
     stacks = min(-(-len(ranks) // most), height // (LEAST_ROWS + 1))
     if not stacks or state.step < 1:
@@ -320,3 +328,18 @@ def rank_graphs(state: RunState, width: int, height: int, among: Sequence[int] |
         blocks = [block(rank) for rank in ranks[first : first + across]]
         lines += [beside(row, cells, GAP) for row in zip(*blocks, strict=True)]
     return lines
+
+
+def _step_times(state: RunState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
+    room = width - LABEL_CELLS - 1
+    if height <= LEAST_ROWS or room < 1 or state.step < 1:
+        return []
+    reduced = [state.curves[rank, STEP_TIME].reduce(2 * room, 1, state.step) for rank in ranks]
+    values = in_cells(np.stack([each.mean for each in reduced]), np.stack([each.gaps for each in reduced]))
+    known = np.sort(values[np.isfinite(values)])
+    if not len(known):
+        return []
+    top = float(known[len(known) * MOST_PERCENT // 100])
+    low = min(float(known[0]), (1 - SLOW_SKEW) * top)
+    heat = heat_of(rank_members(state, ranks), values, height - 1, format=format_seconds)
+    return heat_lines("step time", heat, (low, top), min(MOST_HIGH, (height - 1) // len(heat.rows)))

@@ -96,13 +96,13 @@ def _rasterize_heat(heat: Heat, chart: Chart, columns: int, rows: int, cursor: i
     drawn[starts[0] :] = np.repeat(levels(values, *chart.y_range), np.diff(starts), axis=0)
     characters = np.array([ord(each) for each in (*GLYPHS, "✕", " ")], np.uint32)[drawn]
     inks = np.where(drawn == EMPTY, NONE, np.where(drawn == BROKEN, GAP, drawn + HEAT)).astype(np.int16)
-    if cursor is not None and 0 <= cursor < columns:
+    if cursor is not None and 0 <= cursor < columns and starts[0] < rows:
         characters[:, cursor], inks[:, cursor] = ord("│"), CURSOR
         for line, value in zip(starts, values[:, cursor].tolist(), strict=False):
             text = heat.words(value, log=chart.log)
-            start = cursor + 1 if cursor + len(text) < columns else cursor - len(text)
+            start = cursor + 1 if cursor + len(text) < columns else max(0, cursor - len(text))
             place = slice(start, start + len(text))
-            characters[line, place], inks[line, place] = list(map(ord, text)), CURSOR
+            characters[line, place], inks[line, place] = list(map(ord, text[: columns - start])), CURSOR
     return Cells(characters, inks)
 
 

@@ -23,8 +23,10 @@ def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool, width: in
     What does not fit a `width` above 0 is abbreviated.
     """
     if chart.heat is not None:
-        whole = _heat(chart, chart.heat, cursor, dark=dark)
-        return whole if not 0 < width < whole.cell_length else _heat(chart, chart.heat, cursor, dark=dark, brief=True)
+        if cursor is not None:
+            return _heat_reading(chart, chart.heat, cursor)
+        whole = _heat(chart, chart.heat, dark=dark)
+        return whole if not 0 < width < whole.cell_length else _heat(chart, chart.heat, dark=dark, brief=True)
     if cursor is None:
         named = _names(chart, name, dark=dark)
         return named if not 0 < width < named.cell_length else _names(chart, name, dark=dark, brief=True)
@@ -32,23 +34,11 @@ def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool, width: in
     return read if not 0 < width < read.cell_length else _reading(chart, cursor, name, dark=dark, brief=True)
 
 
-def _heat(chart: Chart, heat: Heat, cursor: int | None, *, dark: bool, brief: bool = False) -> Content:
-    """Returns what the rows are, the scale of colours, and which rows stand out or, with a cursor, the extremes."""
-    if cursor is not None:
-        known = [
-            (value, row)
-            for row in heat.rows
-            if cursor // 2 < len(row.values) and isfinite(value := float(row.values[cursor // 2]))
-        ]
-        ends = [min(known, key=lambda one: one[0]), max(known, key=lambda one: one[0])] if known else []
-        words = [
-            f"{which} {heat.words(value, log=chart.log)} ({row.label.strip()})"
-            for which, (value, row) in zip(("least", "most"), ends, strict=False)
-        ]
-        return Content("  ").join([Content.styled(chart.place_words(chart.x_at(cursor)), "bold"), *map(Content, words)])
+def _heat(chart: Chart, heat: Heat, *, dark: bool, brief: bool = False) -> Content:
+    """Returns what the rows are, the scale of colours, and which rows stand out."""
     parts = [Content(plural(len(heat.members), heat.called)), scale_of(chart, heat, dark=dark)]
-    if chart.gaps:
-        parts.insert(0, Content.styled(f"{chart.not_finite} ✕", "bold $text-warning"))
+    if chart.not_finite:
+        parts.insert(0, Content.styled(f"{'not finite' if brief else chart.not_finite} ✕", "bold $text-warning"))
     for row in heat.rows:
         if row.culprit and (condition := row.culprit.condition):
             text = f"{condition.symbol} {row.culprit.label.strip()}{'' if brief else f' {condition.text}'}"
@@ -56,9 +46,19 @@ def _heat(chart: Chart, heat: Heat, cursor: int | None, *, dark: bool, brief: bo
     return Content("  ").join(parts)
 
 
+def _heat_reading(chart: Chart, heat: Heat, column: int) -> Content:
+    """Returns the rows with the least and the greatest value at a column of dots."""
+    place, cell = Content.styled(chart.place_words(chart.x_at(column)), "bold"), column // 2
+    known = [(float(row.values[cell]), row.label.strip()) for row in heat.rows if isfinite(row.values[cell])]
+    if not known:
+        return place
+    low, high = (f"{heat.words(value, log=chart.log)} ({label})" for value, label in (min(known), max(known)))
+    return Content.assemble(place, f"  {low} to {high}")
+
+
 def scale_of(chart: Chart, heat: Heat, *, dark: bool) -> Content:
     """Returns the colours of a heat map between the least and the greatest value."""
-    return styled(scale(*(heat.words(end, log=chart.log) for end in chart.y_range)), dark=dark)
+    return styled(scale(heat, *chart.y_range, log=chart.log), dark=dark)
 
 
 def _color(index: int, dark: bool) -> str:

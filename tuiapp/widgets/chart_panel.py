@@ -31,7 +31,8 @@ from tuiapp.widgets.plot import Plot
 REDRAW_S = 1.0
 """Between two drawings while the curves grow by less than a point."""
 
-UNUSUAL, USUAL = ("rows", "sight", "log", "other axis", "clipped", "flat"), ("smoothing", "linear", "usual axis")
+UNUSUAL = ("rows", "row keys", "sight", "log", "other axis", "clipped", "flat")
+USUAL = ("smoothing", "linear", "usual axis")
 """Settings that a frame's note has, where there is one, and those that are always beside the legend."""
 
 PAN = 0.2

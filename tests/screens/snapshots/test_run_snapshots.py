@@ -92,6 +92,8 @@ SCENES: dict[str, Scene] = {
     "metric": Scene(h.running, keys=("m", "down", "enter")),
     "second-chart": Scene(h.running, keys=("M", "down", "down", "enter")),
     "cursor": Scene(h.running, keys=("v", "left", "left")),
+    "heat": Scene(lambda: nodes.running(2, 32), keys=("1", "H", "down", "v")),
+    "heat-no-color": Scene(lambda: h.running(8, gpus=True), keys=("2",), no_color=True),
     "zoom": Scene(h.running, keys=("plus", "plus")),
     "help": Scene(h.running, keys=("question_mark",)),
     "stop-question": Scene(h.running, keys=("s",)),

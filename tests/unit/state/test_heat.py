@@ -16,9 +16,11 @@ from tuiapp.view.chart import ChartOptions, build_chart
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.heats import device_heats
 from tuiapp.view.devices.view import gpu_views
-from tuiapp.view.heat import BROKEN, EMPTY, GLYPHS, Member, heat_lines, heat_of, in_cells, levels
+from tuiapp.view.heat import BROKEN, EMPTY, GLYPHS, LABEL_CELLS, Member, heat_lines, heat_of, in_cells, levels
+from tuiapp.view.rank_list import rank_graphs
 from tuiapp.view.raster import HEAT, rasterize
 from tuiapp.widgets.chart_legend import legend
+from tuiapp.widgets.colors import heat_colors
 
 SLOW = Condition("slow", "warning")
 SIZE = {"columns": 80, "rows": 10}
@@ -74,7 +76,7 @@ def test_levels_and_characters_of_a_scale() -> None:
     assert levels(given, 0.0, 1.0).tolist() == [EMPTY, 0, 0, 4, 8, 8, BROKEN]
     heat = heat_of(members(1, slow=0), given[None], 1, format="{:.1f} s".format)
     title, row = heat_lines("step time", heat, (0.0, 1.0))
-    assert plain(title) == f"step time  0.0 s {GLYPHS} 1.0 s"
+    assert plain(title) == f"step time  0.0 s {GLYPHS} ≥ 1.0 s"
     assert plain(row) == "      0▲ ..+@@✕"
 
 
@@ -113,6 +115,31 @@ def test_devices_have_a_map_a_figure() -> None:
     assert device_heats(few, gpu_views(few), 118) == []
 
 
+def test_a_value_at_the_cursor_keeps_within_the_chart() -> None:
+    state = fold([*h.running(8), h.steps(3, 131, 131, 9.0, losses=[None])])
+    for columns in (6, 14):
+        chart = build_chart(state, ChartOptions(form="heat"), columns=2 * columns, rows=8)
+        for cursor in range(columns):
+            assert rasterize(chart, columns, 8, cursor).characters.shape == (8, columns)
+        # It became lower, and is drawn anew.
+        rasterize(chart, columns, 3, 2)
+
+
+def test_the_large_list_of_ranks_has_a_row_each() -> None:
+    lines = [plain(one) for one in rank_graphs(fold(nodes.running(2, 16)), 100, 20)]
+    labels = [f"{rank} {letter}" for rank, letter in enumerate("abcdefghijklmnop")]
+    assert [one[:LABEL_CELLS].strip() for one in lines[1:]] == labels
+    assert lines[0].startswith("step time  46.5 ms .:-=+*#%@ 62.0 ms")
+    assert (lines[1][-1], lines[16].rstrip()[-1]) == ("-", "@")
+
+
+def test_without_colours_the_characters_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert all(len(set(heat_colors(level, dark=True))) == 1 for level in range(9))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert [heat_colors(level, dark=True)[0] for level in (0, 8)] == ["white", "black"]
+
+
 def test_forms_and_scales() -> None:
     state = fold(devices.on_gpus(8, last={3: {"utilization_percent": 40.0}}))
     for form in ("band", "lines", "heat"):
@@ -129,7 +156,7 @@ def test_forms_and_scales() -> None:
     assert busy.y_range == (0.0, 100.0)
     assert [row.label for row in busy.heat.rows][:2] == ["a 0", "b 1"]
     cursor = legend(busy, UTILIZATION, 2 * 35, dark=True).plain
-    assert "least 40 % (d 3)" in cursor
+    assert "40 % (d 3) to " in cursor
     shown = ["".join(map(chr, row)) for row in rasterize(busy, 40, 10, cursor=35).characters]
     assert [place for place, text in enumerate(shown) if "│40 %" in text] == [5]
     # What is alike is of one colour, nearly, not of all.

@@ -11,7 +11,7 @@ from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.devices.drawing import Line, beside, percent
 from tuiapp.view.devices.gpu_matrix import METERS
 from tuiapp.view.devices.view import GpuView
-from tuiapp.view.heat import LABEL_CELLS, LEAST_ROWS, Member, heat_lines, heat_of
+from tuiapp.view.heat import LABEL_CELLS, LEAST_MEMBERS, Member, heat_lines, heat_of
 from tuiapp.view.rank_list import gpu_members, rank_members
 
 LEAST_CELLS = 36  # across, with the labels
@@ -19,9 +19,9 @@ GAP = 2  # cells between two
 
 
 def device_heats(state: RunState, views: Sequence[GpuView], width: int, node: int = 0) -> list[Line]:
-    """Returns heat maps of a node's GPUs or, without any, of its ranks' processes; none of fewer than `LEAST_ROWS`."""
+    """Returns heat maps of a node's GPUs or, without any, of its ranks' processes; none of fewer than five."""
     maps: list[Callable[[int], list[Line]]] = []
-    if len(views) >= LEAST_ROWS:
+    if len(views) >= LEAST_MEMBERS:
         members = gpu_members(state, views)
         for meter in METERS:
             histories = [meter.history(view.gpu) for view in views]
@@ -34,7 +34,7 @@ def device_heats(state: RunState, views: Sequence[GpuView], width: int, node: in
         ranks = state.ranks_of(node) if state.nodes else sorted(state.ranks)
         histories = [state.ranks[rank].cpu for rank in ranks]
         known = [value for history in histories for value in history if value is not None]
-        if known and len(ranks) >= LEAST_ROWS:
+        if known and len(ranks) >= LEAST_MEMBERS:
             members = rank_members(state, ranks)
             maps.append(_map("CPU, of one core", members, histories, max(100.0, *known), _percent))
     if not maps:
