@@ -27,6 +27,8 @@ LEAST_MEMBERS = 5
 """Ranks or devices from which on there are heat maps: fewer are lines."""
 
 LABEL_CELLS = 7
+APART = 3
+"""Lines from which on a row leaves its last one free."""
 
 
 class Member(NamedTuple):
@@ -185,7 +187,8 @@ def heat_lines(title: str, heat: Heat, ends: tuple[float, float], high: int = 1)
         ]
         label = f"{row.label:>{LABEL_CELLS}}"
         lines.append(line(Span(label, row.condition.severity if row.condition else ""), mark, *spans))
-        lines += [line(Span(f"{'':{LABEL_CELLS}}│", "muted"), *spans)] * (high - 1)
+        blank = Span(f"{'':{LABEL_CELLS}}│", "muted")
+        lines += [line(blank, *(spans if place < APART - 1 else ())) for place in range(1, high)]
     return lines
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tuiapp.trainers.state.series import Floats
 from tuiapp.view.chart import BAND, Chart, Curve
-from tuiapp.view.heat import BROKEN, EMPTY, GLYPHS, Heat, levels
+from tuiapp.view.heat import APART, BROKEN, EMPTY, GLYPHS, Heat, levels
 
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
 MARK = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # dots of a mark, down and across
@@ -94,6 +94,8 @@ def _rasterize_heat(heat: Heat, chart: Chart, columns: int, rows: int, cursor: i
         row[: len(each.values)] = each.values[:columns]
     drawn = np.full((rows, columns), EMPTY, np.int16)
     drawn[starts[0] :] = np.repeat(levels(values, *chart.y_range), np.diff(starts), axis=0)
+    if starts[1] - starts[0] >= APART:
+        drawn[np.array(starts[1:]) - 1] = EMPTY
     characters = np.array([ord(each) for each in (*GLYPHS, "✕", " ")], np.uint32)[drawn]
     inks = np.where(drawn == EMPTY, NONE, np.where(drawn == BROKEN, GAP, drawn + HEAT)).astype(np.int16)
     if cursor is not None and 0 <= cursor < columns and starts[0] < rows:
