@@ -21,7 +21,7 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.trainers.contract.about import About
-from tuiapp.trainers.contract.events import Facts
+from tuiapp.trainers.contract.events import Facts, Summary
 from tuiapp.trainers.state.summary import ListedStatus, RunInfo
 from tuiapp.view.run_list import as_sorted
 from tuiapp.widgets.run_table import RunTable
@@ -289,6 +289,34 @@ async def test_the_best_are_on_top_below_live_ones_until_the_user_sorts() -> Non
     async with again.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(again.rows) == 4)
         assert accuracies(again) == ["20.0", "90.0", "50.0", "10.0"]
+
+
+async def test_rows_of_other_data_are_not_ranked_together() -> None:
+    def lm(number: int, loss: float) -> RunInfo:
+        found = info(number, dataset="shakespeare", model="gpt-small", seed=number)
+        return dataclasses.replace(found, summary=Summary(test_loss=loss, best_loss=loss))
+
+    images = [
+        dataclasses.replace(one, summary=msgspec.structs.replace(one.summary, test_accuracy=0.9 + n / 100))
+        for n, one in enumerate(info(n, learning_rate=0.1**n) for n in range(3))
+    ]
+    app = RunsApp(ListLister([lm(9, 1.5), lm(8, 1.3), lm(7, 1.4), *images]))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 4)
+        assert "★ highest test/accuracy, lowest test/loss" in words(app, "#heading")
+        assert [("92.0 %" in app.rows[0], app.rows[0][1]), ("loss 1.400 ± 0.1" in app.rows[3], app.rows[3][1])] == [
+            (True, "★"),
+            (True, " "),
+        ]
+        await pilot.press("end", "enter")
+        assert [(row[1], row.split("loss ")[1][:4]) for row in app.rows[4:]] == [
+            ("☆", "1.30"),
+            (" ", "1.40"),
+            (" ", "1.50"),
+        ]
+        # Reversed, each kind is.
+        await pilot.press("O")
+        assert ["90.0 %" in app.rows[0], "loss 1.500" in app.rows[4]] == [True, True]
 
 
 async def test_rows_keep_their_places_until_the_user_sorts() -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.datasets import task_of
 from tuiapp.trainers.config.run_config import best_by, figure_of
+from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.contract.metrics import ACCURACIES, TEST, accuracy_percent, split
 from tuiapp.trainers.state.known_metrics import format_accuracy, metric
 from tuiapp.trainers.state.results import result_value, result_values
@@ -128,6 +130,42 @@ def objective_of(infos: Sequence[RunInfo], name: str, *, rises: bool) -> Objecti
     """Returns the chosen objective; the guess if no run has a value of it, or none is chosen."""
     chosen = Objective(name, rises)
     return chosen if name and any(chosen.value(info) is not None for info in infos) else guess(infos)
+
+
+def kind_of_data(info: RunInfo) -> str:
+    """Returns what runs are trained on, as far as results of unlike ones mean nothing beside each other.
+
+    That is the task of a built-in trainer's data; each script brings its own.
+    """
+    if info.config is None:
+        return ""
+    is_builtin = BACKENDS[info.config.backend].builtin
+    return task_of(info.config.dataset).name if is_builtin else subject(info.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """What runs of each kind of data are best by."""
+
+    by_kind: Mapping[str, Objective]
+
+    @classmethod
+    def of_runs(cls, infos: Iterable[RunInfo], name: str, *, rises: bool) -> Objectives:
+        """Returns for each kind of data what `objective_of` says, those of most runs first."""
+        kinds: dict[str, list[RunInfo]] = {}
+        for info in infos:
+            kinds.setdefault(kind_of_data(info), []).append(info)
+        largest = sorted(kinds.items(), key=lambda one: (-len(one[1]), one[0]))
+        found = ((kind, objective_of(those, name, rises=rises)) for kind, those in largest)
+        return cls({kind: objective for kind, objective in found if objective})
+
+    def of(self, info: RunInfo) -> Objective | None:
+        """Returns what a run is ranked by; None if no run of its kind has a result."""
+        return self.by_kind.get(kind_of_data(info))
+
+    @property
+    def distinct(self) -> list[Objective]:
+        return list(dict.fromkeys(self.by_kind.values()))
 
 
 def chosen_of(names: Iterable[str], name: str, *, rises: bool, asked: str = "") -> Objective | None:

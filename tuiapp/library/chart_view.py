@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from tuiapp.trainers.config.files import make_private, read_limited, user_state, write_atomically
-from tuiapp.trainers.state.objective import Objective, objective_of
+from tuiapp.trainers.state.objective import Objective, Objectives, objective_of
 from tuiapp.trainers.state.series import SMOOTHINGS
 from tuiapp.trainers.state.summary import RunInfo
 
@@ -78,6 +78,12 @@ def chosen_objective(infos: Sequence[RunInfo]) -> Objective | None:
     """Returns what runs are best by, as the user chose or as they suggest; None if they have no results."""
     view = read_view()[0]
     return objective_of(infos, view.objective, rises=view.rises)
+
+
+def chosen_objectives(infos: Sequence[RunInfo]) -> Objectives:
+    """As `chosen_objective`, of each kind of data."""
+    view = read_view()[0]
+    return Objectives.of_runs(infos, view.objective, rises=view.rises)
 
 
 def change_view(changes: dict[str, object]) -> None:

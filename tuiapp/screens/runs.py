@@ -40,7 +40,7 @@ from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import resume
 from tuiapp.trainers.state.known_metrics import metric
-from tuiapp.trainers.state.objective import Objective, guess, objective_names, objective_of
+from tuiapp.trainers.state.objective import Objective, Objectives, guess, objective_names
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import join_words, plural, sanitize_lines
 from tuiapp.view.baseline import against
@@ -62,9 +62,11 @@ from tuiapp.view.groups import (
 from tuiapp.view.marks import Places
 from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import (
+    BEST,
     COLUMNS,
     NEWEST,
     as_sorted,
+    best_column,
     both_kinds,
     brief,
     choose,
@@ -72,7 +74,7 @@ from tuiapp.view.run_list import (
     columns_of,
     compared_names,
     is_column,
-    objective_words,
+    objectives_words,
     order,
     shared,
 )
@@ -201,11 +203,13 @@ class RunsScreen(RefusingScreen[None]):
         self._memory = ChartMemory(self, title="Runs")
         view = self._memory.view
         self._chosen_sort = (view.sort, view.reverse) if is_column(view.sort) else ("", False)
-        self._by, self._reverse = self._chosen_sort[0] or NEWEST, self._chosen_sort[1]
+        self._by, self._reverse = column_of(self._chosen_sort[0] or NEWEST), self._chosen_sort[1]
         self._picked = Picked(tuple(filter(is_column, view.added)), tuple(filter(is_column, view.removed)))
         self._opened = list(view.opened)
         """Keys of the groups that are open while the others are folded."""
         self._chosen_objective = Objective(view.objective, view.rises)
+        self._objectives = Objectives({})
+        """Of the listed runs."""
         self._stopping: set[RunDir] = set()
         self._offered: frozenset[str] = frozenset()
 
@@ -261,24 +265,30 @@ class RunsScreen(RefusingScreen[None]):
         listing, text = self._listing, self.query_one("#filter", Input).value
         infos = listing.infos if listing else []
         self._shown = choose(infos, text)
-        objective = self._objective
+        chosen = self._chosen_objective
+        self._objectives = Objectives.of_runs(self._shown, chosen.name, rises=chosen.rises)
+        best = best_column(self._objectives)
         if anew or not self._sorted:
             self._sorted.clear()
-            self._by, self._reverse = self._sort(objective)
+            self._by, self._reverse = self._sort(best)
         rows = self._arranged(self._shown)
         shown = self._listed = listed(rows, self._is_open)
         self._shown = [info for row in rows for info in runs_of(row)]
         instead = _instead_of_table(listing, len(shown), self._runs_dir)
         table = self.query_one(RunTable)
         baseline = next((info for info in infos if str(info.directory.path) == self._memory.view.baseline), None)
-        columns = self._columns_for(rows, objective, baseline)
+        columns = self._columns_for(rows, best, baseline)
         self._columns = [one.name for one in columns]
-        found = stars(rows, shown, objective) if objective else {}
+        found = dict[RunDir | str, str]()
+        for objective in self._objectives.distinct:
+            of_kind = [row for row in rows if self._objectives.of(runs_of(row)[0]) == objective]
+            listed_ones = [row for row in shown if self._objectives.of(row.infos[0]) == objective]
+            found |= stars(of_kind, listed_ones, objective)
         most = MOST_CELLS if self.size.width >= WIDE else NARROW_CELLS
         table.show(
             shown,
             [grouped(against(one, baseline) if baseline else one, shown, most) for one in columns],
-            self._by,
+            self._by.name,
             reverse=self._reverse,
             stars=found,
             baseline=baseline.directory if baseline else None,
@@ -288,21 +298,24 @@ class RunsScreen(RefusingScreen[None]):
         place.display = bool(instead)
         place.set_class(bool(listing and listing.problem), "-wrong")
         place.update(instead, layout=False)
-        sort = f"sorted by {column_of(self._by).title}{', reversed' if self._reverse else ''}"
-        star = f"★ {objective_words(objective, self._shown)}" if objective and "★" in found.values() else ""
+        sort = f"sorted by {self._by.title}{', reversed' if self._reverse else ''}"
+        star = f"★ {objectives_words(self._objectives, self._shown)}" if "★" in found.values() else ""
         pinned = f"= baseline {brief(baseline)}" if baseline else ""
         notes = join_words([*both_kinds(compared_names(text), infos), star, pinned])
         words = _heading(listing, self._shown, len(self._marked), notes, sort)
         self.query_one("#heading", Static).update(words, layout=False)
         self._show_current()
 
-    def _sort(self, objective: Objective | None) -> tuple[str, bool]:
+    def _sort(self, best: Column[RunInfo] | None) -> tuple[Column[RunInfo], bool]:
         """Returns what to sort by and whether that is reversed: as the user chose, or else for the best to be first."""
         by, reverse = self._chosen_sort
         if by:
-            return by, reverse
-        known = objective is not None and objective.best(self._shown) is not None
-        return (objective.sort if objective and known else NEWEST), False
+            return column_of(by), reverse
+        known = any(
+            objective.best(info for info in self._shown if self._objectives.of(info) == objective)
+            for objective in self._objectives.distinct
+        )
+        return best if best and known else column_of(NEWEST), reverse
 
     def _arranged(self, infos: list[RunInfo]) -> list[Row]:
         """Returns runs in their order, in groups if these are folded."""
@@ -320,7 +333,7 @@ class RunsScreen(RefusingScreen[None]):
         return group.key in self._opened
 
     def _columns_for(
-        self, rows: Sequence[Row], objective: Objective | None, baseline: RunInfo | None
+        self, rows: Sequence[Row], best: Column[RunInfo] | None, baseline: RunInfo | None
     ) -> list[Column[RunInfo]]:
         """Returns the columns that tell the runs apart, from the baseline too, and what they are sorted and best by."""
         added, removed = self._picked
@@ -328,11 +341,12 @@ class RunsScreen(RefusingScreen[None]):
             # The rows have the groups' names.
             added, removed = (*added, *({"name"} - {*removed})), (*removed, *({CONFIG + GROUP} - {*added}))
         told_apart = self._shown if baseline is None or baseline in self._shown else [*self._shown, baseline]
-        return columns_of(told_apart, added, removed, first=[self._by, *([objective.sort] if objective else [])])
+        return columns_of(told_apart, added, removed, first=[self._by, *([best] if best else [])])
 
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:
-        details = partial(detail_lines, self.query_one(RunTable).row, self._objective)
+        row = self.query_one(RunTable).row
+        details = partial(detail_lines, row, self._objectives.of(row.infos[0]) if row else None)
         self.query_one("#details", TextView).update(details)
         self._chart()
         offered = frozenset(action for action in OF_RUNS | OF_ONE_RUN if not self.why_not(action))
@@ -556,18 +570,15 @@ class RunsScreen(RefusingScreen[None]):
             copy_path(self.app, *(info.directory for info in chosen))
 
     def action_sort(self, name: str) -> None:
-        self._choose_sort(name, reverse=not self._reverse if self._by == name else False)
+        # What differs with the kind of data is no choice: it is what they are best by.
+        reverse = not self._reverse if self._by.name == name else False
+        self._choose_sort("" if name == BEST else name, reverse=reverse)
         self._show(anew=True)
         self.query_one(RunTable).action_jump(0)
 
     def _choose_sort(self, name: str, *, reverse: bool) -> None:
         self._chosen_sort = (name, reverse)
         self._memory.keep(sort=name, reverse=reverse)
-
-    @property
-    def _objective(self) -> Objective | None:
-        chosen = self._chosen_objective
-        return objective_of(self._shown, chosen.name, rises=chosen.rises)
 
     def _chart(self) -> None:
         """Shows the curves of the marked runs, or else of the group or the run under the cursor, with their letters."""
@@ -589,7 +600,7 @@ class RunsScreen(RefusingScreen[None]):
         infos = {info.directory: info for info in (self._listing.infos if self._listing else ())}
         found = [infos[run] for run in runs if run in infos and (infos[run].is_readable or not self._marked)]
         groups = {places[part[0]]: row_name(group) for part, group in together.items() if part[0] in places}
-        objective = self._objective
+        objective = self._objectives.of(found[0]) if found else None
         name = objective.name if objective else ""
         workspace.chart(Charted(found, places, groups, name, left_out), at_once=bool(self._marked))
         has_letters = bool(self._marked) or (workspace.shows_charts and len({*places.values()}) > 1)
@@ -616,7 +627,8 @@ class RunsScreen(RefusingScreen[None]):
     @work(exclusive=True, group="ask")
     async def action_objective(self) -> None:
         """Asks what the best run is best by, and sorts by it; the same once more turns the direction round."""
-        infos, now = self._listing.infos if self._listing else [], self._objective
+        infos, row = self._listing.infos if self._listing else [], self.query_one(RunTable).row
+        now = self._objectives.of(row.infos[0]) if row else None
         if not (names := objective_names(infos)):
             self.notify("No run has a result yet.")
             return
@@ -648,10 +660,10 @@ class RunsScreen(RefusingScreen[None]):
             self._show()
 
     def action_next_sort(self) -> None:
-        self.action_sort(self._columns[(self._columns.index(self._by) + 1) % len(self._columns)])
+        self.action_sort(self._columns[(self._columns.index(self._by.name) + 1) % len(self._columns)])
 
     def action_reverse(self) -> None:
-        self.action_sort(self._by)
+        self.action_sort(self._by.name)
 
     @on(RunTable.ColumnChosen)
     def _sort_by_clicked(self, event: RunTable.ColumnChosen) -> None:

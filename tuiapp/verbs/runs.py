@@ -35,7 +35,7 @@ from tuiapp.trainers.state.messages import (
     describe_replicas,
     failure_lines,
 )
-from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.objective import Objectives
 from tuiapp.trainers.state.resume_point import ResumePoint, resume_point
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.summary import RunInfo, summarise
@@ -69,9 +69,11 @@ from tuiapp.view.epochs import epoch_columns, epoch_facts
 from tuiapp.view.groups import MOST_TEXT, ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of
 from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
+    BEST,
     BY_NAME,
     NEWEST,
     WHAT_RUNS,
+    best_column,
     both_kinds,
     choose,
     column_of,
@@ -81,7 +83,7 @@ from tuiapp.view.run_list import (
     journal,
     listed_value,
     meant,
-    objective_words,
+    objectives_words,
     order,
     started_at,
     state,
@@ -95,7 +97,6 @@ from tuiapp.view.run_values import (
     GROUP,
     default_keys,
     is_constant,
-    kind_of,
     names_of,
     unknown_name,
 )
@@ -103,9 +104,6 @@ from tuiapp.view.table import Column, fitting, plain_table, told
 
 MAX_ALERTS = 5
 MAX_EPOCHS = 20
-
-BEST = "best"
-"""Sorts by what the Runs screen says that runs are best by."""
 
 
 def list_all(options: Namespace) -> int:
@@ -126,17 +124,19 @@ def list_all(options: Namespace) -> int:
     for line in both_kinds([*compared_names(words), by, *wanted], everything):
         tell(line)
     found = choose(everything, words)
-    objective = _objective(found) if by == BEST or options.fold else None
-    if by == BEST:
-        by = objective.sort if objective else NEWEST
-        if objective and (words := objective_words(objective, found)) != str(objective):
+    objectives = _objectives(found) if by == BEST or options.fold else Objectives({})
+    sort = column_of(meant(by, everything) or NEWEST)
+    if by == BEST and (best := best_column(objectives)):
+        sort = best
+        words = objectives_words(objectives, found)
+        if len(objectives.distinct) > 1 or words != str(objectives.distinct[0]):
             tell(f"best by {words}")
-    by, live_first = meant(by, everything) or by, not options.sort
+    live_first = not options.sort
     arranged: Callable[..., Sequence[Row]] = arrange if options.fold else order
-    rows = arranged(found, by, reverse=reverse, live_first=live_first)[: options.limit]
+    rows = arranged(found, sort, reverse=reverse, live_first=live_first)[: options.limit]
     if options.json:
         full = {name: meant(name, everything) for name in wanted}
-        print_json([_facts(row, full, objective) for row in rows])
+        print_json([_facts(row, full, objectives) for row in rows])
         return 0
     if not everything:
         print(
@@ -152,7 +152,7 @@ def list_all(options: Namespace) -> int:
     # On a terminal the most important columns that fit.
     width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     infos = [info for row in rows for info in runs_of(row)]
-    chosen = columns or _columns(infos, by)
+    chosen = columns or _columns(infos, sort)
     if options.baseline is not None:
         baseline = summarise(find_run(options.baseline, directory))
         chosen = [against(one, baseline) for one in chosen]
@@ -168,10 +168,10 @@ def list_all(options: Namespace) -> int:
     return 0
 
 
-def _facts(row: Row, names: Mapping[str, str], objective: Objective | None) -> dict[str, object]:
+def _facts(row: Row, names: Mapping[str, str], objectives: Objectives) -> dict[str, object]:
     """Returns a run's or a group's entry, with a run's values that are asked for, by the names and what they mean."""
     if not isinstance(row, RunInfo):
-        return group_facts(row, objective)
+        return group_facts(row, objectives.of(row.infos[0]))
     values = {name: listed_value(row, full) for name, full in names.items()}
     return list_facts(row) | ({"values": values} if names else {})
 
@@ -180,11 +180,11 @@ def _names(infos: Iterable[RunInfo]) -> list[str]:
     return [*BY_NAME, *OPTIONS, *names_of(infos)]
 
 
-def _objective(infos: Sequence[RunInfo]) -> Objective | None:
+def _objectives(infos: Sequence[RunInfo]) -> Objectives:
     # With NumPy.
-    from tuiapp.library.chart_view import chosen_objective
+    from tuiapp.library.chart_view import chosen_objectives
 
-    return chosen_objective(infos)
+    return chosen_objectives(infos)
 
 
 def show_run(options: Namespace) -> int:
@@ -448,7 +448,7 @@ def _folded(column: Column[RunInfo]) -> Column[ListRow]:
     return Column(column.title, column.width, cell, column.rank, column.left, column.most)
 
 
-def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:
+def _columns(infos: Sequence[RunInfo], by: Column[RunInfo]) -> list[Column[RunInfo]]:
     """Returns the columns without those that say nothing of these runs, and those of keys in which they differ.
 
     What a pipe gets has always the same columns, and that of the key that it asked for.
@@ -457,10 +457,10 @@ def _columns(infos: Sequence[RunInfo], by: str) -> list[Column[RunInfo]]:
     # A machine's own list need not say its name.
     silent |= {"HOST"} if len({info.host for info in infos if info.host}) < 2 else set()
     what_runs = [name.upper() for name in WHAT_RUNS]
-    values = [] if by in BY_NAME else [column_of(by)]
+    values = [] if by.name in BY_NAME else [by]
     if sys.stdout.isatty():
         silent |= {one.title for one in LISTED if one.title in what_runs and is_constant(infos, one)}
-        values = [one for one in columns_of(infos, first=[one.name for one in values]) if kind_of(one.name)[0]]
+        values = [one for one in columns_of(infos, first=values) if one.name not in BY_NAME]
     else:
         silent |= {"ETA"}
     equal = equal_columns([BY_NAME["accuracy"], BY_NAME["best_loss"], *values], infos) | {CONFIG + GROUP}

@@ -17,6 +17,12 @@ LEAST_CELLS = 9
 
 def against(column: Column[RunInfo], baseline: RunInfo) -> Column[RunInfo]:
     """Returns a column with differences to the baseline's results: "+0.9 pp", "−3.1 %"; the baseline has its own."""
+    if part := column.part:
+
+        def own(info: RunInfo) -> tuple[int, Column[RunInfo]]:
+            return part(info)[0], against(part(info)[1], baseline)
+
+        return replace(column, part=own, cell=lambda info: own(info)[1].cell(info))
     figure = column.figure
     if figure is None or (base := figure.value(baseline)) is None or (figure.is_relative and not base):
         return column

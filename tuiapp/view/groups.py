@@ -21,7 +21,7 @@ from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, format_metric, plural, sanitize
-from tuiapp.view.run_list import NEWEST, STATE, brief, column_of, meant, order, standing
+from tuiapp.view.run_list import NEWEST, STATE, brief, meant_column, order, standing
 from tuiapp.view.run_values import own_values
 from tuiapp.view.table import Column, Figure, in_order
 
@@ -175,7 +175,9 @@ def _seed(info: RunInfo) -> Hashable:
     return config.seed if config else None, repr(own), given
 
 
-def arrange(infos: Sequence[RunInfo], by: str, *, reverse: bool, live_first: bool | None = None) -> list[Row]:
+def arrange(
+    infos: Sequence[RunInfo], by: str | Column[RunInfo], *, reverse: bool, live_first: bool | None = None
+) -> list[Row]:
     """Folds runs and sorts the rows as `order` does: groups by their mean, one of different runs as its first row.
 
     A group of different runs that has all of them is not folded: the list is that of its rows.
@@ -183,7 +185,8 @@ def arrange(infos: Sequence[RunInfo], by: str, *, reverse: bool, live_first: boo
     rows = fold(order(infos, by, reverse=reverse, live_first=live_first))
     if len(rows) == 1 and isinstance(only := rows[0], RunGroup) and not only.is_alike:
         rows = list(only.rows)
-    return _sorted(rows, column_of(meant(by, infos) or by), reverse, by == NEWEST if live_first is None else live_first)
+    column = meant_column(by, infos)
+    return _sorted(rows, column, reverse, column.name == NEWEST if live_first is None else live_first)
 
 
 def _sorted(rows: Iterable[Row], column: Column[RunInfo], reverse: bool, live_first: bool) -> list[Row]:
@@ -195,6 +198,8 @@ def _sorted(rows: Iterable[Row], column: Column[RunInfo], reverse: bool, live_fi
         return inner
     by_key: Column[Row] = Column("", 0, str, key=lambda row: _key(row, column), falls=column.falls)
     ranked = in_order(inner, by_key, reverse=reverse)
+    if part := column.part:
+        ranked = sorted(ranked, key=lambda row: part(runs_of(row)[0])[0])
     return sorted(ranked, key=lambda row: min(map(standing, runs_of(row)))) if live_first else ranked
 
 
@@ -341,6 +346,8 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow], most: int = MOST_
 
 def group_cell(column: Column[RunInfo], group: RunGroup, most: int = sys.maxsize) -> str:
     """Says what the runs of a group have in a column, about `most` characters."""
+    if column.part:
+        column = column.part(group.infos[0])[1]
     if column.together:
         return column.together(group.infos)
     if column.name == "name" and (name := name_of(group)):

@@ -16,7 +16,7 @@ from tuiapp.trainers.config.run_config import OPTIONS
 from tuiapp.trainers.config.script import data_name, subject
 from tuiapp.trainers.contract.metrics import ACCURACIES, LOSS, LOSSES, RATE, TEST_ACCURACY, TEST_LOSS, split
 from tuiapp.trainers.state.known_metrics import KNOWN
-from tuiapp.trainers.state.objective import Objective
+from tuiapp.trainers.state.objective import Objective, Objectives
 from tuiapp.trainers.state.signs import BLEMISH, SIGNS
 from tuiapp.trainers.state.summary import RunInfo, remaining_s
 from tuiapp.trainers.state.text import (
@@ -24,6 +24,7 @@ from tuiapp.trainers.state.text import (
     format_bytes,
     format_count,
     format_duration,
+    format_metric,
     format_seconds,
     join_words,
     plural,
@@ -53,6 +54,12 @@ from tuiapp.view.run_values import (
     value_of,
 )
 from tuiapp.view.table import Column, Figure, in_order, told
+
+BEST = "best"
+"""The column of what runs are best by, where that is not the same for all."""
+
+MOST_BEST = 18
+"""Its cells."""
 
 BAR_CELLS = 8
 """Of a run's progress."""
@@ -260,8 +267,8 @@ _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 COLUMNS = (
     _words("state", 12, 0, state, lambda info: info.status, together=state_counts),
     _words("name", 10, 1, _named, lambda info: info.name, most=20, comes=_is_some_named),
-    _words("backend", 12, 3, lambda info: _backend(info) or MISSING, _backend),
-    _words("model", 8, 4, model, lambda info: subject(info.config) if info.config else ""),
+    _words("backend", 12, 4, lambda info: _backend(info) or MISSING, _backend),
+    _words("model", 8, 3, model, lambda info: subject(info.config) if info.config else ""),
     _words("dataset", 13, 8, dataset, lambda info: data_name(info.config) if info.config else ""),
     Column("devices", 7, devices, 9, name="devices", key=_device_order),
     _figure("accuracy", "best acc", 8, 1, lambda info: as_share(info.best_accuracy), _ACCURACY.format, rises=True),
@@ -334,6 +341,54 @@ def meant(name: str, infos: Sequence[RunInfo]) -> str:
     return CONFIG + name if any(one in OPTIONS for one in same_names(name)) else ""
 
 
+def meant_column(by: str | Column[RunInfo], infos: Sequence[RunInfo]) -> Column[RunInfo]:
+    """Returns a column, or that of a user's name among runs."""
+    return by if isinstance(by, Column) else column_of(meant(by, infos) or by)
+
+
+def best_column(objectives: Objectives) -> Column[RunInfo] | None:
+    """Returns the column of what runs are best by, where that differs with each one's metric; None without results."""
+    if len(distinct := objectives.distinct) < 2:
+        return column_of(distinct[0].sort) if distinct else None
+    parts = {one: (number, _with_name(one)) for number, one in enumerate(distinct)}
+    none: Column[RunInfo] = Column("", 0, lambda info: MISSING)
+
+    def part(info: RunInfo) -> tuple[int, Column[RunInfo]]:
+        return parts[own] if (own := objectives.of(info)) else (len(parts), none)
+
+    def score(info: RunInfo) -> float | None:
+        own = objectives.of(info)
+        value = own.value(info) if own else None
+        return own.comparable(value) * (1 if own.rises else -1) if own and value is not None else None
+
+    return Column(
+        BEST,
+        8,
+        lambda info: part(info)[1].cell(info),
+        1,
+        most=MOST_BEST,
+        name=BEST,
+        key=lambda info: sort_key(score(info)),
+        falls=True,
+        figure=Figure(score, format_metric),
+        part=part,
+    )
+
+
+def _with_name(objective: Objective) -> Column[RunInfo]:
+    """Returns the column of an objective whose cells name the metric; an accuracy has its own unit."""
+    column, name = column_of(objective.sort), sanitize(split(objective.name)[1], MOST_BEST // 2)
+    figure = column.figure
+    if figure is None or split(objective.name)[1] in ACCURACIES:
+        return column
+
+    def words(value: float | None) -> str:
+        return MISSING if value is None else f"{name} {figure.words(value)}"
+
+    cell = lambda info: words(figure.value(info))  # noqa: E731
+    return replace(column, cell=cell, figure=replace(figure, words=words, deviation=lambda size: f"{size:.2g}"))
+
+
 def both_kinds(names: Iterable[str], infos: Sequence[RunInfo]) -> list[str]:
     """Says of names that are those of a key and of a metric which they mean."""
     asked = [name for name in dict.fromkeys(names) if name not in BY_NAME]
@@ -346,7 +401,7 @@ def columns_of(
     infos: Sequence[RunInfo],
     added: Sequence[str] = (),
     removed: Collection[str] = (),
-    first: Sequence[str] = (),
+    first: Sequence[Column[RunInfo]] = (),
 ) -> list[Column[RunInfo]]:
     """Returns the columns that tell these runs apart: what is the same of all is left out, keys that differ come in.
 
@@ -362,16 +417,19 @@ def columns_of(
         figures = {one.name: one.figure for one in COLUMNS if one.figure is not None}
         hidden |= {name for name, one in figures.items() if all(one.value(info) is None for info in infos)}
     # What runs are best by is shown once.
-    best = {split(name)[1] for kind, name in map(kind_of, first) if kind in (GREATEST, LEAST)}
-    hidden |= {"accuracy"} if not best.isdisjoint(ACCURACIES) else set()
-    hidden |= {"best_loss"} if not best.isdisjoint(LOSSES) else set()
-    wanted = dict.fromkeys((*first, *added), 1)
+    given = {one.name: one for one in first}
+    best = {split(name)[1] for kind, name in map(kind_of, given) if kind in (GREATEST, LEAST)}
+    hidden |= {"accuracy"} if BEST in given or not best.isdisjoint(ACCURACIES) else set()
+    hidden |= {"best_loss"} if BEST in given or not best.isdisjoint(LOSSES) else set()
+    wanted = dict.fromkeys((*given, *added), 1)
     apart = keys_apart(infos)
     most_apart = sorted(apart, key=lambda key: -apart[key])[:MOST_DIFFERING]
     ranks = {CONFIG + key: KEYS if key in most_apart else REST for key in apart}
     ranks |= {METRIC + name: METRICS for name in own_metrics(infos) if _varies(infos, METRIC + name)}
     values = [name for name in (*ranks, *wanted) if name not in BY_NAME]
-    found = {name: replace(column_of(name), rank=(ranks | wanted)[name]) for name in dict.fromkeys(values)}
+    found = {
+        name: replace(given.get(name) or column_of(name), rank=(ranks | wanted)[name]) for name in dict.fromkeys(values)
+    }
     listed = [replace(one, rank=min(one.rank, wanted.get(one.name, one.rank))) for one in COLUMNS]
     hidden = (hidden | {*removed}) - {STATE, *wanted}
     shown = [one for one in (*listed, *found.values()) if one.name not in hidden]
@@ -384,7 +442,7 @@ def columns_of(
 def _place(column: Column[RunInfo]) -> int:
     """Returns where a column is: what runs, its keys, what it is best by, results, a script's own metrics, the id."""
     kind = kind_of(column.name)[0]
-    if not kind:
+    if not kind and column.name != BEST:
         number = COLUMNS.index(BY_NAME[column.name])
         return (0 if number < RESULTS else 3 if column.name != "run" else 5) * len(COLUMNS) + number
     return {CONFIG: 1, METRIC: 4}.get(kind, 2) * len(COLUMNS)
@@ -447,6 +505,15 @@ def objective_words(objective: Objective, infos: Iterable[RunInfo]) -> str:
     counts = ((len({of(info) for info in ranked} - {MISSING}), name) for of, name in _COMPARABLE)
     unlike = [plural(count, name) for count, name in counts if count > 1]
     return f"{objective}{' of ' * bool(unlike)}{' and '.join(unlike)}"
+
+
+def objectives_words(objectives: Objectives, infos: Iterable[RunInfo]) -> str:
+    """As `objective_words`, of runs of several kinds of data."""
+    of_kind: dict[Objective, list[RunInfo]] = {objective: [] for objective in objectives.distinct}
+    for info in infos:
+        if objective := objectives.of(info):
+            of_kind[objective].append(info)
+    return ", ".join(objective_words(*one) for one in of_kind.items())
 
 
 _COMPARABLE = ((dataset, "data set"), (model, "model"))
@@ -535,21 +602,26 @@ def listed_value(info: RunInfo, name: str) -> object:
 
 
 def order(
-    infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False, live_first: bool | None = None
+    infos: Sequence[RunInfo],
+    by: str | Column[RunInfo] = NEWEST,
+    *,
+    reverse: bool = False,
+    live_first: bool | None = None,
 ) -> list[RunInfo]:
     """Sorts runs by a column (stable, newest first), those without a value last, of equal results completed ones first.
 
     With `live_first`, by default where none is sorted by but their start, what waits in the queue is on top, the next
     one first, then live ones.
     """
-    by = meant(by, infos) or by
-    column = column_of(by)
-    if by == NEWEST and reverse:
+    column = meant_column(by, infos)
+    if column.name == NEWEST and reverse:
         infos = infos[::-1]
     elif column.figure:
         infos = sorted(infos, key=lambda info: info.status != "completed")
     ranked = in_order(infos, column, reverse=reverse)
-    return sorted(ranked, key=standing) if (by == NEWEST if live_first is None else live_first) else ranked
+    if part := column.part:
+        ranked = sorted(ranked, key=lambda info: part(info)[0])
+    return sorted(ranked, key=standing) if (column.name == NEWEST if live_first is None else live_first) else ranked
 
 
 def as_sorted(info: RunInfo, before: RunInfo) -> RunInfo:

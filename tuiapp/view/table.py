@@ -59,6 +59,8 @@ class Column(Generic[Row]):
     """Whether rows sorted by it are in descending order."""
     figure: Figure[Row] | None = None
     """Its values, where they are results; of a row that has another value there, such as a key's, None."""
+    part: Callable[[Row], tuple[int, Column[Row]]] | None = None
+    """Which part of the rows a row is in, and its column there, if they are sorted in parts; None: they are not."""
     together: Callable[[Sequence[Row]], str] | None = None
     """What it says of several rows in one; None: the range of their values, or of a figure what they came to."""
     comes: Callable[[Sequence[Row]], bool] | None = None

@@ -17,13 +17,15 @@ from tuiapp.screens.column_picker import columns_to_pick
 from tuiapp.trainers.contract.events import Facts, Figures, RunStarted, Summary
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.known_metrics import metric
-from tuiapp.trainers.state.objective import Objective, guess, objective_of
+from tuiapp.trainers.state.objective import Objective, Objectives, guess, objective_of
 from tuiapp.trainers.state.signs import BLEMISH
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_duration
 from tuiapp.view.comparison import differing, results
 from tuiapp.view.run_list import (
+    BEST,
     COLUMNS,
+    best_column,
     both_kinds,
     choose,
     column_of,
@@ -31,6 +33,7 @@ from tuiapp.view.run_list import (
     eta,
     meant,
     objective_words,
+    objectives_words,
     order,
     shared,
     started,
@@ -171,7 +174,7 @@ def test_columns_are_those_that_tell_runs_apart() -> None:
 
 def test_a_key_and_a_metric_of_the_same_name_are_two() -> None:
     runs = [script(1, {"lr": 0.1}, lr=0.001, f1=0.7), script(2, {"lr": 0.2}, lr=0.002, f1=0.8)]
-    titles = {one.name: one.title for one in columns_of(runs, first=["max.f1"])}
+    titles = {one.name: one.title for one in columns_of(runs, first=[column_of("max.f1")])}
     assert {name: title for name, title in titles.items() if name.endswith((".lr", ".f1"))} == {
         "config.lr": "config.lr",
         "metric.lr": "metric.lr",
@@ -275,6 +278,41 @@ def test_unlike_runs_are_not_ranked_together_unsaid() -> None:
     assert objective_words(by, ALL) == "highest test/accuracy"
     others = [info(7, model="mlp"), info(8, dataset="mnist"), info(9, "queued", problem="x")]
     assert objective_words(by, [*ALL, *others]) == "highest test/accuracy of 2 data sets and 2 models"
+
+
+def test_each_kind_of_data_has_an_objective_of_its_own() -> None:
+    def text(number: int, loss: float) -> RunInfo:
+        # It reports no accuracy.
+        summary = Summary(test_loss=loss, best_loss=loss)
+        return replace(info(number, dataset="shakespeare", model="gpt-small"), summary=summary)
+
+    images = [replace(one, summary=Summary(test_accuracy=0.9 + n / 100)) for n, one in enumerate(ALL[:3])]
+    scripts = [replace(one, summary=Summary()) for one in SCRIPTS]
+    infos = [text(12, 1.5), scripts[0], images[0], text(13, 1.25), images[2], scripts[1], images[1]]
+    objectives = Objectives.of_runs(infos, "", rises=False)
+    assert [str(one) for one in objectives.distinct] == ["highest test/accuracy", "lowest test/loss", "highest f1"]
+    best = best_column(objectives)
+    assert best is not None
+    ranked = order(infos, best)
+    assert [best.cell(one) for one in ranked] == [
+        "92.0 %",
+        "91.0 %",
+        "90.0 %",
+        "loss 1.250",
+        "loss 1.500",
+        "f1 0.9000",
+        "f1 0.7000",
+    ]
+    assert order(infos, best, reverse=True) == [*ranked[2::-1], *ranked[4:2:-1], *ranked[:4:-1]]
+    columns = [one.name for one in columns_of(infos, first=[best])]
+    assert columns.count(BEST) == 1
+    assert not {"accuracy", "best_loss"} & {*columns}
+    assert objectives_words(objectives, infos) == "highest test/accuracy, lowest test/loss, highest f1"
+    # A metric that the user chose is that of all that have it.
+    chosen = Objectives.of_runs(infos, "test/loss", rises=False)
+    assert [str(one) for one in chosen.distinct] == ["highest test/accuracy", "lowest test/loss", "highest f1"]
+    # Of one kind it is a column as others.
+    assert getattr(best_column(Objectives.of_runs(images, "", rises=True)), "name", "") == "max.test/accuracy"
 
 
 def test_what_no_script_reports_has_no_column() -> None:
