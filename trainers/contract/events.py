@@ -27,7 +27,16 @@ import msgspec
 
 from tuiapp.trainers.config.machine import GpuProcess
 from tuiapp.trainers.contract.lines import encode_line
-from tuiapp.trainers.contract.metrics import BESIDE_STEPS, HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, STEP_TIME, group_of
+from tuiapp.trainers.contract.metrics import (
+    BESIDE_STEPS,
+    HELD_OUT,
+    LOSS,
+    MAX_COUNT,
+    MAX_RANKS,
+    MAX_STEP,
+    STEP_TIME,
+    group_of,
+)
 
 JOURNAL_SCHEMA = 2
 
@@ -172,15 +181,24 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     @property
     def is_training(self) -> bool:
         """Whether it reports training, and so how far its rank has come: not if its metrics are held out, or late."""
+        # Asked of every event several times; most have this.
+        if LOSS in self.values:
+            return True
         return any(group_of(name) not in HELD_OUT and name not in BESIDE_STEPS for name in self.values)
 
     def __len__(self) -> int:
         """Its number of entries."""
-        return len(next(iter(self.values.values())))
+        for column in self.values.values():
+            return len(column)
+        return 0
 
     @property
     def last_step(self) -> int:
-        return self.first_step + (sum(self.counts) if self.counts else len(self)) - 1
+        if self.counts:
+            return self.first_step + sum(self.counts) - 1
+        for column in self.values.values():
+            return self.first_step + len(column) - 1
+        return self.first_step - 1
 
     def joined(self) -> list[int]:
         """How many reports each entry joins."""

@@ -39,6 +39,14 @@ def median(values: Sequence[float]) -> float:
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
+def _are_finite(values: Sequence[float | None]) -> bool:
+    """Whether all values are finite, as most are: their sum tells that at once; False if one may not be."""
+    try:
+        return isfinite(sum(values))  # type: ignore[arg-type]
+    except TypeError:
+        return False
+
+
 @dataclass(slots=True)
 class _Curve:
     """A metric that may be the training loss: where it is not finite on any rank, and its values on the first rank."""
@@ -56,7 +64,9 @@ class _Curve:
     _word: str = ""
 
     def add(self, event: Metrics, given: Sequence[float | None]) -> None:
-        column = [None if value is None or not isfinite(value) else value for value in given]
+        column = given
+        if not _are_finite(given):
+            column = [None if value is None or not isfinite(value) else value for value in given]
         if None in column:
             counts = event.counts or [1] * len(column)
             entries = zip(event.places(), counts, column, strict=False)

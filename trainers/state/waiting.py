@@ -51,10 +51,11 @@ class Queue:
         return [*self._values]
 
     def add(self, event: Metrics) -> None:
-        counts = event.counts or [1] * len(event)
-        self._steps.fromlist(list(accumulate(counts, initial=event.first_step - 1))[1:])
-        self._counts.fromlist(counts)
-        self.last_step = max(self.last_step, event.last_step)
+        first, counts, size = event.first_step, event.counts, len(event)
+        steps = list(accumulate(counts, initial=first - 1))[1:] if counts else list(range(first, first + size))
+        self._steps.fromlist(steps)
+        self._counts.fromlist(counts or [1] * size)
+        self.last_step = max(self.last_step, steps[-1])
         # Not looked up by name: an event may have thousands.
         for joined, column in zip(self._values.values(), event.values.values(), strict=True):
             _append(joined, column)
