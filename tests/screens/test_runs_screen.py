@@ -196,6 +196,11 @@ async def test_columns_are_picked_and_remembered() -> None:
         assert titles(again)[:3] == ["state", "backend", "momentum"]
         await pick(pilot, again, "space", "enter")
         assert titles(again)[:2] == ["state", "learning_rate"]
+        # What takes long is looked at once it is asked for.
+        assert not again.lister.measures
+        await pick(pilot, again, *"disk", "space", "enter")
+        assert again.lister.measures
+        assert "disk" in titles(again)
 
 
 async def test_a_key_and_a_metric_of_the_same_name_are_columns_of_their_own() -> None:

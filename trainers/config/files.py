@@ -210,3 +210,13 @@ def user_state() -> Path:
 
 def _base(variable: str, default: str) -> Path:
     return Path(os.environ.get(variable, "").strip() or os.path.expanduser(default)) / "tuiapp"
+
+
+def bytes_below(directory: Path) -> int:
+    """Returns the bytes of the files below a directory, from which others may vanish meanwhile."""
+    total = 0
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total

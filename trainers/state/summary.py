@@ -68,6 +68,8 @@ class RunInfo:
     journal_bytes: int = 0
     has_large_journal: bool = False
     """As the user's settings say."""
+    disk_bytes: int | None = None
+    """What its directory takes on the disk, as far as whoever lists it has measured that."""
 
     @property
     def name(self) -> str:

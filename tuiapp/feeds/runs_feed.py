@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,9 @@ class Listing(NamedTuple):
 
 
 class RunsFeed(PollingThread):
+    measures = False
+    """Whether the list says what runs take on the disk, which takes longer than all else."""
+
     def __init__(self, runs_dir: Path, poll_s: float = POLL_S) -> None:
         super().__init__("runs-feed")
         self._runs_dir = runs_dir
@@ -39,7 +42,7 @@ class RunsFeed(PollingThread):
     def _poll(self) -> Generator[float, None, None]:
         shown_at, whole = time.monotonic(), False
         while True:
-            for _ in self._index.scan():
+            for _ in self._look(whole):
                 if time.monotonic() - shown_at > SHOW_S:
                     self._show(whole=whole)
                     yield 0.0
@@ -51,6 +54,12 @@ class RunsFeed(PollingThread):
                 keep_searched(self._runs_dir)
             whole = True
             yield self._poll_s
+
+    def _look(self, whole: bool) -> Iterator[None]:
+        """Yields after each run that is looked at, the directories of all only once there is a list."""
+        yield from self._index.scan()
+        if whole and self.measures:
+            yield from self._index.measure()
 
     def _show(self, *, whole: bool) -> None:
         found = Listing(self._index.infos, self._index.problem, whole)

@@ -18,7 +18,7 @@ from threading import Event
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 from tuiapp.trainers.config.catalog import BACKENDS
-from tuiapp.trainers.config.files import make_private, open_own, write_atomically
+from tuiapp.trainers.config.files import bytes_below, make_private, open_own, write_atomically
 from tuiapp.trainers.config.installed import Installed
 from tuiapp.trainers.config.interpreters import COMPLETE, Interpreter, environments_dir, find_interpreters, why_not
 from tuiapp.trainers.config.machine import Machine
@@ -234,7 +234,7 @@ def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Te
                 for line in lines:
                     tell(line.strip(), 0)
             if time.monotonic() - measured > MEASURE_S:
-                tell("", _size(directory))
+                tell("", bytes_below(directory))
                 measured = time.monotonic()
         code = process.wait()
     if code:
@@ -319,16 +319,6 @@ def _alone(name: str) -> Iterator[int]:
         yield lock
     finally:
         os.close(lock)
-
-
-def _size(directory: Path) -> int:
-    """Bytes of the files below a directory, from which others may vanish meanwhile."""
-    total = 0
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_size
-    return total
 
 
 class Environment(NamedTuple):

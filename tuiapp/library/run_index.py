@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from tuiapp.library.find import find_runs, unreadable
 from tuiapp.library.liveness import keep_watched
 from tuiapp.library.queue_words import placed
+from tuiapp.trainers.config.files import bytes_below
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
 POLL_S = 1.0
 """Between two scans, unless a reader says otherwise."""
+
+MEASURE_S = 30.0
+"""Between two measurements of what a run takes on the disk, as of a live one."""
 
 LIVE_SHARE = 0.04  # of a core, about, for reading live runs again
 MOST_AGE_S = 5.0  # of what is known of a live run, however many there are
@@ -34,6 +39,8 @@ class _Known(NamedTuple):
     info: RunInfo
     read_at: float = 0.0
     took_s: float = 0.0  # of processor time
+    measured: tuple[Times, ...] = ()  # the stamp when its directory was measured last
+    measured_at: float = 0.0
 
     def is_fresh(self, stamp: tuple[Times, ...], pace: float) -> bool:
         """Whether it was read less than so many times as long ago as that took, if that is long."""
@@ -79,9 +86,10 @@ class RunIndex:
             if before is None or (due and not before.is_fresh(stamp, pace)):
                 # The stamp is taken first: the next scan sees what is written during the read.
                 began = time.thread_time()
-                info = summarise(run)
+                info = replace(summarise(run), disk_bytes=before.info.disk_bytes if before else None)
                 took_s = time.thread_time() - began
-                before = _Known(stamp, info, time.monotonic(), took_s)
+                measured = (before.measured, before.measured_at) if before else ((), 0.0)
+                before = _Known(stamp, info, time.monotonic(), took_s, *measured)
                 if before.info.status == "queued":
                     keep_watched(run)
                 self.read += 1
@@ -89,6 +97,15 @@ class RunIndex:
             yield
         self._known = self._seen
         self.problem = "" if self._seen else unreadable(self._runs_dir)
+
+    def measure(self) -> Iterator[None]:
+        """Measures what the runs take on the disk that have changed since; yields after each."""
+        for run, known in [*self._known.items()]:
+            waits = known.measured and time.monotonic() - known.measured_at < MEASURE_S
+            if known.measured != known.stamp and not waits:
+                info = replace(known.info, disk_bytes=bytes_below(run.path))
+                self._known[run] = known._replace(info=info, measured=known.stamp, measured_at=time.monotonic())
+                yield
 
 
 def _stamp(run: RunDir) -> tuple[Times, ...]:

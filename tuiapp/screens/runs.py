@@ -64,6 +64,7 @@ from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import (
     BEST,
     COLUMNS,
+    DISK,
     NEWEST,
     as_sorted,
     best_column,
@@ -268,6 +269,10 @@ class RunsScreen(RefusingScreen[None]):
         chosen = self._chosen_objective
         self._objectives = Objectives.of_runs(self._shown, chosen.name, rises=chosen.rises)
         best = best_column(self._objectives)
+        asked = {self._chosen_sort[0], *self._picked.added, *compared_names(text)}
+        if not self._lister.measures and DISK in asked:
+            self._lister.measures = True
+            self._lister.poll_now()
         if anew or not self._sorted:
             self._sorted.clear()
             self._by, self._reverse = self._sort(best)

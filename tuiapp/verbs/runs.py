@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -71,6 +72,7 @@ from tuiapp.view.predictions import predictions_facts
 from tuiapp.view.run_list import (
     BEST,
     BY_NAME,
+    DISK,
     NEWEST,
     WHAT_RUNS,
     best_column,
@@ -111,6 +113,10 @@ def list_all(options: Namespace) -> int:
     directory = runs_dir(options)
     index = RunIndex(directory)
     everything = index.read_all()
+    asked = {options.sort, *(options.columns or "").split(","), *compared_names(" ".join(options.words))}
+    if DISK in asked:
+        deque(index.measure(), maxlen=0)
+        everything = index.infos
     start_keeper(directory)
     if index.problem:
         raise UnknownRunError(index.problem)

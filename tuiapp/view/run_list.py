@@ -61,6 +61,9 @@ BEST = "best"
 MOST_BEST = 18
 """Its cells."""
 
+DISK = "disk"
+"""The column of what runs take on the disk, which is measured where it is asked for."""
+
 BAR_CELLS = 8
 """Of a run's progress."""
 
@@ -235,6 +238,11 @@ def _longest_eta(infos: Sequence[RunInfo]) -> str:
     return format_duration(max(known)) if known else ""
 
 
+def _disk(infos: Sequence[RunInfo]) -> str:
+    known = [info.disk_bytes for info in infos if info.disk_bytes is not None]
+    return format_bytes(sum(known)) if known else MISSING
+
+
 def _newest_start(infos: Sequence[RunInfo]) -> str:
     return started(max(infos, key=lambda info: started_at(info) or 0))
 
@@ -293,6 +301,17 @@ COLUMNS = (
         key=lambda info: info.journal_bytes,
         falls=True,
         comes=lambda infos: any(info.has_large_journal for info in infos),
+    ),
+    Column(
+        DISK,
+        8,
+        lambda info: _disk([info]),
+        17,
+        name=DISK,
+        key=lambda info: info.disk_bytes,
+        falls=True,
+        together=_disk,
+        comes=lambda infos: False,
     ),
     _words("run", 44, 12, lambda info: sanitize(_run_id(info)), _run_id, together=lambda infos: MISSING),
 )

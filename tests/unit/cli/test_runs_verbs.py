@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.kit import histories, interrupted
 from tests.kit.command_line import Command
 from tests.kit.recorded import CONFIG, record
+from tuiapp.trainers.config.files import bytes_below
 from tuiapp.trainers.config.run_config import to_toml, to_toml_values
 from tuiapp.trainers.contract.events import Alert, RankFailed
 from tuiapp.trainers.contract.lock import LockNote, write_note
@@ -112,6 +113,10 @@ def test_columns_that_are_asked_for(tuiapp: Command, recorded: Path) -> None:
     assert facts["values"] == {"lr": 0.001, "steps": 290}
     (facts,) = json.loads(tuiapp("runs", "completed", "--columns", "config.lr,metric.loss", "--json").out)
     assert facts["values"] == {"config.lr": 0.001, "metric.loss": facts["loss"]}
+    for asked in (["--columns", "run,disk", "--json"], ["--sort", "disk", "--columns", "run,disk", "--json"]):
+        sizes = {facts["run"]: facts["values"]["disk"] for facts in json.loads(tuiapp("runs", *asked).out)}
+        assert sizes[COMPLETED] == bytes_below(recorded / COMPLETED)
+    assert "DISK" not in tuiapp("runs").out
     done = tuiapp("runs", "--columns", "lr,tset/accuracy")
     assert (done.code, done.out) == (2, "")
     assert "no column 'tset/accuracy': no run has 'tset/accuracy'. Did you mean 'test/accuracy'?" in done.err

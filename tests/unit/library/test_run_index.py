@@ -11,14 +11,16 @@ import pytest
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit import node_histories as nodes
-from tests.kit.recorded import record
+from tests.kit.recorded import record, record_checkpoint
 from tuiapp.library.find import list_runs
 from tuiapp.library.run_index import RunIndex
 from tuiapp.trainers.contract.events import JOURNAL_SCHEMA, Alert, encode
 from tuiapp.trainers.contract.metrics import TEST_ACCURACY
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import RunInfo, summarise
-from tuiapp.view.run_list import state
+from tuiapp.trainers.state.text import format_bytes
+from tuiapp.view.groups import RunGroup, group_cell
+from tuiapp.view.run_list import BY_NAME, order, state
 
 FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"
 
@@ -47,6 +49,36 @@ def test_only_runs_that_changed_are_read_again(tmp_path: Path) -> None:
     assert [info.status for info in scanned(index)] == ["failed", "lost"]
     run.path.rename(tmp_path / "elsewhere")
     assert [info.status for info in scanned(index)] == ["failed"]
+
+
+def test_what_runs_take_on_the_disk_is_measured_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sizes() -> list[int | None]:
+        list(index.scan())
+        count = len(list(index.measure()))
+        return [count, *(info.disk_bytes for info in index.infos)]
+
+    def size(run: RunDir) -> int:
+        return sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file())
+
+    first, second = record(tmp_path, FIRST, h.completed()), record(tmp_path, SECOND, interrupted.failed())
+    index = RunIndex(tmp_path)
+    assert [info.disk_bytes for info in scanned(index)] == [None, None]
+    record_checkpoint(first, 29)
+    before = [size(second), size(first)]
+    assert sizes() == [2, *before]
+    # A live run is not measured at each look.
+    with first.journal.open("ab") as file:
+        file.write(encode(h.started(attempt=2, resumed_from=72)))
+    assert sizes() == [0, *before]
+    monkeypatch.setattr("tuiapp.library.run_index.MEASURE_S", 0.0)
+    assert sizes() == [1, before[0], size(first)]
+    by_size = order(index.infos, "disk")
+    assert [one.directory for one in by_size] == sorted((first, second), key=size, reverse=True)
+    assert group_cell(BY_NAME["disk"], RunGroup("", "", tuple(by_size), is_alike=True)) == format_bytes(
+        size(first) + size(second)
+    )
 
 
 def test_no_directory(tmp_path: Path) -> None:
