@@ -22,6 +22,7 @@ from tests.kit.configure_app import Start
 from tests.kit.recorded import CONFIG, record
 from tests.kit.run_app import RunApp, settled
 from tests.kit.runs_app import ListLister, RunsApp, info
+from tuiapp.terminal.exact_painting import ExactCompositor
 from tuiapp.trainers.contract.rundir import default_runs_dir
 
 pytestmark = pytest.mark.nightly
@@ -75,7 +76,12 @@ async def walk(pilot: Pilot[Any], keys: list[str], seed: int) -> None:
 
 def whole_screen(app: App[Any]) -> str:
     """What paints the whole screen, with what shows through from beneath."""
-    update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
+    compositor = app.screen._compositor
+    # It is painted elsewhere: what the terminal has is known still.
+    known = dict(getattr(compositor, "painted", {}))
+    update = compositor.render_update(full=True, screen_stack=app._background_screens)
+    if isinstance(compositor, ExactCompositor):
+        compositor.painted.update(known)
     assert isinstance(update, CompositorUpdate)
     return update.render_segments(app.console)
 

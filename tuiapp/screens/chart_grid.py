@@ -26,9 +26,6 @@ from tuiapp.view.heat import LEAST_MEMBERS
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 from tuiapp.widgets.plot import Plot
 
-MOST_SHARE = 0.03
-"""Of a core, for drawing the charts: with hundreds of ranks they are drawn less often."""
-
 TICK_S = 1.0
 """Interval at which charts are drawn that had news but were not due yet."""
 
@@ -159,7 +156,7 @@ class ChartGrid(Container, Generic[Panel]):
         return next((panel for panel in self.panels if panel.has_focus and panel.display), self.main)
 
     def update(self) -> None:
-        """Draws what is new in the source: at once where it can be seen, or else within two seconds."""
+        """Draws what is new in the source: at once where it can be seen, or else within three seconds."""
         if self.source.names() != self.names:
             self.lay_out()
         for panel in self.panels:
@@ -179,7 +176,7 @@ class ChartGrid(Container, Generic[Panel]):
         until = time.monotonic() + DRAW_BUDGET_S
         shown = sum(panel.display for panel in self.panels)
         for panel in self.panels:
-            panel.most_share = MOST_SHARE / max(1, shown)
+            panel.beside = shown
         due = [panel for panel in self.panels if panel.is_due]
         for place, panel in enumerate(due, start=1):
             panel.draw()

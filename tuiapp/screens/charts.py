@@ -37,6 +37,8 @@ MOST_LISTED = 0.15
 NAME_CELLS, VALUE_CELLS, GAP_CELLS = 24, 9, 3
 """Of a metric in that list: its name at most, its value, and between two."""
 
+LEAST_ACROSS = 3
+
 MOST_MEASURED = 100
 """Names by which the columns of the list are as wide as they are."""
 
@@ -96,8 +98,10 @@ class RunCharts(ChartGrid[ChartPanel]):
         """Returns lines with the last value of each metric, as far as there is room."""
         if not self._listed:
             return []
-        cells = min(NAME_CELLS, max(cell_len(metric(name).label) for name in self._listed[:MOST_MEASURED]))
-        across = max(1, (width + GAP_CELLS) // (cells + 1 + VALUE_CELLS + GAP_CELLS))
+        others = 1 + VALUE_CELLS + GAP_CELLS
+        longest = max(cell_len(metric(name).label) for name in self._listed[:MOST_MEASURED])
+        cells = min(NAME_CELLS, longest, max(1, (width + GAP_CELLS) // LEAST_ACROSS - others))
+        across = max(1, (width + GAP_CELLS) // (cells + others))
         places = across * self._most_lines
         more = len(self._listed) - places + 1 if len(self._listed) > places else 0
         parts = [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
-from textual._compositor import ChopsUpdate, Compositor, CompositorMap, ReflowResult
+from textual._compositor import ChopsUpdate, Compositor, CompositorMap, LayoutUpdate, ReflowResult
 from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
+
+from tuiapp.terminal.changed_cells import ChangedCells, Painted
 
 T = TypeVar("T")
 
@@ -19,12 +21,20 @@ class ExactPainting(Screen[T]):
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
-        self._compositor = ExactCompositor()
+        self._compositor: ExactCompositor = ExactCompositor()
+
+    def on_screen_suspend(self) -> None:
+        self._compositor.painted.clear()
 
 
 class ExactCompositor(Compositor):
+    last: ClassVar[ExactCompositor | None] = None
+    """That which has painted last."""
+
     def __init__(self) -> None:
         super().__init__()
+        self.painted: Painted = {}
+        """What of it stands on the terminal, as far as it is known."""
         self._due: set[Region] = set()
         """While an update is made: the regions of the screen that it paints."""
 
@@ -66,9 +76,20 @@ class ExactCompositor(Compositor):
     def render_partial_update(self) -> ChopsUpdate | None:
         self._due = self._dirty_regions.copy()
         try:
-            return super().render_partial_update()
+            update = super().render_partial_update()
         finally:
             self._due = set()
+        if update is None:
+            return None
+        if ExactCompositor.last is not self:
+            self.painted.clear()
+            ExactCompositor.last = self
+        return ChangedCells(update, self.painted)
+
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        self.painted.clear()
+        ExactCompositor.last = self
+        return super().render_full_update(simplify)
 
     def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
         """Renders the widgets that are seen in what is due.

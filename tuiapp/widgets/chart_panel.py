@@ -31,6 +31,12 @@ from tuiapp.widgets.plot import Plot
 REDRAW_S = 1.0
 """Between two drawings while the curves grow by less than a point."""
 
+MOST_SHARE = 0.03
+"""Of a core, for drawing all charts of a screen: with hundreds of ranks they are drawn less often."""
+
+GROWN_PER_S, OTHERS_PER_S = 6.0, 3.0
+"""Most drawings of all charts of a screen, of those that have grown by a point and of others."""
+
 UNUSUAL = ("rows", "row keys", "sight", "log", "other axis", "clipped", "flat")
 USUAL = ("smoothing", "linear", "usual axis")
 """Settings that a frame's note has, where there is one, and those that are always beside the legend."""
@@ -149,9 +155,10 @@ class ChartPanel(Vertical, can_focus=True):
         """The source has something new: it is drawn soon."""
         self.is_stale = True
         """The drawing is not what was asked for: it is replaced at once."""
-        self.most_share = 1.0
-        """Of a core, for drawing it: with hundreds of ranks it is drawn less often."""
+        self.beside = 0
+        """Charts on the screen, with which it takes turns."""
         self.drawings = 0
+        self._legend = Content()
         self._width = 0
         self._fitted: Size | None = None
         """The room for which it was drawn."""
@@ -198,11 +205,12 @@ class ChartPanel(Vertical, can_focus=True):
         if self.is_stale or self._room != self._fitted:
             return True
         since = time.monotonic() - self._drawn_at
-        if not self.has_news or self.cursor is not None or since < self._took_s / self.most_share:
+        if not self.has_news or self.cursor is not None or since < self.beside * self._took_s / MOST_SHARE:
             return False
         step = self.source.step
         grown = (step - self._drawn_step) * 2 * self.plot.columns >= step
-        return grown or since >= REDRAW_S or self.source.version != self._drawn_version
+        wait = self.beside / GROWN_PER_S if grown else max(REDRAW_S, self.beside / OTHERS_PER_S)
+        return since >= wait or self.source.version != self._drawn_version
 
     @property
     def _room(self) -> Size:
@@ -278,7 +286,10 @@ class ChartPanel(Vertical, can_focus=True):
         if self.SAYS_SETTINGS and not self._is_framed and self.cursor is None:
             left = Content.assemble((metric(self.options.metric).label, "bold"), "  ", left)
         self._show_note()
-        line.update(line_of(left, settings, width), layout=False)
+        shown = line_of(left, settings, width)
+        if not shown.is_same(self._legend):
+            self._legend = shown
+            line.update(shown, layout=False)
 
     @property
     def _is_framed(self) -> bool:

@@ -36,6 +36,8 @@ class FailurePanel(VerticalScroll):
         super().__init__()
         self._directory = directory
         self._shown: object = None
+        self.line_count = 1
+        """Before they are wrapped."""
 
     def compose(self) -> ComposeResult:
         yield Static("no rank has failed", markup=False)
@@ -46,8 +48,9 @@ class FailurePanel(VerticalScroll):
         if (first is None and not state.stacks) or key == self._shown:
             return
         self._shown = key
-        lines = self._build(state, first) if first else []
-        self.query_one(Static).update(Content("\n").join([*lines, *_describe_hang(state)]))
+        lines = [*(self._build(state, first) if first else []), *_describe_hang(state)]
+        self.line_count = len(lines)
+        self.query_one(Static).update(Content("\n").join(lines))
         self.scroll_home(animate=False)
 
     def _build(self, state: RunState, first: RankFailed) -> list[Content]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pyte
 import pytest
-from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.geometry import Region
@@ -15,7 +19,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Label, Static
 
-from tuiapp.terminal.exact_painting import ExactPainting
+from tuiapp.terminal.changed_cells import ChangedCells
+from tuiapp.terminal.exact_painting import ExactCompositor, ExactPainting
 
 WIDTH, HEIGHT = 60, 20
 
@@ -42,16 +47,21 @@ class Crowded(ExactPainting[None]):
         yield Static("over the others", id="over")
 
 
-def painted(app: App[None], update: ChopsUpdate | None) -> list[str]:
-    """What an update writes on an empty screen, line by line, with colours."""
-    assert update
-    screen = pyte.Screen(WIDTH, HEIGHT)
-    pyte.Stream(screen).feed(update.render_segments(app.console))
-    return [str([screen.buffer[y][x] for x in range(WIDTH)]) for y in range(HEIGHT)]
+def written(app: App[None], *updates: LayoutUpdate | ChopsUpdate | None, over: Iterable[Region] = ()) -> list[str]:
+    """What updates write, line by line, with colours; the first one is blotted out in some places before the others."""
+    terminal = pyte.Screen(WIDTH, HEIGHT)
+    stream = pyte.Stream(terminal)
+    for place, update in enumerate(updates):
+        assert update
+        stream.feed(update.render_segments(app.console))
+        for region in over if not place else ():
+            for y in region.line_range:
+                stream.feed(f"\x1b[{y + 1};{region.x + 1}H{'?' * region.width}")
+    return [str([terminal.buffer[y][x] for x in range(WIDTH)]) for y in range(HEIGHT)]
 
 
 @pytest.mark.nightly
-async def test_it_paints_what_textual_paints() -> None:
+async def test_it_paints_all_that_is_due() -> None:
     draw = random.Random(7)
     app = App[None]()
     async with app.run_test(size=(WIDTH, HEIGHT)) as pilot:
@@ -65,11 +75,33 @@ async def test_it_paints_what_textual_paints() -> None:
             for _ in range(draw.randint(1, 6)):
                 x, y = draw.randrange(WIDTH), draw.randrange(HEIGHT)
                 due.add(Region(x, y, draw.randint(1, WIDTH - x), draw.randint(1, HEIGHT - y)))
-            found = []
-            for render in (Compositor.render_partial_update, type(compositor).render_partial_update):
-                compositor._dirty_regions = due.copy()
-                found.append(painted(app, render(compositor)))
-            assert found[0] == found[1], due
+            whole = compositor.render_full_update()
+            compositor._dirty_regions = due.copy()
+            assert written(app, whole, compositor.render_partial_update(), over=due) == written(app, whole), due
+
+
+LOOKS = [Style(), *(Style.parse(words) for words in ("red", "bold red", "red on blue", "on blue", "bold", "#112233"))]
+
+
+def line(draw: random.Random) -> Strip:
+    texts = [draw.choice(("step", " ", "12,345", "⡇⠁⠈", "日本")) for _ in range(8)]
+    strip = Strip([Segment(text, draw.choice(LOOKS)) for text in texts])
+    return strip.adjust_cell_length(WIDTH)
+
+
+def test_only_cells_that_differ_are_written() -> None:
+    """Whatever stood there, what is written makes it the new line."""
+    draw, console = random.Random(3), Console(color_system="truecolor", force_terminal=True)
+    compositor = ExactCompositor()
+    terminal = pyte.Screen(WIDTH, 1)
+    for _ in range(300):
+        strip = line(draw)
+        update = ChopsUpdate([{0: strip}], [(0, 0, WIDTH)], [[WIDTH]])
+        pyte.Stream(terminal).feed(ChangedCells(update, compositor.painted).render_segments(console))
+        whole = pyte.Screen(WIDTH, 1)
+        pyte.Stream(whole).feed(ChangedCells(update, {}).render_segments(console))
+        assert [*terminal.buffer[0].items()] == [*whole.buffer[0].items()]
+    assert ChangedCells(update, compositor.painted).render_segments(console) == ""
 
 
 async def test_what_lies_between_two_changes_is_not_rendered() -> None:
