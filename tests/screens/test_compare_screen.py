@@ -360,7 +360,7 @@ async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:
         heading, *rows = app.said("#rows").splitlines()
         assert heading.replace("★", " ").split() == ["a", "━", "baseline", "b", "━", runs[1].run_id]
         names = [row.split("  ")[0].strip() for row in rows]
-        assert (names[0], names[-1]) == ("state", "examples/s"), "what is the same comes last"
+        assert names[:3] == ["★ test/accuracy ↑", "learning_rate", "state"], "what makes the difference comes first"
         source, options = app.compare_screen._source, ChartOptions()
         drawn = source.build(options, columns=40, rows=5)
         legend = str(source.legend(drawn, options, None, dark=True, width=90))

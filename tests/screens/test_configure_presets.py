@@ -332,5 +332,9 @@ async def test_the_first_preset_is_a_script_of_ones_own(start: Start, tmp_path: 
         assert "no argument has {lr}" in words(pilot, "#facts")
         await type_into(pilot, "arguments", "--lr {lr}")
         assert "no argument" not in words(pilot, "#facts")
+        # It is no file that could be copied.
+        await pilot.press("ctrl+l", "n")
+        await pilot.pause()
+        assert not isinstance(pilot.app.screen, SavePreset)
         # Whatever preset was loaded before.
         assert study_of(screen(pilot)._draft, "gpt").name == "train-"

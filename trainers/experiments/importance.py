@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 LEAST_TRIALS = 4
@@ -21,11 +22,18 @@ def importances(
     keys = [key for key in dict.fromkeys(key for values, _ in trials for key in values) if _differ(trials, key)]
     if len(trials) < LEAST_TRIALS or len(keys) < 2 or len({value for _, value in trials}) < 2:
         return {}
-    try:
-        import optuna
-        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-    except ImportError:
-        return {}
+    # A study can be looked at whatever is wrong with Optuna, or with these values.
+    with suppress(Exception):
+        return _by_optuna(trials, keys, rises, log_keys)
+    return {}
+
+
+def _by_optuna(
+    trials: Sequence[tuple[Mapping[str, object], float]], keys: Sequence[str], rises: bool, log_keys: Collection[str]
+) -> dict[str, float]:
+    import optuna
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

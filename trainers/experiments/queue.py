@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tuiapp.trainers.config.slurm import inside_allocation
 from tuiapp.trainers.contract import process_identity
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Queued
-from tuiapp.trainers.contract.lock import alone, is_held
+from tuiapp.trainers.contract.lock import LOCK_S, LockNote, alone, is_held, write_note
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import (
     DAMAGED,
@@ -49,6 +50,8 @@ FORMER_KEEPER = "tuiapp.trainers.experiments.keeper"
 MAX_FORECAST_BYTES = 4 << 20
 BUSY_S = 5.0
 """How long to wait for the process that starts a run, which holds its lock."""
+LOOK_S = 0.2
+"""Between two looks whether it has started."""
 
 
 class QueueError(Exception):
@@ -233,12 +236,18 @@ def _end_start(run: RunDir) -> None:
 @contextlib.contextmanager
 def _own(run: RunDir, end_start: Callable[[RunDir], None] = lambda _: None) -> Iterator[Waiting]:
     """Holds a waiting run's lock, so that nobody starts or cancels it meanwhile."""
+    deadline, lock = time.monotonic() + BUSY_S, -1
     try:
-        try:
-            lock = run.take_lock(BUSY_S)
-        except BlockingIOError:
-            end_start(run)
-            lock = run.take_lock()
+        while lock < 0:
+            try:
+                lock = run.take_lock(LOOK_S)
+            except BlockingIOError:
+                if not os.path.lexists(run.waits) or has_started(run) or time.monotonic() > deadline + LOCK_S:
+                    raise
+                if time.monotonic() > deadline:
+                    end_start(run)
+        # What was ended is nobody's supervisor.
+        write_note(lock, LockNote(attempt=run.lock_note().attempt))
     except BlockingIOError:
         raise NotWaitingError(f"{run.run_id} does not wait in the queue any more: it has started.") from None
     except OSError as error:

@@ -147,6 +147,9 @@ class Keeper:
                 with contextlib.suppress(OSError):
                     self._try_again(run, run.waits, msgspec.structs.replace(waiting, tried=waiting.tried + 1))
             elif code:
+                if code < 0:
+                    # Who cancels it has the lock next.
+                    time.sleep(TICK_S)
                 how = f"exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
                 said = read_end(started.start.entry.run.supervisor_log, started.said_before, LAST_BYTES).strip()
                 self._fail(started.start.entry.run, f"The run's supervisor did not start ({how}).\n{said}")
@@ -267,7 +270,7 @@ class Keeper:
         self._later = {run_id: later for run_id, later in self._later.items() if later[0] > now}
         ready = [one for one in self._queue if one.run.run_id not in self._later]
         starts, reasons = decide(ready, self._facts())
-        starting = {run_id: f"it is being started since {one.since}" for run_id, one in self._starting.items()}
+        starting = {run_id: f"it has been starting since {one.since}" for run_id, one in self._starting.items()}
         return starts, reasons | starting | {run_id: why for run_id, (_, why) in self._later.items()}
 
     def _start(self, start: Start) -> None:

@@ -17,7 +17,7 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.options import ConfigError, Problem, Value, shown, suggest
 from tuiapp.trainers.config.run_config import RunConfig, best_by, figure_of
-from tuiapp.trainers.config.settings import read_settings
+from tuiapp.trainers.config.settings import Settings, read_settings
 from tuiapp.trainers.config.user_code import PY
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import About
@@ -195,12 +195,12 @@ def _same_script(one: RunConfig, other: RunConfig) -> bool:
     return bool(one.script) and os.path.basename(one.script) == os.path.basename(other.script)
 
 
-def fits(config: RunConfig, machine: Machine) -> int:
+def fits(config: RunConfig, machine: Machine, settings: Settings | None = None) -> int:
     """Returns how many runs of a configuration the machine's devices have room for at once."""
     if config.launcher != "local" or (config.platform != "cpu" and machine.gpus):
         each = len(config.device_ids) or config.devices or len(machine.gpus)
         return max(1, len(machine.gpus) // max(1, each))
-    return cpu_slots(read_settings()[0])
+    return cpu_slots(settings or read_settings()[0])
 
 
 def plan_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
@@ -285,8 +285,8 @@ def stop_study(place: StudyDir) -> int:
 
 def end_run(runs_dir: Path, run: RunDir, study: str) -> None:
     """Cancels a study's run if it waits, and else asks it to stop."""
-    try:
-        cancel(runs_dir, run, f"study {study} was stopped")
-    except QueueError:
-        with contextlib.suppress(OSError):
-            mailbox.send(run.commands, "stop")
+    with contextlib.suppress(QueueError):
+        if os.path.lexists(run.waits):
+            return cancel(runs_dir, run, f"study {study} was stopped")
+    with contextlib.suppress(OSError):
+        mailbox.send(run.commands, "stop")

@@ -50,8 +50,18 @@ def begin(run: RunDir, gpus: Sequence[str]) -> int:
     waiting = read_waiting(run.waits)
     if waiting is None or waiting is DAMAGED or has_started(run):
         return 0
-    # Who cancels it ends this process.
-    write_note(lock, LockNote.of_this_process(run.lock_note().attempt))
+    attempt = run.lock_note().attempt
+    if not waiting.on_slurm:
+        # Who cancels it ends this process; one that has submitted a job must note its id.
+        write_note(lock, LockNote.of_this_process(attempt))
+    try:
+        return _begin(run, waiting, gpus, lock)
+    finally:
+        # It has not become a supervisor.
+        write_note(lock, LockNote(attempt=attempt))
+
+
+def _begin(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int) -> int:
     with gpu_leases.choosing():
         if {lease.gpu for lease in gpu_leases.leases()} & set(gpus):
             return 0

@@ -86,23 +86,25 @@ class CompareScreen(CoveredScreenFix[None]):
         self._rows: Sequence[Row] = runs
         """What has a curve: runs and groups."""
         self._group(compared(runs) if self._view.folded or len(runs) > MOST else runs)
-        self._has_opened = False
-        """Whether what the runs are best by was drawn."""
+        self._opened_on = ""
+        """The metric that was drawn first."""
         self._seen = -1
         """Version of the curves that were shown last."""
         self._grid: MetricsGrid | None = None
         self._pages = Pages()
 
     def _first(self, names: Sequence[str]) -> str:
-        """Returns what is drawn: what the user chose here, or else what the runs are best by."""
-        objective = self._objective
-        if objective is None or objective.name not in names or self.charts.chosen:
-            return self.charts.first(names)
-        if not self._has_opened and objective.rises:
-            # What was chosen the last time was for a loss.
-            self.chart.change(log=False)
-        self._has_opened = True
-        return objective.name
+        """Returns what is drawn: what the user chose here, or else what the runs were best by at first."""
+        if not self._opened_on and names:
+            objective = self._objective
+            if objective is not None and objective.name in names:
+                self._opened_on = objective.name
+                # What was chosen the last time was for a loss.
+                self.chart.change(log=self.chart.options.log and not objective.rises)
+            else:
+                self._opened_on = self.charts.first(names)
+        is_there = self._opened_on in names and not self.charts.chosen
+        return self._opened_on if is_there else self.charts.first(names)
 
     @property
     def _objective(self) -> Objective | None:

@@ -108,7 +108,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._machine = machine
         self._is_inspected = machine is None
         self._launcher = launcher
-        self._presets = [MY_SCRIPT, *list_presets()]
+        self._presets = _with_script(list_presets())
         self._first = self._find(preset)
         self._remembers = remembers
         self._last, self._why_not_last = read_last_form() if remembers else (None, "")
@@ -295,6 +295,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @on(PresetList.ChangeRequested)
     @work(group="ask")
     async def _change_preset(self, event: PresetList.ChangeRequested) -> None:
+        if event.preset == MY_SCRIPT:
+            self.notify("It is no file: Enter fills the form for your own script, Ctrl+S saves that.", markup=False)
+            return
         name = await confirm_change(self.app, event.preset, event.change)
         if name is not None:
             renamed = event.change == "rename" and self._preset is not None and event.preset.name == self._preset.name
@@ -399,7 +402,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     def _read_presets(self, loaded: str = "", cursor: str = "") -> None:
         """Lists the presets on disk, keeping the loaded one and the cursor unless named."""
-        self._presets = [MY_SCRIPT, *list_presets()]
+        self._presets = _with_script(list_presets())
         name = loaded or (self._preset.name if self._preset else "")
         run = self._preset if self._preset and self._preset.is_run and not loaded else None
         self._rebase(run or next((one for one in self._presets if one.name == name and one.config), None), cursor)
@@ -445,9 +448,10 @@ class ConfigureScreen(ResizeLoopFix[None]):
         from tuiapp.trainers.experiments.pace import cost
         from tuiapp.trainers.experiments.sweep import fits
 
-        at_a_time = fits(self._draft.config, self._machine)
-        expected = cost(self._draft.runs, at_a_time, placed, self._draft.total_steps or 0, self._recent)
-        return cost_words(expected, at_most=bool(self._draft.search))
+        draft = self._draft
+        at_a_time, swept = fits(draft.config, self._machine, self._settings), [axis.key for axis in draft.axes]
+        expected = cost(draft.runs, at_a_time, placed, draft.total_steps or 0, self._recent, swept)
+        return cost_words(expected, at_most=bool(draft.search))
 
     def _show_header(self) -> None:
         count = self._in_use()
@@ -476,11 +480,14 @@ class ConfigureScreen(ResizeLoopFix[None]):
         """Finds out anew which live runs have which devices."""
         threading.Thread(target=_look_for_runs, args=(self, self._runs_dir), name="look-for-runs", daemon=True).start()
 
-    def take_held(
-        self, held: Mapping[RunDir, Held], settings: Settings, recent: dict[tuple[str, ...], RunInfo]
-    ) -> None:
-        """Takes over what live runs have, and the newest completed run of each kind."""
-        self._held, self._settings, self._recent = held, settings, recent
+    def take_held(self, held: Mapping[RunDir, Held], settings: Settings) -> None:
+        """Takes over what live runs have."""
+        self._held, self._settings = held, settings
+        self._show_header()
+
+    def take_recent(self, recent: dict[tuple[str, ...], RunInfo]) -> None:
+        """Takes over the newest completed run of each kind."""
+        self._recent = recent
         self._show()
 
     async def _show_machine(self) -> None:
@@ -493,6 +500,12 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self.query_one(ConfigForm).focus_first(self._draft.problems)
 
 
+def _with_script(presets: Sequence[Preset]) -> list[Preset]:
+    """Returns the user's presets, which are found first by a name, the user's script, and the built-in ones."""
+    own = [one for one in presets if not one.builtin]
+    return [*own, MY_SCRIPT, *presets[len(own) :]]
+
+
 def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[RunInfo]:
     """Returns the live runs that have the devices which a launch would take."""
     from tuiapp.trainers.experiments.holders import all_held, in_the_way
@@ -503,12 +516,16 @@ def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[Run
 
 def _look_for_runs(screen: ConfigureScreen, runs_dir: Path) -> None:
     """Finds in a thread which live runs have which devices, and how long earlier ones took."""
+    # What the form asks for then is imported here, too.
+    import tuiapp.library.queue_words
+    import tuiapp.trainers.experiments.sweep  # noqa: F401
     from tuiapp.trainers.experiments.holders import all_held
     from tuiapp.trainers.experiments.pace import recent
 
     # The program and its event loop may have ended meanwhile; runs on a disk that fails are not known.
     with contextlib.suppress(RuntimeError, OSError):
-        screen.call_later(screen.take_held, all_held(runs_dir), read_settings()[0], recent(runs_dir))
+        screen.call_later(screen.take_held, all_held(runs_dir), read_settings()[0])
+        screen.call_later(screen.take_recent, recent(runs_dir))
 
 
 def _question(holders: Sequence[RunInfo]) -> Choice:

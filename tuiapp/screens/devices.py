@@ -61,19 +61,22 @@ class DevicesScreen(CoveredScreenFix[None]):
         from tuiapp.screens.confirm import Choice
         from tuiapp.screens.pickers import ProcessList
 
-        chosen = await self.app.push_screen_wait(ProcessList(self.query_one(DevicePanel).processes))
+        listed = self.query_one(DevicePanel).processes
+        # A pid may be another process's by the time of the answer.
+        known_as = {row.pid: identity(row.pid) for row in listed}
+        chosen = await self.app.push_screen_wait(ProcessList(listed))
         if chosen is None:
             return
-        known_as, words = identity(chosen.pid), describe(chosen)
+        words = describe(chosen)
         text = f"{words}\n \nSIGTERM asks it to end; SIGKILL ends it at once, whatever it has not saved."
         answers = [("keep", "Keep it", "default"), ("term", "SIGTERM", "warning"), ("kill", "SIGKILL", "error")]
         answer = await self.app.push_screen_wait(Choice(f"End process {chosen.pid}?", text, answers))
         if answer not in ("term", "kill"):
             return
         try:
-            send_signal(known_as, signal.SIGTERM if answer == "term" else signal.SIGKILL)
+            send_signal(known_as[chosen.pid], signal.SIGTERM if answer == "term" else signal.SIGKILL)
         except ProcessLookupError:
-            self.notify(f"Process {chosen.pid} has ended already.", markup=False)
+            self.notify(f"Process {chosen.pid} has ended already, or is not of this container.", markup=False)
         except PermissionError:
             self.notify(f"Process {chosen.pid} is another user's: {chosen.user}.", severity="error", markup=False)
         else:

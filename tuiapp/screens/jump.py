@@ -49,14 +49,13 @@ class JumpScreen(ModalScreen[None]):
     }
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,ctrl+t", "dismiss(None)", "Cancel", id="jump.cancel", show=False)
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="jump.cancel", show=False)]
 
     def __init__(self, beneath: Screen[Any]) -> None:
         super().__init__()
         self._targets = dict(zip(*labelled(targets(beneath)), strict=True))
         self._typed = ""
+        self._size = beneath.size
 
     def compose(self) -> ComposeResult:
         for label, (place, _) in self._targets.items():
@@ -76,6 +75,11 @@ class JumpScreen(ModalScreen[None]):
 
     def on_click(self) -> None:
         self.dismiss()
+
+    def on_resize(self, event: events.Resize) -> None:
+        if event.size != self._size:
+            # The targets are elsewhere.
+            self.dismiss()
 
 
 def labelled(found: Sequence[Target]) -> tuple[list[str], Sequence[Target]]:

@@ -25,7 +25,7 @@ from tuiapp.trainers.experiments.study import StudyDir, StudyError
 from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
-from tuiapp.view.groups import Row, RunGroup, fold, grouped, listed, stars
+from tuiapp.view.groups import Row, RunGroup, fold, grouped, listed
 from tuiapp.view.run_list import BY_NAME, column_of
 from tuiapp.view.run_list import state as state_words
 from tuiapp.view.run_values import key_column
@@ -117,9 +117,7 @@ class StudyScreen(CoveredScreenFix[None]):
         by = columns[1].name if state.objective else "state"
         rows = _ranked(state)
         shown = listed(rows, lambda group: group.key in self._open)
-        best = stars(rows, shown, state.objective) if state.objective else {}
-        if state.best and not best:
-            best = {state.best.info.directory: "★"}
+        best = {shown[0].id: "★"} if state.best else {}
         drawn = [grouped(column, shown) for column in columns]
         self.query_one(RunTable).show(shown, drawn, by, reverse=False, stars=best)
         self.call_later(self._draw)
@@ -131,7 +129,8 @@ class StudyScreen(CoveredScreenFix[None]):
     async def _weigh(self, state: StudyState) -> None:
         """Works out how much each key matters, in a thread: it imports Optuna."""
         self._importance = await asyncio.wrap_future(in_thread(importance_of, state))
-        await self._draw()
+        # Not here, beside a drawing that is under way.
+        self.call_later(self._draw)
 
     async def on_resize(self) -> None:
         await self._draw()
@@ -154,6 +153,12 @@ class StudyScreen(CoveredScreenFix[None]):
         rows = max(height // SLICE_SHARE + 1, min(left_over, height // 2))
         for key, panel in zip(shown, place.query(Static), strict=True):
             panel.update(Content("\n".join(draw_slice(state, key, width, rows, self._importance.get(key)))))
+
+    @on(RunTable.GroupTurned)
+    def _turn_group(self, event: RunTable.GroupTurned) -> None:
+        if self._state and event.is_open != (event.group.key in self._open):
+            self._open ^= {event.group.key}
+            self._show(self._state)
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:
@@ -192,12 +197,14 @@ def _ranked(state: StudyState) -> list[Row]:
     if objective is None:
         return rows
 
-    def came_to(row: Row) -> float:
+    def standing(row: Row) -> tuple[bool, float]:
+        """Those that have completed come first: no other is the best."""
         counted = row.counted if isinstance(row, RunGroup) else (row,)
         spread = Spread.of(map(objective.value, counted))
-        return math.inf if spread is None else (-spread.mean if objective.rises else spread.mean)
+        is_whole = spread is not None and any(info.status == "completed" for info in counted)
+        return not is_whole, math.inf if spread is None else (-spread.mean if objective.rises else spread.mean)
 
-    return sorted(rows, key=came_to)
+    return sorted(rows, key=standing)
 
 
 def _columns(state: StudyState) -> list[Column[RunInfo]]:

@@ -6,12 +6,18 @@ import json
 import shlex
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tuiapp.library.find import find_run
 from tuiapp.library.queue_words import cost_words
+from tuiapp.trainers.config.catalog import BACKENDS
+from tuiapp.trainers.config.data_files import DatasetError
+from tuiapp.trainers.config.datasets import is_examined
 from tuiapp.trainers.config.machine import inspect_machine, unused
 from tuiapp.trainers.config.options import ConfigError, Problem, Value, format_value
+from tuiapp.trainers.config.placement import place
+from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig, to_mapping, to_toml_values
 from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.script_syntax import fill_in, read_environment, split_words
@@ -19,7 +25,6 @@ from tuiapp.trainers.experiments.pace import cost, recent
 from tuiapp.trainers.experiments.space import Axis, combinations, first_of, is_own, read_axis, run_name, with_values
 from tuiapp.trainers.experiments.study import Search, Study, stem_of
 from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, check_grid, fits, plan_search
-from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.facts import UsageError
@@ -80,11 +85,16 @@ def begin_sweep(options: Namespace) -> int:
 def _tell_cost(study: Study, runs: int, directory: Path, at_a_time: int = 0) -> None:
     """Says what the runs will take, as far as earlier ones tell."""
     machine = inspect_machine()
-    plan = prepare(with_values(study.base, {axis.key: first_of(axis) for axis in study.read_axes()}), unused(machine))
-    at_a_time = at_a_time or fits(plan.config, machine)
-    expected = cost(runs, at_a_time, plan.config, plan.total_steps, recent(directory))
-    if words := cost_words(expected, at_most=study.search is not None):
-        tell(words)
+    axes = study.read_axes()
+    # What is wrong is said elsewhere; of a search all first values together were not checked.
+    with suppress(ConfigError, DatasetError, OSError):
+        placed = place(with_values(study.base, {axis.key: first_of(axis) for axis in axes}), unused(machine))
+        known = BACKENDS[placed.backend].builtin and not is_examined(placed.dataset)
+        steps = make_plan(placed).total_steps if known else 0
+        at_a_time = at_a_time or fits(placed, machine)
+        expected = cost(runs, at_a_time, placed, steps, recent(directory), [axis.key for axis in axes])
+        if words := cost_words(expected, at_most=study.search is not None):
+            tell(words)
 
 
 def _print_commands(options: Namespace, study: Study) -> int:

@@ -174,7 +174,9 @@ class CompareTable(VerticalScroll):
         self.query_one("#rows", Static).update(Content("\n").join(lines))
 
     def _side_by_side(self) -> Content:
-        lines = sorted(self._columns, key=lambda line: len({*line.values}) < 2)
+        self._behind = 0
+        # Results that change keep their places.
+        lines = sorted(self._columns, key=lambda line: line.name not in self._keys)
         keys = min(max(len(line.name) for line in lines), self.size.width // 3)
         room = (self.size.width - keys - 1) // 2 - GAP
         cells = [

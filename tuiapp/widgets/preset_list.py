@@ -19,7 +19,7 @@ from textual.visual import RenderOptions, Visual, VisualType
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from tuiapp.library.presets import Preset
+from tuiapp.library.presets import MY_SCRIPT, Preset
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.widgets.colors import MUTED
 
@@ -132,7 +132,7 @@ class PresetList(OptionList):
     @on(OptionList.OptionHighlighted)
     def _show_hints(self) -> None:
         room = self.size.width - BESIDE_HINT_CELLS
-        hints = (BUILTIN_HINT,) if self.cursor and self.cursor.builtin else HINTS
+        hints = () if self.cursor == MY_SCRIPT else (BUILTIN_HINT,) if self.cursor and self.cursor.builtin else HINTS
         hint = next((hint for hint in hints if len(hint) <= room), "")
         self.border_subtitle = hint if self.has_focus else ""
 

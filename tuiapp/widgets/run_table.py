@@ -197,8 +197,13 @@ class RunTable(ScrollView, can_focus=True):
             left += column.width + GAP_CELLS
         top = self.scroll_offset.y
         for row in range(top, min(len(self.rows), top + self._rows_shown)):
-            found.append((Offset(0, row - top + 1), partial(self._go, row)))
+            found.append((Offset(0, row - top + 1), partial(self._go_to, self.rows[row].id)))
         return found
+
+    def _go_to(self, id: RunDir | str) -> None:
+        """Moves focus and cursor to a row, wherever it is by now."""
+        self.focus()
+        self._go(next((place for place, row in enumerate(self.rows) if row.id == id), self.cursor))
 
     def action_turn(self, is_open: bool) -> None:
         """Opens or closes the group under the cursor, or closes the one that its row is in."""

@@ -308,7 +308,7 @@ def test_a_run_whose_start_hangs_can_be_cancelled(
     hangs.touch()
     change(waiting.runs_dir, run, held=False)
     wait_until((tmp_path / "asked").exists)
-    wait_until(lambda: "being started" in str(queue.outlook(waiting.runs_dir).get(run.run_id)))
+    wait_until(lambda: "has been starting" in str(queue.outlook(waiting.runs_dir).get(run.run_id)))
     monkeypatch.setattr(queue, "BUSY_S", 0.1)
     assert stop.do([run]).of("information") == ["Cancelled 1 run in the queue."]
     assert (summarise(run).status, run.is_live()) == ("stopped", False)

@@ -21,6 +21,11 @@ def test_by_the_newest_of_a_kind() -> None:
     assert words.startswith("about 2m 20s, 0.27 GPU hours, until ")
     assert cost_words(expected, at_most=True).startswith("at most 2m 20s")
     on_cpu = msgspec.structs.replace(earlier.config, platform="cpu")
-    assert cost(1, 2, on_cpu, 0, known) == Cost(17.5, 0.0), "of unknown steps it is as long as the earlier one"
+    assert cost(1, 2, on_cpu, 580, known) is None, "a CPU is another kind"
+    known[kind(on_cpu)] = earlier
+    assert cost(1, 2, on_cpu, 0, known, ["seed"]) == Cost(17.5, 0.0), (
+        "of unknown steps it is as long as the earlier one"
+    )
+    assert cost(1, 2, on_cpu, 0, known, ["seed", "epochs"]) is None, "they take differently long"
     other = msgspec.structs.replace(earlier.config, model="mlp")
     assert cost_words(cost(7, 2, other, 580, known)) == "", "nothing is known of another kind"
