@@ -39,7 +39,7 @@ def _heat(chart: Chart, heat: Heat, *, dark: bool, brief: bool = False) -> Conte
     parts = [Content(plural(len(heat.members), heat.called)), scale_of(chart, heat, dark=dark)]
     if chart.not_finite:
         parts.insert(0, Content.styled(f"{'not finite' if brief else chart.not_finite} ✕", "bold $text-warning"))
-    for row in heat.rows:
+    for row in sorted(heat.rows, key=lambda row: row.condition is not None and row.condition.severity != "error"):
         if row.culprit and (condition := row.culprit.condition):
             text = f"{condition.symbol} {row.culprit.label.strip()}{'' if brief else f' {condition.text}'}"
             parts.append(Content.styled(text, SEVERITY_STYLES[condition.severity]))

@@ -104,7 +104,7 @@ class Plot(Widget):
                 row for row, axis in enumerate(self._axes[: self.rows]) if axis[LEFT_CELLS - 1 : LEFT_CELLS] == "┤"
             ]
             every = max(1, -(-len(ticked) // MOST_LINES))
-            self._lines = ticked[::every] if self._is_grid_faint() else ()
+            self._lines = ticked[::every] if self._is_grid_faint() and chart.heat is None else ()
             self._styles.clear()
             self.refresh()
             return

@@ -97,9 +97,10 @@ def test_the_slow_rank_of_512_has_the_row_of_its_node() -> None:
 
 
 def test_ranks_of_a_lost_node_stand_out() -> None:
-    heat = build_chart(fold(nodes.troubled()), ChartOptions(STEP_TIME), columns=80, rows=4).heat
-    assert heat is not None
-    assert [str(row.condition or "") for row in heat.rows] == ["", "", "▲ silent", "✖ lost"]
+    chart = build_chart(fold(nodes.troubled()), ChartOptions(STEP_TIME), columns=80, rows=4)
+    assert chart.heat is not None
+    assert [str(row.condition or "") for row in chart.heat.rows] == ["", "", "▲ silent", "✖ lost"]
+    assert legend(chart, STEP_TIME, None, dark=True).plain.endswith(" ✖ 24 y lost  ▲ 16 q silent")
 
 
 def test_devices_have_a_map_a_figure() -> None:
