@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -271,8 +271,9 @@ class RunTable(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width - MARK_CELLS
         self._columns = fitting(self._offered, width, self.rows)
         if self._hidden:
-            # How many there are has room of its own.
-            self._columns = fitting(self._offered, width - len(f" +{self._hidden}"), self.rows)
+            # How many there are has room of its own. Cells are what a long list costs: they are measured once.
+            measured = [replace(one, most=0) for one in self._columns]
+            self._columns = fitting(measured, width - len(f" +{self._hidden}"))
         # The heading stays and takes a row from the scrollable area.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self.rows) + 1)
 
