@@ -42,7 +42,7 @@ LEAST_ACROSS = 3
 MOST_MEASURED = 100
 """Names by which the columns of the list are as wide as they are."""
 
-LIST_S = 1.0
+LIST_S = 2.0
 """Between two updates of these values."""
 
 
