@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +21,13 @@ from tuiapp.screens.preset_dialogs import confirm_save
 from tuiapp.screens.requests import OpenRun
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.trainers.experiments.study import StudyDir, StudyError
-from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
-from tuiapp.view.groups import Row, RunGroup, fold, grouped, listed
+from tuiapp.view.groups import grouped, listed
 from tuiapp.view.run_list import BY_NAME, column_of
 from tuiapp.view.run_list import state as state_words
 from tuiapp.view.run_values import key_column
-from tuiapp.view.study import StudyState, draw_slice, heading, importance_of, is_pruned, read_study_state
+from tuiapp.view.study import StudyState, draw_slice, heading, importance_of, is_pruned, ranked_rows, read_study_state
 from tuiapp.view.table import Column
 from tuiapp.widgets.run_table import RunTable
 from tuiapp.widgets.steady_footer import SteadyFooter
@@ -115,7 +113,7 @@ class StudyScreen(CoveredScreenFix[None]):
         self.query_one("#heading", Static).update(Content(heading(state)))
         columns = _columns(state)
         by = columns[1].name if state.objective else "state"
-        rows = _ranked(state)
+        rows = ranked_rows(state)
         shown = listed(rows, lambda group: group.key in self._open)
         best = {shown[0].id: "★"} if state.best else {}
         drawn = [grouped(column, shown) for column in columns]
@@ -186,25 +184,6 @@ class StudyScreen(CoveredScreenFix[None]):
         if self._state and self._state.drawn_keys:
             self._first = (self._first + by) % len(self._state.drawn_keys)
             await self._draw()
-
-
-def _ranked(state: StudyState) -> list[Row]:
-    """Returns the runs, the best first; those that differ in their seed alone are one row, by their mean."""
-    rows = fold([trial.info for trial in state.trials])
-    if len(rows) == 1 and isinstance(only := rows[0], RunGroup) and not only.is_alike:
-        rows = [*only.rows]
-    objective = state.objective
-    if objective is None:
-        return rows
-
-    def standing(row: Row) -> tuple[bool, float]:
-        """Those that have completed come first: no other is the best."""
-        counted = row.counted if isinstance(row, RunGroup) else (row,)
-        spread = Spread.of(map(objective.value, counted))
-        is_whole = spread is not None and any(info.status == "completed" for info in counted)
-        return not is_whole, math.inf if spread is None else (-spread.mean if objective.rises else spread.mean)
-
-    return sorted(rows, key=standing)
 
 
 def _columns(state: StudyState) -> list[Column[RunInfo]]:

@@ -16,11 +16,13 @@ from tuiapp.trainers.experiments.importance import importances
 from tuiapp.trainers.experiments.study import Study, StudyDir
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess
+from tuiapp.trainers.state.results import Spread
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, fit, format_duration, format_percent, sanitize
 from tuiapp.view.axes import axis_labels, log_labels
 from tuiapp.view.chart import Chart
 from tuiapp.view.frame import LEFT_CELLS, frame
+from tuiapp.view.groups import Row, RunGroup, fold, runs_of
 from tuiapp.view.run_list import objective_words
 from tuiapp.view.run_values import differing_keys, key_column, known_value
 from tuiapp.view.table import Column
@@ -200,17 +202,35 @@ def trial_columns(state: StudyState) -> list[Column[Trial]]:
     ]
 
 
+def ranked_rows(state: StudyState) -> list[Row]:
+    """Returns the runs, the best first; those that differ in their seed alone are one row, by their mean."""
+    rows = fold([trial.info for trial in state.trials])
+    if len(rows) == 1 and isinstance(only := rows[0], RunGroup) and not only.is_alike:
+        rows = [*only.rows]
+    objective = state.objective
+    if objective is None:
+        return rows
+
+    def standing(row: Row) -> tuple[bool, float]:
+        """Those that have completed come first: no other is the best."""
+        counted = row.counted if isinstance(row, RunGroup) else (row,)
+        spread = Spread.of(map(objective.value, counted))
+        is_whole = spread is not None and any(info.status == "completed" for info in counted)
+        return not is_whole, math.inf if spread is None else (-spread.mean if objective.rises else spread.mean)
+
+    return sorted(rows, key=standing)
+
+
 def points(state: StudyState) -> list[Point]:
-    """Returns what trials came to, those that differ in their seed alone as one."""
-    parts: dict[str, list[Trial]] = {}
-    for trial in state.trials:
-        if trial.objective is not None:
-            values = {key: trial.values[key] for key in state.drawn_keys}
-            parts.setdefault(f"{trial.state} {values}", []).append(trial)
-    return [
-        Point(part[0].values, part[0].state, [one.objective for one in part if one.objective is not None])
-        for part in parts.values()
-    ]
+    """Returns what trials came to, a point for each row that has a value."""
+    of, found = {trial.info.directory: trial for trial in state.trials}, []
+    for row in ranked_rows(state):
+        parts = [row.counted] if isinstance(row, RunGroup) and row.is_alike else [[info] for info in runs_of(row)]
+        for infos in parts:
+            trials = [of[info.directory] for info in infos]
+            if came_to := [trial.objective for trial in trials if trial.objective is not None]:
+                found.append(Point(trials[0].values, trials[0].state, came_to))
+    return found
 
 
 def importance_of(state: StudyState) -> dict[str, float]:
