@@ -233,8 +233,8 @@ class ChartGrid(Container, Generic[Panel]):
         if ("left" in what or "right" in what) and options.window is None and panel.cursor is None:
             return "All of it is in sight. + zooms in, v reads values."
         if what in ("smoother", "rougher"):
-            if all(metric(one.options.metric).held_out for one in self.panels if one.display):
-                return "Values of evaluations are not smoothed."
+            if all(metric(one.options.metric).held_out or one.drawn.heat for one in self.panels if one.display):
+                return "Evaluations and heat maps are not smoothed."
             ends = {"smoother": "It is as smooth as can be.", "rougher": "It is not smoothed."}
             return ends[what] if options.smoothing == SMOOTHINGS[-1 if what == "smoother" else 0] else ""
         return ""

@@ -200,9 +200,8 @@ def build_chart(
     reduced = _reduce(chart, lines, options, columns, live=state.is_live)
     chart.forms, chart.form = _forms(options, len(lines))
     if chart.form == "heat":
-        chart.curves = [
-            _curve(line, each, options.weight, options.log) for line, each in zip(lines, reduced, strict=True)
-        ]
+        # Not smoothed: a cell is the mean of its moment.
+        chart.curves = [_curve(line, each, 0.0, options.log) for line, each in zip(lines, reduced, strict=True)]
         chart.not_finite = not_finite([line.series for line in lines])
         _set_axes(chart, options, columns, rows)
         _set_heat(chart, state, options, rows, rank)

@@ -29,7 +29,7 @@ def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]
         "scale": [scale],
         "linear": [] if options.log else [scale],
         "log": [scale] if options.log else [],
-        "smoothing": [f"smoothing {options.smoothing:g}" if options.smoothing else "not smoothed"],
+        "smoothing": [f"smoothing {options.smoothing:g}" if options.smoothing and not chart.heat else "not smoothed"],
         "clipped": _clipped_words(chart, options),
         "flat": ["y: logarithmic shows more"] if chart.is_flat else [],
     }

@@ -17,6 +17,7 @@ from tests.kit import own_metrics as own
 from tests.kit.recorded import CONFIG
 from tests.kit.runs_app import info
 from tests.kit.sharded import two_axes
+from tests.kit.shown import is_current
 from tests.kit.stage import RUNS_DIR, Stage, folded, matrix, press, run_screen, until
 from tests.screens.snapshots.conftest import ComparePicture
 from tests.screens.test_trouble import hanging
@@ -25,6 +26,7 @@ from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.trainers.config.run_config import to_toml
 from tuiapp.trainers.contract.events import AnyEvent, Metrics
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.text_view import TextView
 
 
@@ -219,6 +221,8 @@ async def test_run(
         await folded(pilot, screen)
         await press(pilot, scene.keys)
         await until(pilot, lambda: not scene.resumes or isinstance(pilot.app.screen, ResumeDialog))
+        # Those of hundreds of ranks are drawn seconds later.
+        await until(pilot, lambda: all(map(is_current, screen.query(ChartPanel))))
 
     app = Stage(screen, theme=theme, unicode=scene.unicode)
     await compare_picture(app, size, play)
