@@ -84,7 +84,7 @@ async def test_lines_that_no_longer_fit_are_followed_as_soon_as_there_is_a_scrol
 @pytest.mark.nightly
 async def test_where_one_reads_stays_while_the_oldest_lines_go(monkeypatch: pytest.MonkeyPatch) -> None:
     app = RunApp(events())
-    async with app.run_test(size=LARGE) as pilot:
+    async with app.run_test(size=(160, 50)) as pilot:
         await settled(pilot, app)
         rows = app.run_screen.query_one(LogRows)
         rows.add(list(app.run_screen.state.log) * 3)
