@@ -1,11 +1,19 @@
-"""How much each swept key matters for what trials come to: Optuna's PED-ANOVA, https://arxiv.org/abs/2304.10255."""
+"""How much each swept key matters for what trials come to: Optuna's PED-ANOVA, https://arxiv.org/abs/2304.10255.
+
+`python -m tuiapp.trainers.experiments.importance` works it out for a process that does not import Optuna.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 LEAST_TRIALS = 4
 """Of fewer nothing can be said."""
@@ -16,24 +24,12 @@ def importances(
 ) -> dict[str, float]:
     """Returns each key's share of what decides between good and bad trials; the shares add up to 1.
 
-    Returns none if Optuna is not installed, of fewer than `LEAST_TRIALS`, of a single key, and where all came to the
-    same. `trials` are values by key, and what they came to.
+    Returns none of fewer than `LEAST_TRIALS`, of a single key, and where all came to the same. `trials` are values by
+    key, and what they came to.
     """
     keys = [key for key in dict.fromkeys(key for values, _ in trials for key in values) if _differ(trials, key)]
     if len(trials) < LEAST_TRIALS or len(keys) < 2 or len({value for _, value in trials}) < 2:
         return {}
-    # A study can be looked at whatever is wrong with Optuna, or with these values.
-    with suppress(Exception):
-        return _by_optuna(trials, keys, rises, log_keys)
-    return {}
-
-
-def _by_optuna(
-    trials: Sequence[tuple[Mapping[str, object], float]], keys: Sequence[str], rises: bool, log_keys: Collection[str]
-) -> dict[str, float]:
-    import optuna
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -55,8 +51,6 @@ def _differ(trials: Sequence[tuple[Mapping[str, object], float]], key: str) -> b
 
 
 def _distribution(values: Sequence[object], log: bool) -> Any:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
-
     numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) < len(values):
         return CategoricalDistribution(sorted({str(value) for value in values}))
@@ -65,3 +59,7 @@ def _distribution(values: Sequence[object], log: bool) -> Any:
 
 def _parameter(value: object, distribution: Any) -> Any:
     return str(value) if hasattr(distribution, "choices") else float(str(value))
+
+
+if __name__ == "__main__":
+    print(json.dumps(importances(**json.load(sys.stdin))))

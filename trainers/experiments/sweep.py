@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from tuiapp.trainers.config.bootstrap import module
@@ -42,7 +44,7 @@ from tuiapp.trainers.launch.processes import apart
 from tuiapp.trainers.state.objective import GUESSED_FROM, guess
 from tuiapp.trainers.state.summary import summarise
 
-SEARCH = "tuiapp.trainers.experiments.search"
+SEARCH, IMPORTANCE = "tuiapp.trainers.experiments.search", "tuiapp.trainers.experiments.importance"
 STORAGE_S = 60.0
 """Within which a database opens: it makes its tables at the first time."""
 BUILTIN_METRICS = (TEST_ACCURACY, TEST_LOSS, LOSS)
@@ -248,6 +250,19 @@ def start_search(place: StudyDir) -> None:
 
 def _search_of(place: StudyDir) -> Daemon:
     return Daemon(place.lock, place.log, SEARCH, (str(place.runs_dir.absolute()), place.name))
+
+
+def importances(
+    trials: Sequence[tuple[Mapping[str, object], float]], rises: bool, log_keys: Collection[str]
+) -> dict[str, float]:
+    """As `tuiapp.trainers.experiments.importance`, which a process of its own imports; none if that fails."""
+    if lacks_optuna() or len(trials) < 2:
+        return {}
+    with contextlib.suppress(OSError, ValueError, TypeError, subprocess.SubprocessError):
+        text = json.dumps({"trials": trials, "rises": rises, "log_keys": sorted(log_keys)})
+        done = subprocess.run(module(IMPORTANCE), input=text, capture_output=True, text=True, timeout=STORAGE_S)
+        return msgspec.json.decode(done.stdout, type=dict[str, float])
+    return {}
 
 
 def keep_searches(runs_dir: Path) -> bool:

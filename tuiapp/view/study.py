@@ -12,7 +12,6 @@ from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import PRUNED
-from tuiapp.trainers.experiments.importance import importances
 from tuiapp.trainers.experiments.study import Study, StudyDir
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess
@@ -234,7 +233,10 @@ def points(state: StudyState) -> list[Point]:
 
 
 def importance_of(state: StudyState) -> dict[str, float]:
-    """Returns how much each key matters, as of `importances`; it imports Optuna."""
+    """Returns how much each key matters; Optuna works it out in a process of its own."""
+    # Imported late: it brings the launcher.
+    from tuiapp.trainers.experiments.sweep import importances
+
     whole = [one for one in points(state) if one.state == "completed"]
     trials = [({key: one.values[key] for key in state.drawn_keys}, one.mean) for one in whole]
     return importances(trials, bool(state.objective and state.objective.rises), state.log_keys)
