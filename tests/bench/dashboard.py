@@ -35,7 +35,7 @@ PAST_STEPS = 4000
 KEYS = [
     ("y", b"logarithmic"),
     ("y", None),
-    ("t", b"by time"),
+    ("t", None),
     ("t", None),
     ("v", None),
     ("v", None),
