@@ -321,16 +321,20 @@ async def test_where_there_is_room_all_presets_show_their_whole_text(start: Star
         await until(pilot, lambda: not whole())
 
 
-async def test_the_first_preset_is_a_script_of_ones_own(start: Start, tmp_path: Path) -> None:
+async def test_the_first_preset_is_a_script_of_ones_own(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "train.py").touch()
+    # Every key typed examines the form.
+    monkeypatch.chdir(tmp_path)
     async with start() as pilot:
         await pilot.press("ctrl+l", "home", "enter")
         await until(pilot, lambda: field(pilot, "script").has_focus_within)
-        await type_into(pilot, "script", str(tmp_path / "train.py"))
+        await type_into(pilot, "script", "train.py")
         await type_into(pilot, "values", "lr=0.1,0.2")
-        assert screen(pilot).command == f"tuiapp sweep {tmp_path / 'train.py'} --grid lr=0.1,0.2"
+        assert screen(pilot).command == "tuiapp sweep train.py --grid lr=0.1,0.2"
         assert "no argument has {lr}" in words(pilot, "#facts")
-        await type_into(pilot, "arguments", "--lr {lr}")
+        await type_into(pilot, "arguments", "{lr}")
         assert "no argument" not in words(pilot, "#facts")
         # It is no file that could be copied.
         await pilot.press("ctrl+l", "n")
