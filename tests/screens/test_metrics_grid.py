@@ -295,7 +295,7 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
     app = CompareApp(runs)
     async with app.run_test(size=(200, 60)) as pilot:
         await read(pilot, app)
-        assert app.compare_screen.chart.options.metric == "loss"
+        assert app.compare_screen.chart.options.metric == "test/accuracy", "what they are best by"
         await pilot.press("2")
         await opened(pilot, app)
         assert "Compare 3 runs" in heading(app)

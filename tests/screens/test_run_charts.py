@@ -139,7 +139,7 @@ def shown(app: RunApp) -> list[str]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("size", "count"), [((200, 60), 4), ((160, 40), 4), (LARGE, 3), ((100, 30), 1), (SMALL, 1)])
+@pytest.mark.parametrize(("size", "count"), [((200, 60), 4), ((160, 40), 4), (LARGE, 3), ((100, 30), 2), (SMALL, 1)])
 async def test_as_many_charts_as_there_is_room_for(size: tuple[int, int], count: int) -> None:
     app = RunApp(rewarded())
     async with app.run_test(size=size) as pilot:
