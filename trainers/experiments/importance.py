@@ -30,19 +30,14 @@ def importances(
     keys = [key for key in dict.fromkeys(key for values, _ in trials for key in values) if _differ(trials, key)]
     if len(trials) < LEAST_TRIALS or len(keys) < 2 or len({value for _, value in trials}) < 2:
         return {}
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        distributions = {key: _distribution([values[key] for values, _ in trials], key in log_keys) for key in keys}
-        study = optuna.create_study(direction="maximize" if rises else "minimize")
-        for values, value in trials:
-            chosen = {key: _parameter(values[key], distributions[key]) for key in keys}
-            study.add_trial(optuna.trial.create_trial(params=chosen, distributions=distributions, value=value))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-    finally:
-        optuna.logging.set_verbosity(level)
+    distributions = {key: _distribution([values[key] for values, _ in trials], key in log_keys) for key in keys}
+    study = optuna.create_study(direction="maximize" if rises else "minimize")
+    for values, value in trials:
+        chosen = {key: _parameter(values[key], distributions[key]) for key in keys}
+        study.add_trial(optuna.trial.create_trial(params=chosen, distributions=distributions, value=value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
 
 
 def _differ(trials: Sequence[tuple[Mapping[str, object], float]], key: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +221,7 @@ def cancel(runs_dir: Path, run: RunDir, reason: str = "cancelled in the queue") 
 
     Raises NotWaitingError if it does not wait.
     """
-    with _own(run, _end_start):
+    with _own(run, ends_start=True):
         end(run, "stopped", reason)
     ring(runs_dir)
 
@@ -234,8 +234,11 @@ def _end_start(run: RunDir) -> None:
 
 
 @contextlib.contextmanager
-def _own(run: RunDir, end_start: Callable[[RunDir], None] = lambda _: None) -> Iterator[Waiting]:
-    """Holds a waiting run's lock, so that nobody starts or cancels it meanwhile."""
+def _own(run: RunDir, *, ends_start: bool = False) -> Iterator[Waiting]:
+    """Holds a waiting run's lock, so that nobody starts or cancels it meanwhile.
+
+    With `ends_start` a start that takes longer than `BUSY_S` is ended for it.
+    """
     deadline, lock = time.monotonic() + BUSY_S, -1
     try:
         while lock < 0:
@@ -244,8 +247,8 @@ def _own(run: RunDir, end_start: Callable[[RunDir], None] = lambda _: None) -> I
             except BlockingIOError:
                 if not os.path.lexists(run.waits) or has_started(run) or time.monotonic() > deadline + LOCK_S:
                     raise
-                if time.monotonic() > deadline:
-                    end_start(run)
+                if ends_start and time.monotonic() > deadline:
+                    _end_start(run)
         # What was ended is nobody's supervisor.
         write_note(lock, LockNote(attempt=run.lock_note().attempt))
     except BlockingIOError:

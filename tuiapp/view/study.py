@@ -221,7 +221,7 @@ def ranked_rows(state: StudyState) -> list[Row]:
 
 
 def points(state: StudyState) -> list[Point]:
-    """Returns what trials came to, a point for each row that has a value."""
+    """Returns what trials came to, a point for each row that has a value, the best first."""
     of, found = {trial.info.directory: trial for trial in state.trials}, []
     for row in ranked_rows(state):
         parts = [row.counted] if isinstance(row, RunGroup) and row.is_alike else [[info] for info in runs_of(row)]
@@ -258,7 +258,7 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS, import
     # Losses that fall over decades would all lie on the axis.
     tall = values[0] > 0 and values[-1] / values[0] > FAR
     labels = (log_labels if tall else axis_labels)(ends, unit)
-    numbers = [x for x, _ in known if isinstance(x, int | float) and not isinstance(x, bool)]
+    numbers = [x for x, _ in known if _is_number(x)]
     words = sorted({str(x) for x, _ in known}) if len(numbers) < len(known) else []
     log = key in state.log_keys and not words and min(numbers) > 0
     xs = [float(words.index(str(x))) if words else _at(x, log=log) for x, _ in known]
@@ -280,8 +280,7 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS, import
     for column, point in zip(places, drawn_points, strict=True):
         for row in range(row_of(max(point.came_to)), row_of(min(point.came_to)) + 1) if len(point.came_to) > 1 else ():
             drawn[row][column] = "│"
-    sign = 1 if objective.rises else -1
-    best = max((one for one in drawn_points if one.state == "completed"), key=lambda one: sign * one.mean, default=None)
+    best = next((one for one in drawn_points if one.state == "completed"), None)
     for column, point in zip(places, drawn_points, strict=True):
         row = row_of(point.mean)
         if drawn[row][column] != "★":
