@@ -62,7 +62,7 @@ def press(terminal: Terminal, keys: Iterable[Key], *, stay: bool = True, within_
         late += [f"{key.name}: {took:.1f} s"] * (took > within_s)
         if key.then:
             terminal.wait(key.then)
-        if stay and key.name not in ("c", "g", "p"):
+        if stay and key.name not in ("S", "g", "p"):
             terminal.press("escape")
             terminal.wait_gone(key.then or key.answer)
         if key.then:
@@ -114,7 +114,7 @@ def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDis
             keys = [
                 Key("s", "Stop this run"),
                 Key("q", "A run is live"),
-                Key("c", "answers slowly", "Requested a checkpoint"),
+                Key("S", "answers slowly", "Requested a checkpoint"),
                 Key("i", "answers slowly", "Tags"),
                 Key("g", "Looking for runs"),
             ]
