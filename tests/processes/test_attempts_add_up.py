@@ -13,7 +13,6 @@ import pytest
 from tests.kit.harness import MLP, launched, resumed
 from tests.kit.waiting import wait_until
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunStarted
 from tuiapp.trainers.contract.journal import JournalReader
@@ -96,40 +95,3 @@ def test_of_a_run_that_is_stopped_and_resumed_and_lost(runs_dir: Path, fake: Cal
     attempt = last[-1].time - next(event for event in reversed(last) if isinstance(event, RunStarted)).time
     assert info.summary.seconds == pytest.approx(second.seconds + attempt, abs=1.5)
     assert info.summary.steps >= second.steps + 50
-
-
-def test_of_a_script_that_fails_before_its_first_step_and_then_begins_anew(tmp_path: Path, runs_dir: Path) -> None:
-    """What the first attempt came to stays until the last one makes a step, which replaces all of it."""
-    script, attempt = tmp_path / "train.py", tmp_path / "attempt"
-    script.write_text(
-        "import pathlib, time, tuiapp\n"
-        f"attempt = int(pathlib.Path({str(attempt)!r}).read_text())\n"
-        "assert attempt != 2\n"
-        "run = tuiapp.init()\n"
-        "for step in range(1, 16):\n"
-        "    tuiapp.log({'loss': 1 / step}, step=step)\n"
-        "    time.sleep(0.2)\n"  # it trains
-        "assert attempt == 3\n"
-    )
-    attempt.write_text("1")
-    with launched(RunConfig(backend="script", script=str(script), platform="cpu", devices=1), runs_dir) as run:
-        first = run.end().summary
-    assert (first.steps, first.loss) == (15, 1 / 15)
-    attempt.write_text("2")
-    with resumed(run.run) as again:
-        end = again.end()
-        assert (end.status, end.summary.steps, end.summary.loss) == ("failed", 15, first.loss)
-        assert end.summary.seconds > first.seconds
-        again.wait_gone()
-    info = summarise(run.run)
-    assert (info.status, info.summary) == ("failed", end.summary)
-    attempt.write_text("3")
-    with resumed(run.run) as last:
-        last.wait(Metrics, lambda event: event.last_step >= 10)
-        wait_until(lambda: 9 <= summarise(run.run).summary.steps <= 15)
-        live = summarise(run.run).summary
-        assert live.seconds < time.time() - last.started.time + 1.0
-        own = last.end().summary
-        assert own.steps == 15
-        assert own.seconds == pytest.approx(last.events[-1].time - last.started.time, abs=1.0)
-    assert seen(run.run, whole=True).elapsed(0.0) == own.seconds

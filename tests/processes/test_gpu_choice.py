@@ -32,7 +32,6 @@ assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 """
 IDLE: dict[str, Any] = {"memory_used": 0, "utilization": 0}
 BUSY = {"memory_used": 79 * GIB, "utilization": 99, "no_processes": None}
-PARTS = [f"mig MIG-{name} 1g.10gb {10 * GIB} {used}" for name, used in (("b0", 9 * GIB), ("b1", 0))]
 
 
 class Given:
@@ -89,16 +88,6 @@ def test_hidden_gpus_are_not_trained_on(tmp_path: Path, visible: str, why: str) 
     assert f"platform: cuda cannot be used here: {why} all 4 GPUs of this machine." in refused.said
 
 
-@pytest.mark.nightly
-def test_more_than_the_user_left_visible_is_refused(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, several(4))
-    found = run(tmp_path, nvml, "devices=3", CUDA_VISIBLE_DEVICES="2,3")
-    assert '3 is more than this machine has: 2 GPUs; CUDA_VISIBLE_DEVICES="2,3" leaves 2 of 4 GPUs.' in found.said
-    found = run(tmp_path, nvml, "device_ids=0", CUDA_VISIBLE_DEVICES="2,3")
-    assert 'available: 2 (GPU-0002), 3 (GPU-0003); CUDA_VISIBLE_DEVICES="2,3" leaves 2 of 4 GPUs.' in found.said
-    assert found.code == 2
-
-
 @pytest.mark.parametrize(
     ("devices", "given"),
     [
@@ -125,19 +114,6 @@ def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
     # The user's name is not known where pids are the host's.
     assert warning.endswith(" 1 process 70.0 GiB")
     assert found.said.index("in use") < found.said.index("given")
-
-
-@pytest.mark.nightly
-def test_several_mig_instances_are_refused(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, gpu("GPU-0001", "Fake 1", *PARTS, mig_mode=1, utilization=None))
-    found = run(tmp_path, nvml, "devices=2")
-    assert (
-        "2 is more than this machine has: 0 GPUs, and 2 MIG instances, of which a run can use one alone." in found.said
-    )
-    found = run(tmp_path, nvml, "device_ids=0:0,0:1")
-    assert "0:0, 0:1 names a MIG instance beside others; a run can use one alone." in found.said
-    nvml.say(gpu("GPU-0001", "Fake 1", mig_mode=1))
-    assert "GPU 0 is in MIG mode, and has no instance" in run(tmp_path, nvml, "platform=cuda").said
 
 
 @pytest.mark.nightly

@@ -109,16 +109,6 @@ def test_on_several_nodes_it_is_named_with_its_node_and_all_stacks(
 
 
 @pytest.mark.nightly
-def test_a_rank_that_never_gets_from_its_step_to_the_collective(runs_dir: Path, fake: Callable[..., None]) -> None:
-    fake("skip:1:50")
-    with launched(MLP, runs_dir) as run:
-        alert = _hang_of(run)
-        print(f"\n{alert.text}")
-        assert (alert.rank, alert.step) == (1, 50)
-        assert "rank 1 is not where the others wait in a collective: sitecustomize.py" in alert.text
-
-
-@pytest.mark.nightly
 def test_a_stopped_rank_is_told_of_and_is_no_hang(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(FOUR, runs_dir) as run:

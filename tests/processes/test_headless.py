@@ -13,9 +13,7 @@ import pytest
 
 from tests.kit.harness import Watched, watching
 from tuiapp.library.find import find_run
-from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import Checkpoint, CheckpointRequested
-from tuiapp.trainers.state.summary import summarise
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -45,29 +43,6 @@ def test_the_last_line_of_stdout_is_the_result(runs_dir: Path) -> None:
     assert (result["status"], result["steps"], result["epochs"]) == ("completed", 58, 2.0)
     assert Path(result["directory"]).is_dir()
     assert "COMPLETED" in done.stderr
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("no_framework")
-def test_a_name_given_at_launch_outlasts_a_resume(runs_dir: Path) -> None:
-    named = ["--name", "baseline", "--tag", "sweep", "--tag", "lr", "--note", "warm-up helps"]
-    done = subprocess.run(
-        [*_run(runs_dir, "max_steps=5"), *named], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    run = find_run("baseline", runs_dir)
-    assert f"run baseline · {run.run_id}: " in done.stderr.splitlines()[0]
-    about = About(name="baseline", tags=("sweep", "lr"), note="warm-up helps")
-    assert read_about(run) == (about, "")
-    assert "baseline" not in run.config.read_text()
-    again = [*TUIAPP, "run", "--resume", "baseline", "--set", "max_steps=9", "--runs-dir", str(runs_dir)]
-    done = subprocess.run([*again, "--tag", "longer"], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    info = summarise(run)
-    assert (info.summary.steps, info.name, info.about.tags) == (9, "baseline", ("sweep", "lr", "longer"))
-    done = subprocess.run([*_run(runs_dir), "--tag", "a b"], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, "'a b' is not a tag" in done.stderr) == (2, True)
-    assert find_run("latest", runs_dir) == run
 
 
 @pytest.mark.nightly

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -117,35 +116,6 @@ def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Pa
 
 
 @pytest.mark.nightly
-def test_nodes_with_the_same_ranks_are_runs_of_their_own(start: Start, runs_dir: Path) -> None:
-    text = UNTIL_STOPPED.replace("init(", "init(rank=int(__import__('os').environ['SLURM_LOCALID']), world_size=2, ")
-    first = on_node(start, 0, text)
-    one = the_run(runs_dir)
-    reports(one, 0, 1)
-    second = on_node(start, 1, text)
-    other = the_run(runs_dir, 2)
-    reports(other, 0, 1)
-    for run in (one, other):
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-    for process in first:
-        ends_well(process)
-    assert sum("is on another node: they are two jobs of one name" in ends_well(process) for process in second) == 1
-
-
-@pytest.mark.nightly
-def test_a_script_that_never_asks_is_ended_on_all_nodes(start: Start, runs_dir: Path) -> None:
-    text = "import time, tuiapp\nrun = tuiapp.init()\nrun.log({'loss': 1})\ntime.sleep(600)"
-    ranks = on_node(start, 0, text) + on_node(start, 1, text)
-    run = the_run(runs_dir)
-    reports(run, 0, 1, 2, 3)
-    mailbox.send(run.run.commands, "stop")
-    assert run.end().status == "stopped"
-    assert {process.wait(DEADLINE_S) for process in ranks} == {-signal.SIGTERM}
-    run.wait_gone()
-
-
-@pytest.mark.nightly
 def test_without_its_recorder_a_job_trains_on_and_the_next_meets_anew(
     start: Start, runs_dir: Path, tmp_path: Path
 ) -> None:
@@ -191,16 +161,6 @@ def test_a_node_that_is_lost_is_named_and_the_others_train_on(start: Start, runs
     assert run.end().reason.startswith("node 1 (")
     for process in ranks[:2]:
         ends_well(process)
-
-
-@pytest.mark.by_hand
-def test_nodes_that_are_not_joined_are_missed(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    ranks = on_node(start, 0) + on_node(start, 1, TUIAPP_RUNS_DIR=str(tmp_path / "elsewhere"))
-    for run in (the_run(runs_dir), the_run(tmp_path / "elsewhere")):
-        run.wait(LogLine, lambda line: "no other node of its job has joined it within 60 s" in line.text, 90)
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-    assert sum(ends_well(process).count("no other node of its job") for process in ranks) == 2
 
 
 ALL_REDUCE = """

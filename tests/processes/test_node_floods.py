@@ -14,10 +14,9 @@ import psutil
 import pytest
 
 from tests.kit.harness import MLP, launched
-from tests.kit.nodes import address_of, agent, cable
+from tests.kit.nodes import address_of, agent
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract.events import Alert, Node
-from tuiapp.trainers.run.channel import MAX_KEPT_BYTES, SILENT_S
 from tuiapp.trainers.run.handshake import MAX_UNAUTHENTICATED
 
 pytestmark = pytest.mark.nightly
@@ -99,24 +98,3 @@ def test_strangers_who_say_nothing_keep_no_node_out(runs_dir: Path, fake: Callab
                 run.wait(Node, seconds=10)
                 print(f"joined after {time.monotonic() - began:.1f} s")
                 run.at_step(3)
-
-
-@pytest.mark.by_hand
-def test_ranks_that_print_without_end_while_a_cable_is_cut(runs_dir: Path, fake: Callable[..., None]) -> None:
-    fake("shout:*:20")
-    config = msgspec.structs.replace(ON_TWO, devices=4)
-    with launched(config, runs_dir) as run, cable(run) as line, agent(run, line.port) as other:
-        run.at_step(10)
-        line.is_cut = True
-        run.wait(Alert, lambda alert: alert.kind == "node")
-        time.sleep(SILENT_S)
-        line.is_cut = False
-        run.wait(Alert, lambda alert: alert.kind == "node" and alert.ended)
-        run.at_step(run.last_step(3) + 20)
-        for pid in (run.started.pid, other.pid):
-            peak = int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) << 10
-            print(f"peak of {' '.join(psutil.Process(pid).cmdline()[3:4])}: {peak / 1e6:.0f} MB")
-            assert peak < MAX_KEPT_BYTES + SPARE_BYTES
-        for rank in range(4):
-            steps = run.steps_of(rank)
-            assert steps == list(range(1, len(steps) + 1))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import psutil
@@ -19,10 +18,8 @@ import pytest
 
 from tests.kit.close import assert_close, in_training
 from tests.kit.harness import MLP, Watched, launched, resumed
-from tests.kit.nodes import AGENT, address_of, agent, cable
+from tests.kit.nodes import address_of, agent, cable
 from tests.kit.simulated import SimulatedAgent
-from tests.kit.waiting import wait_until
-from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import (
@@ -38,9 +35,7 @@ from tuiapp.trainers.contract.events import (
     TelemetrySource,
     place_name,
 )
-from tuiapp.trainers.contract.rundir import SECRET_VARIABLE, RunDir
 from tuiapp.trainers.run.rank_environment import LOOPBACK
-from tuiapp.trainers.run.supervisor import Supervisor
 from tuiapp.trainers.run.wire import RankAttached, RankExited
 
 NAMED_S = 10.0
@@ -125,21 +120,6 @@ def test_a_run_that_waits_for_its_nodes_can_be_stopped(runs_dir: Path) -> None:
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
         run.wait_gone()
-
-
-@pytest.mark.nightly
-def test_a_run_that_waits_for_its_nodes_says_so_every_ten_minutes(tmp_path: Path) -> None:
-    run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")
-    run.commands.mkdir(parents=True)
-    supervisor = Supervisor(run, make_plan(ON_TWO))
-    supervisor._nodes = SimpleNamespace(missing=1, address="127.0.0.1", port=41705)  # type: ignore[assignment]
-    for second in range(3600):
-        supervisor._say_waiting(1e6 + second)
-    said = [event.text for event in supervisor._journal._events if isinstance(event, LogLine)]
-    assert len(said) == 6
-    assert {text.split(" --")[0] for text in said} == {
-        "waiting for 1 more node: on each run `tuiapp join 127.0.0.1:41705"
-    }
 
 
 @pytest.mark.nightly
@@ -245,23 +225,6 @@ def test_stop_now_does_not_wait_for_a_mute_node(runs_dir: Path, fake: Callable[.
         run.wait_gone()
 
 
-@pytest.mark.by_hand
-def test_a_node_that_is_stopped_for_good_ends_its_ranks_once_it_continues(runs_dir: Path) -> None:
-    config = msgspec.structs.replace(ON_TWO, node_grace_s=5.0)
-    with launched(config, runs_dir) as run, agent(run) as other:
-        run.at_step(3)
-        node = psutil.Process(other.pid)
-        processes = [node, *node.children(recursive=True)]
-        for process in processes:
-            process.suspend()
-        assert run.end(30).reason.startswith(f"node 1 ({socket.gethostname()}) has been out of reach for 5 s")
-        wait_until(lambda: not run.processes("tuiapp.trainers.run.supervisor"))
-        for process in processes:
-            process.resume()
-        assert other.wait(30) == 1
-        run.wait_gone()
-
-
 def test_a_wrong_secret_is_refused_and_disturbs_nobody(
     runs_dir: Path, tmp_path: Path, fake: Callable[..., None]
 ) -> None:
@@ -278,18 +241,6 @@ def test_a_wrong_secret_is_refused_and_disturbs_nobody(
             with agent(run) as second:
                 assert second.wait(30) == 1
             assert run.end().status == "completed"
-
-
-@pytest.mark.nightly
-def test_an_agent_whose_run_ended_while_it_started_says_so(tmp_path: Path) -> None:
-    # The run has removed its secret.
-    environment = {**os.environ, SECRET_VARIABLE: str(tmp_path / "secret")}
-    began = time.monotonic()
-    done = subprocess.run([*AGENT, "127.0.0.1:9"], env=environment, capture_output=True, text=True, timeout=60)
-    print(f"\nsaid after {time.monotonic() - began:.1f} s")
-    assert time.monotonic() - began < 20  # 1 s by design, and what a loaded machine takes to start it
-    assert done.returncode == 1
-    assert done.stderr == f"tuiapp: {tmp_path / 'secret'} is no longer there: the run has ended\n"
 
 
 def test_a_node_speaks_for_its_own_ranks_alone(runs_dir: Path, fake: Callable[..., None]) -> None:
@@ -322,15 +273,6 @@ def test_a_node_speaks_for_its_own_ranks_alone(runs_dir: Path, fake: Callable[..
         while not other.finished:
             other.advance()
         assert run.end().status == "stopped"
-
-
-@pytest.mark.nightly
-def test_an_agent_finds_out_soon_that_no_run_is_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    done = subprocess.run([*AGENT, f"127.0.0.1:{port}"], input="0\n", capture_output=True, text=True, timeout=30)
-    assert done.returncode == 1
-    assert f"does not listen on port {port}: has its run ended?" in done.stderr
 
 
 @pytest.mark.nightly

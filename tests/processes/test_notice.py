@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -19,7 +18,6 @@ import pytest
 from tests.kit.command_line import as_process
 from tests.kit.harness import MLP, launched, watching
 from tests.kit.waiting import wait_until
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import settings_path
 from tuiapp.trainers.contract.rundir import RunDir
 
@@ -143,22 +141,6 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tuiapp.trainers.contract.notices import NotificationConfig
-    from tuiapp.trainers.run import notice
-    from tuiapp.trainers.state.summary import summarise
-
-    monkeypatch.setattr(notice, "COMMAND_TIMEOUT_S", 0.5)
-    settle(bell=True)
-    with launched(SHORT, runs_dir) as run:
-        assert run.end().status == "completed"
-        run.wait_gone()
-        notice._call(NotificationConfig(command=("sh", "-c", "sleep 600 & wait")), summarise(run.run))
-        # However far it has come within its time.
-        wait_until(lambda: not _told_of(run.run.run_id))
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("how", [(), ("--detach",)])
 def test_a_command_that_others_could_have_planted_is_not_run(
     runs_dir: Path, tmp_path: Path, hook: Hook, how: tuple[str, ...]
@@ -177,21 +159,3 @@ def test_a_command_that_others_could_have_planted_is_not_run(
         run.wait_gone()
     assert not (tmp_path / "told").exists()
     assert hook.bodies == []
-
-
-@pytest.mark.nightly
-def test_without_settings_nothing_is_left_in_the_directory(runs_dir: Path) -> None:
-    with launched(RunConfig(model="mlp", platform="cpu", devices=1, max_steps=1), runs_dir) as run:
-        assert not run.run.notice.exists()
-        assert run.end().status == "completed"
-
-
-def _told_of(run_id: str) -> list[str]:
-    """The processes that were told of a run's end and have not ended themselves."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        # It may end between the two looks; a zombie has no environment any more.
-        with contextlib.suppress(OSError):
-            if f"TUIAPP_RUN_ID={run_id}".encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parent.name)
-    return found

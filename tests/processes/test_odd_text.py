@@ -10,14 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.kit.harness import launched, resumed
-from tests.kit.own_scripts import Start, curve, ends_well, the_run
-from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import make_plan, write_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.events import Alert, Checkpoint, LogLine, Metrics, Predictions, RunEnded, Sharding
+from tuiapp.trainers.contract.events import Alert, LogLine, Metrics, Predictions, RunEnded
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.launch import LaunchError, launch
 from tuiapp.trainers.run.journal_keeper import DigestWriter
 from tuiapp.trainers.run.supervisor import Supervisor
 from tuiapp.trainers.state.status import read_config
@@ -74,30 +71,6 @@ def test_a_folder_and_a_step_of_event_files(tmp_path: Path, runs_dir: Path) -> N
 
 
 @pytest.mark.nightly
-def test_a_script_that_reports_names_and_paths(tmp_path: Path) -> None:
-    text = """
-        import os
-        import numpy, tuiapp
-        import jax.numpy as jnp
-        odd = os.fsdecode(b"odd-\\xff")
-        run = tuiapp.init(name=odd, config={odd: odd})
-        for step in range(1, 60):
-            tuiapp.log({"loss": 1.0, odd: 2.0}, step=step)
-            if step == 5:
-                open(odd, "w").close()
-                run.checkpoint(odd)
-                run.sharding(odd, jnp.zeros(3))
-        """
-    # The runs directory has such a name as well.
-    with launched(_of_script(tmp_path, text), tmp_path / "runs" / ODD) as run:
-        assert run.end().summary.steps == 59
-        assert run.of(Checkpoint)[0].name == "odd-\\xff"
-        assert run.of(Sharding)[0].array == "odd-\\xff"
-        # Of steps that follow each other at once one entry may stand for several.
-        assert max(curve(run, 0, "odd-\\xff")) == 59
-
-
-@pytest.mark.nightly
 def test_a_built_in_trainer_in_a_runs_directory_and_on_classes_of_such_names(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     import numpy as np
@@ -119,32 +92,6 @@ def test_a_built_in_trainer_in_a_runs_directory_and_on_classes_of_such_names(tmp
     with resumed(run.run, replace(read_config(run.run), epochs=2)) as again:
         assert again.end().status == "completed"
         again.wait_gone()
-
-
-@pytest.mark.nightly
-def test_a_working_directory(tmp_path: Path, runs_dir: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ODD).mkdir()
-    # What nobody starts again is recorded; what a configuration names must stand in a file of text.
-    text = f"import os; os.chdir({os.fsencode(ODD)!r}); import tuiapp; tuiapp.log({{'loss': 1.0}})"
-    assert "tuiapp attach" in ends_well(start(text))
-    watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
-    assert read_config(watched.run).working_directory.endswith("odd-\\xff")
-    watched.wait_gone()
-    monkeypatch.chdir(tmp_path / ODD)
-    (tmp_path / "train.py").write_text("print('hello')")
-    config = RunConfig(backend="script", platform="cpu", devices=1, script=str(tmp_path / "train.py"))
-    with pytest.raises(ConfigError, match=r"working_directory: .*odd-\\xff is no UTF-8 text"):
-        launch(config, runs_dir)
-
-
-@pytest.mark.nightly
-def test_an_exception_of_a_data_function(tmp_path: Path, runs_dir: Path) -> None:
-    file = tmp_path / "data.py"
-    file.write_text("def arrays():\n    raise ValueError('no file \\udcff')\n")
-    with pytest.raises(LaunchError) as caught:
-        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
-    assert str(caught.value).splitlines()[-1] == r"ValueError: no file \xff"
 
 
 def test_a_supervisor_that_fails_records_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

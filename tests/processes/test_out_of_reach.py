@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
-import psutil
 import pytest
 
-from tests.kit.harness import Gate, Watched, wait_dead, watching
+from tests.kit.harness import Gate, Watched, watching
 from tuiapp.library.find import find_run
 from tuiapp.trainers.state.follow import CHECK_EVERY_S
 
@@ -119,19 +118,6 @@ def test_a_directory_that_is_away_for_a_while_changes_nothing(runs_dir: Path, he
     assert (code, json.loads(out)["status"], json.loads(out)["steps"]) == (0, "completed", 87)
     assert "COMPLETED" in command.said
     assert "LOST" not in command.said
-
-
-@pytest.mark.nightly
-def test_ctrl_c_reaches_a_run_whose_directory_is_away(runs_dir: Path, fake: Callable[..., None]) -> None:
-    fake()
-    with followed(runs_dir, 99999) as (command, run):
-        supervisor = psutil.Process(run.started.pid)
-        with away(run):
-            command.process.send_signal(signal.SIGINT)
-            wait_dead([supervisor])
-        code, out = command.end()
-    assert (code, json.loads(out)["status"]) == (130, "stopped")
-    assert "sent SIGTERM to its supervisor" in command.said
 
 
 def test_a_dead_supervisor_is_said_at_once(runs_dir: Path, fake: Callable[..., None]) -> None:

@@ -58,14 +58,6 @@ def test_two_runs_started_at_once(runs_dir: Path, fake: Callable[..., None]) -> 
         _two_at_once(runs_dir, SHORT)
 
 
-@pytest.mark.by_hand
-@pytest.mark.timeout(1800)
-def test_two_runs_started_at_once_twenty_times_with_real_torch(runs_dir: Path) -> None:
-    for _ in range(20):
-        _two_at_once(runs_dir, SHORT)
-    print("\n40 torch-ddp runs, two at a time: no port collision")
-
-
 @pytest.mark.parametrize(
     "backend",
     [

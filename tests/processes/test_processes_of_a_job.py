@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.kit.harness import launched, wait_dead
+from tests.kit.harness import wait_dead
 from tests.kit.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
 from tuiapp.library.find import list_runs
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import Facts, LogLine, Metrics, RunEnded, StopRequested
+from tuiapp.trainers.contract.events import Facts, Metrics, StopRequested
 from tuiapp.trainers.run.teardown import STOP_GRACE_S
 
 pytestmark = pytest.mark.nightly
@@ -63,37 +61,6 @@ def test_a_process_that_reports_and_the_ranks_it_spawns_stop_together(start: Sta
     assert end.time - watched.of(StopRequested)[0].time < STOP_GRACE_S / 2
 
 
-def test_a_rank_that_has_finished_counts_by_how_often_it_asked(start: Start, runs_dir: Path) -> None:
-    text = """
-        import os, time, tuiapp
-        run = tuiapp.init()
-        for step in range(1, 4) if run.rank == 0 else range(1, 1_000_000):
-            if run.should_stop(): break
-            tuiapp.log({"loss": step}, step=1_000_000 * step)
-            time.sleep(0.01)
-    """
-    ranks = [start(text, RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
-    ends_well(ranks[0])
-    watched = the_run(runs_dir)
-    watched.wait(Metrics, lambda event: event.rank == 1)
-    mailbox.send(watched.run.commands, "stop")
-    end = watched.end()
-    ends_well(ranks[1])
-    assert end.time - watched.of(StopRequested)[0].time < STOP_GRACE_S / 2
-
-
-def test_jobs_of_one_shell_with_ports_of_their_own_are_runs_of_their_own(start: Start, runs_dir: Path) -> None:
-    text = "import os, time, tuiapp\ntuiapp.log({'port': int(os.environ['MASTER_PORT'])})\n"
-    text += "while not os.path.exists('go'): time.sleep(0.01)"
-    places = [(rank, port) for port in ("1201", "1202") for rank in ("0", "1")]
-    ranks = [start(text, RANK=rank, WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port) for rank, port in places]
-    the_run(runs_dir, 2)
-    (runs_dir.parent / "go").touch()
-    for rank in ranks:
-        ends_well(rank)
-    assert len(list_runs(runs_dir)) == 2
-
-
 def test_what_a_rank_starts_is_no_rank_and_reports_beside_it(start: Start, runs_dir: Path) -> None:
     process = start(
         """
@@ -118,26 +85,6 @@ def test_what_a_rank_starts_is_no_rank_and_reports_beside_it(start: Start, runs_
     assert (curve(watched, 0, "child"), curve(watched, 0, "loss")) == ({9: 1.0}, {1: 1.0, 2: 2.0})
     assert error.count("rank 0 is reported by the process that started this one") == 1
     assert "values are not recorded" not in error
-
-
-def test_a_launched_rank_that_has_finished_is_not_waited_for(tmp_path: Path, runs_dir: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        textwrap.dedent("""
-        import time, tuiapp
-        with tuiapp.init() as run:
-            run.should_stop()
-        print("finished", flush=True)
-        time.sleep(600)
-    """)
-    )
-    config = RunConfig(backend="script", script=str(script), platform="cpu", devices=1)
-    with launched(config, runs_dir) as run:
-        run.wait(LogLine, lambda line: line.text == "finished")
-        mailbox.send(run.run.commands, "stop")
-        end = run.wait(RunEnded)
-        assert end.status == "stopped"
-        assert end.time - run.of(StopRequested)[0].time < STOP_GRACE_S / 2
 
 
 def test_a_rank_that_ends_before_anybody_reads_it_is_recorded(start: Start, runs_dir: Path, tmp_path: Path) -> None:

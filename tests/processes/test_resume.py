@@ -201,24 +201,6 @@ def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
         assert list_checkpoints(run.run.checkpoints) == ([], [])
 
 
-@pytest.mark.nightly
-@pytest.mark.usefixtures("no_framework")
-def test_after_a_torn_tail_that_is_longer_than_any_event(runs_dir: Path) -> None:
-    config = RunConfig(model="mlp", platform="cpu", devices=1, epochs=1)
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed"
-        run.wait_gone()
-        with run.run.journal.open("ab") as file:
-            file.write(bytes(40_000_000))
-        assert summarise(run.run).status == "completed"
-        assert len(run.of(RunEnded)) == 1
-        done = tuiapp(run.run, "run", "--resume", "latest", "--set", "epochs=2", "--detach")
-        assert (done.returncode, done.stdout) == (0, f"{run.run.run_id}\n"), done.stderr
-        # The reader that had come to the tail misses nothing.
-        run.wait(RunEnded, lambda event: event.summary.epochs == 2)
-        assert run.steps_of(0) == list(range(1, 2 * run.started.steps_per_epoch + 1))
-
-
 @pytest.mark.usefixtures("no_framework")
 def test_what_was_asked_of_the_attempt_before_is_not_asked_of_this_one(runs_dir: Path) -> None:
     config = RunConfig(model="mlp", platform="cpu", devices=1, max_steps=5)

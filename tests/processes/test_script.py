@@ -17,7 +17,6 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
 from tuiapp.trainers.launch import LaunchError, resume
-from tuiapp.trainers.state.summary import summarise
 
 SCRIPTS = ROOT / "tests/kit/scripts"
 
@@ -95,16 +94,6 @@ def test_processes_that_the_script_starts_itself(tmp_path: Path, runs_dir: Path)
 
 
 @pytest.mark.nightly
-def test_a_spawned_process_that_fails(tmp_path: Path, runs_dir: Path) -> None:
-    config = RunConfig(
-        backend="script", platform="cpu", processes="one", script=str(SCRIPTS / "spawn.py"), arguments="--fail",
-        working_directory=str(tmp_path),
-    )  # fmt: skip
-    with launched(config, runs_dir) as run:
-        assert run.end().reason == "rank 0 failed: ValueError: a spawned process failed"
-
-
-@pytest.mark.nightly
 def test_a_module_runs_as_python_runs_it(tmp_path: Path, runs_dir: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
@@ -124,14 +113,6 @@ def test_a_module_runs_as_python_runs_it(tmp_path: Path, runs_dir: Path) -> None
         assert "-script-train-" not in run.run.run_id
         assert "-script-package-train-" in run.run.run_id
         assert (run.run.code / "train.py").is_file()
-
-
-@pytest.mark.nightly
-def test_one_process_is_told_of_two_cpu_devices(tmp_path: Path, runs_dir: Path) -> None:
-    config = of_script(tmp_path, "import jax\nprint(jax.device_count())\n", processes="one", devices=2)
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed", run.events
-        assert (lines(run.of(LogLine)), run.started.world_size) == (["2"], 1)
 
 
 def test_a_script_gets_sigterm_and_its_grace(tmp_path: Path, runs_dir: Path) -> None:
@@ -280,19 +261,6 @@ def test_metrics_in_its_output(tmp_path: Path, runs_dir: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_no_line_of_a_flood_is_missed(tmp_path: Path, runs_dir: Path) -> None:
-    text = """
-        import sys
-        sys.stdout.write("".join(f"loss {step}\\n" for step in range(1, 200_001)))
-        """
-    with launched(of_script(tmp_path, text, output_pattern=r"loss (?P<loss>\S+)"), runs_dir) as run:
-        assert run.end().summary.steps == 200_000
-        assert run.end().summary.loss is not None
-        steps = [step for event in run.of(Metrics) for step in range(event.first_step, event.last_step + 1)]
-        assert steps == list(range(1, 200_001))
-
-
-@pytest.mark.nightly
 def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs_dir: Path) -> None:
     text = """
         import sys, time
@@ -326,32 +294,3 @@ def test_settings_that_find_nothing_are_named(tmp_path: Path, runs_dir: Path, fo
             f"no scalar was written below tensorboard_dir {str(tmp_path / 'logs')!r}",
         ]
     )
-
-
-@pytest.mark.nightly
-def test_what_a_script_says_of_its_run_late_and_before_much_output_is_listed(tmp_path: Path, runs_dir: Path) -> None:
-    config = of_script(
-        tmp_path,
-        """
-        import os, pathlib, time, tuiapp
-
-        journal = pathlib.Path(os.environ["TUIAPP_RUN_DIR"], "events.jsonl")
-
-        def print_until_written(more):
-            wanted = journal.stat().st_size + more
-            while journal.stat().st_size < wanted:
-                print("x" * 4000, flush=True)
-                time.sleep(0.01)
-
-        print_until_written(100_000)
-        tuiapp.init(name="late", config={"lr": 0.5})
-        while '"late"' not in journal.read_text():
-            time.sleep(0.01)
-        print_until_written(300_000)
-        """,
-    )
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed"
-        run.wait_gone()
-        facts = summarise(run.run).facts
-    assert (facts.name, facts.config) == ("late", {"lr": 0.5})

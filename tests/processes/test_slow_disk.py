@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pytest
 
 from tests.kit import histories as h
@@ -193,21 +192,3 @@ def open_files() -> set[str]:
         with contextlib.suppress(OSError):
             found.add(os.readlink(f"/proc/self/fd/{fd}"))
     return found
-
-
-@pytest.mark.by_hand
-def test_a_sync_of_ten_seconds_does_not_hold_up_training(disk: SlowDisk, fake: Callable[..., None]) -> None:
-    fake()
-    config = msgspec.structs.replace(MLP, checkpoint_every=0)
-    with launched(config, disk.path) as run:
-        run.at_step(20)
-        disk.be(Trouble(sync_s=10.0))
-        began, first = time.monotonic(), run.last_step(0)
-        wait_until(lambda: time.monotonic() - began > 25)
-        disk.be(Trouble())
-        wait_until(lambda: run.last_step(0) > first + 200)
-        rate = (run.last_step(0) - first) / (time.monotonic() - began)
-        print(f"{rate:.0f} steps/s while each sync takes 10 s")
-        assert rate > 50
-        steps = run.steps_of(0)
-        assert steps == list(range(1, len(steps) + 1))

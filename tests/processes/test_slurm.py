@@ -17,13 +17,11 @@ from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.library.run_index import RunIndex
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import (
     Checkpoint,
     Metrics,
     Queued,
-    RankStarted,
     RunEnded,
     RunStarted,
     StopRequested,
@@ -99,19 +97,6 @@ def test_each_node_chooses_of_the_gpus_that_slurm_gave_it(
         run.at_step(3)
         for module in ("tuiapp.trainers.run.supervisor", "tuiapp.trainers.run.node"):
             assert {one.environ()["CUDA_VISIBLE_DEVICES"] for one in run.processes(module)} == {"0,1"}
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        run.wait_gone()
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("gpus", ["--gpus=3", "--gpus-per-node=2"])
-def test_nodes_of_a_job_have_unequal_numbers_of_devices(
-    in_cluster: dict[str, str], runs_dir: Path, no_framework: None, gpus: str
-) -> None:
-    with launched(msgspec.structs.replace(IN_JOB, devices=3, devices_per_node="2+1", slurm=gpus), runs_dir) as run:
-        run.at_step(3)
-        assert sorted((event.rank, event.node) for event in run.of(RankStarted)) == [(0, 0), (1, 0), (2, 1)]
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
         run.wait_gone()
@@ -353,10 +338,3 @@ def test_what_slurm_refuses_is_said(in_cluster: dict[str, str], runs_dir: Path) 
     with pytest.raises(LaunchError, match=r"Slurm takes no job: .*: nowhere; .* Invalid partition name"):
         launch(config, runs_dir)
     assert not list(runs_dir.iterdir())
-
-
-def test_a_machine_without_slurm_is_named(runs_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    config: RunConfig = IN_JOB
-    with pytest.raises(LaunchError, match="sbatch is not on this machine"):
-        launch(config, runs_dir)

@@ -11,17 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
 
 from tests.kit.harness import GONE_S, MLP, START_S, launched, watching
 from tuiapp.library.find import find_run, list_runs
-from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert, HostSample, RankFailed
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.launch import LaunchError, launch
 from tuiapp.trainers.state.summary import summarise
 
 
@@ -52,28 +49,6 @@ def test_a_suspended_supervisor_holds_up_no_rank_and_loses_no_record(
         assert meanwhile > seconds / 0.005 / 20  # a loaded machine gets at least that far
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, end.summary.steps + 1))
         assert run.alerts() == []
-
-
-@pytest.mark.nightly
-def test_ranks_that_end_while_the_supervisor_is_suspended_lose_no_step(
-    runs_dir: Path, fake: Callable[..., None]
-) -> None:
-    # More than a pipe holds: a rank at its end has to wait for the supervisor, longer than it would for a device.
-    fake(step=0.0)
-    config = msgspec.structs.replace(MLP, epochs=300, eval_every=0, checkpoint_every=0)
-    with launched(config, runs_dir) as run:
-        run.at_step(1)
-        supervisor = psutil.Process(run.started.pid)
-        with _suspended(supervisor):
-            deadline = time.monotonic() + 60
-            ranks = [psutil.Process(run.pid(rank)) for rank in (0, 1)]
-            while any(one.cpu_percent(1.0) > 2 for one in ranks) and time.monotonic() < deadline:
-                continue
-            time.sleep(7)
-        assert run.end().status == "completed"
-        steps = list(range(1, make_plan(config).total_steps + 1))
-        assert run.steps_of(0) == run.steps_of(1) == steps
-        print(f"\nended while the supervisor was suspended: all {len(steps):,} steps of both ranks in the journal")
 
 
 def test_a_rank_that_cannot_be_started_fails_the_run_in_words(runs_dir: Path, fake: Callable[..., None]) -> None:
@@ -147,37 +122,6 @@ def _wait_no_process(runs_dir: Path) -> None:
     ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
-
-
-@pytest.mark.nightly
-def test_a_fork_that_is_refused_is_said(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr("tuiapp.trainers.launch.processes.subprocess.Popen", refuse)
-    with pytest.raises(LaunchError, match="cannot be started: Resource temporarily unavailable"):
-        launch(MLP, runs_dir)
-    assert list_runs(runs_dir) == []
-
-
-@pytest.mark.nightly
-def test_a_supervisor_that_takes_too_long_is_said(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuiapp.trainers.launch.processes.START_TIMEOUT_S", 0.0)
-    with pytest.raises(LaunchError, match="supervisor did not start within 0 s"):
-        launch(MLP, runs_dir)
-    _wait_no_process(runs_dir)
-
-
-@pytest.mark.nightly
-def test_a_start_from_a_directory_that_was_removed(runs_dir: Path, fake: Callable[..., None], tmp_path: Path) -> None:
-    fake()
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", "--set", "max_steps=5", "--runs-dir", str(runs_dir)]
-    shell = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone), *command, "--set", "platform=cpu"]
-    done = subprocess.run(shell, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "COMPLETED" in done.stderr
 
 
 @pytest.mark.nightly

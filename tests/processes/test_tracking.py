@@ -74,33 +74,6 @@ def test_disabled_nothing_is_made(start: Start, runs_dir: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_of_ranks_that_evaluate_the_first_counts(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    text = f"""
-        import os, time, tuiapp
-        rank = int(os.environ["RANK"])
-        tuiapp.log({{"test/loss": 0.5 + rank, "test/accuracy": 0.25 + rank / 2}}, step=1)
-        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
-    """
-    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    ranks = [start(text, RANK=str(rank), **job) for rank in range(2)]
-    watched = the_run(runs_dir)
-    for rank in (0, 1):
-        watched.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
-    (tmp_path / "go").touch()
-    for process in ranks:
-        ends_well(process)
-    assert (watched.end().status, watched.started.world_size) == ("completed", 2)
-    summary = watched.end().summary
-    assert {event.rank for event in watched.of(Metrics)} == {0, 1}
-    # Whichever arrives first.
-    assert (summary.test_loss, summary.test_accuracy, summary.best_accuracy) == (0.5, 0.25, 0.25)
-    state = RunState()
-    for event in watched.events:
-        apply(state, event)
-    assert state.test_accuracy == 0.25
-
-
-@pytest.mark.nightly
 def test_ranks_that_a_script_spawns_are_one_run(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
@@ -121,55 +94,6 @@ def test_ranks_that_a_script_spawns_are_one_run(start: Start, runs_dir: Path) ->
     watched = the_run(runs_dir)
     assert watched.end().status == "completed"
     assert (curve(watched, 0, "loss"), curve(watched, 1, "loss")) == ({1: 0.0}, {1: 1.0})
-
-
-@pytest.mark.nightly
-def test_ranks_that_start_one_another_are_one_run(start: Start, runs_dir: Path) -> None:
-    ends_well(
-        start("""
-        import os, socket, subprocess, sys, torch.distributed as dist, tuiapp
-        if "LOCAL_RANK" not in os.environ:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-            other = subprocess.Popen([sys.executable, *sys.argv], env=os.environ | {"LOCAL_RANK": "1"})
-        rank = int(os.environ.get("LOCAL_RANK", 0))
-        dist.init_process_group("gloo", rank=rank, world_size=2)
-        tuiapp.log({"loss": rank}, step=1)
-        dist.barrier()
-        dist.destroy_process_group()
-        if rank == 0:
-            assert other.wait() == 0
-    """)
-    )
-    watched = the_run(runs_dir)
-    assert (watched.end().status, watched.started.world_size) == ("completed", 2)
-    assert (curve(watched, 0, "loss"), curve(watched, 1, "loss")) == ({1: 0.0}, {1: 1.0})
-
-
-@pytest.mark.nightly
-def test_forked_and_spawned_workers_report_as_the_rank_that_has_started_them(start: Start, runs_dir: Path) -> None:
-    error = ends_well(
-        start("""
-        import torch, tuiapp
-        tuiapp.init()
-        class Data(torch.utils.data.Dataset):
-            def __len__(self): return 4
-            def __getitem__(self, i):
-                tuiapp.log({"worker": 1})
-                return i
-        if __name__ == "__main__":
-            for method in ("fork", "spawn"):
-                for batch in torch.utils.data.DataLoader(Data(), num_workers=1, multiprocessing_context=method):
-                    tuiapp.log({"loss": float(batch)})
-    """)
-    )
-    watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
-    assert list(curve(watched, 0, "loss").values()) == [0.0, 1.0, 2.0, 3.0] * 2
-    # One process after the other, each from its first step on: what comes again takes the place of the first.
-    assert curve(watched, 0, "worker") == dict.fromkeys(range(1, 5), 1.0)
-    assert "not recorded" not in error
 
 
 def test_an_exception_is_named_with_its_traceback(start: Start, runs_dir: Path) -> None:
@@ -534,18 +458,6 @@ def test_a_run_is_gone_on_with_by_its_id(start: Start, runs_dir: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_launched_run_is_gone_on_with_by_its_resume_alone(tmp_path: Path, runs_dir: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(GOES_ON))
-    with launched(RunConfig(backend="script", script=str(script), platform="cpu", devices=1), runs_dir) as run:
-        assert run.end().status == "failed"
-        run.wait_gone()
-    with resumed(run.run) as again:
-        assert (again.end().status, again.end().summary.steps) == ("completed", 10)
-        again.wait_gone()
-
-
-@pytest.mark.nightly
 def test_wandb_logs_one_step_in_parts(start: Start, runs_dir: Path) -> None:
     error = ends_well(
         start("""
@@ -670,29 +582,6 @@ def test_what_is_wrong_in_a_call_costs_that_alone_and_is_said_once(start: Start,
     assert "Traceback" not in error
 
 
-@pytest.mark.nightly
-def test_each_run_of_a_process_is_its_own(start: Start, runs_dir: Path) -> None:
-    ends_well(
-        start("""
-        import tuiapp
-        for trial in range(3):
-            try:
-                with tuiapp.init(name=f"trial {trial}"):
-                    tuiapp.log({"loss": trial})
-                    if trial == 1:
-                        raise ValueError("no such trial")
-            except ValueError:
-                pass
-    """)
-    )
-    the_run(runs_dir, 3)
-    found = {Watched(run).of(Facts)[0].name: Watched(run).end() for run in list_runs(runs_dir)}
-    assert {name: end.status for name, end in found.items()} == {
-        "trial 0": "completed", "trial 1": "failed", "trial 2": "completed",
-    }  # fmt: skip
-    assert "no such trial" in found["trial 1"].reason
-
-
 @pytest.mark.parametrize("leave", mostly_nightly(["sys.exit(3)", "exit(3)", "quit(code=3)"], "sys.exit(3)"))
 def test_leaving_with_a_code_is_a_failure(start: Start, runs_dir: Path, leave: str) -> None:
     start(f"import sys, tuiapp\ntuiapp.log({{'loss': 1}})\n{leave}").communicate(timeout=DEADLINE_S)
@@ -724,19 +613,3 @@ def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Sta
     names = ("loss", "('a', 'b')", r"\xff", "x" * 200)
     assert [curve(watched, 0, name) for name in names] == [{1: 1.0}, {1: 2.0}, {1: 3.0}, {1: 4.0}]
     assert [fact.config for fact in watched.of(Facts)] == [{"seed": str(2**70), "path": r"\xff"}]
-
-
-@pytest.mark.nightly
-def test_a_process_that_a_rank_starts_does_not_end_it(start: Start, runs_dir: Path) -> None:
-    process = start(
-        """
-        import os, signal, subprocess, sys, tuiapp
-        tuiapp.log({"loss": 1}, step=1)
-        if len(sys.argv) == 1:
-            subprocess.run([sys.executable, __file__, "evaluation"], check=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-        """,
-        RANK="0", WORLD_SIZE="1", TORCHELASTIC_RUN_ID="job",
-    )  # fmt: skip
-    process.communicate(timeout=DEADLINE_S)
-    assert the_run(runs_dir).end().status == "failed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,19 +62,6 @@ def test_each_machine_joins_as_the_node_it_says(runs_dir: Path, fake: Callable[.
                 assert places(run) == [(0, 0), (1, 1), (2, 1), (3, 2)]
                 mailbox.send(run.run.commands, "stop")
                 assert run.end().status == "stopped"
-
-
-def test_a_machine_joins_by_its_command(runs_dir: Path, fake: Callable[..., None]) -> None:
-    fake()
-    with launched(TWO_AND_ONE, runs_dir) as run:
-        host, port = address_of(run)
-        join = [sys.executable, "-P", "-m", "tuiapp", "join", f"{host}:{port}", "--secret-file", str(run.run.secret)]
-        with subprocess.Popen([*join, "--node", "1"]) as process:
-            try:
-                assert run.end().status == "completed"
-            finally:
-                process.kill()
-        assert places(run) == [(0, 0), (1, 0), (2, 1)]
 
 
 @pytest.mark.timeout(600)

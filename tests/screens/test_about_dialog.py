@@ -14,13 +14,10 @@ from tests.kit.configure_app import Launches, Start, field, screen, type_into
 from tests.kit.recorded import record, record_checkpoint
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.kit.runs_app import ListLister, RunsApp
-from tuiapp.app import TuiApp
 from tuiapp.library.find import titled
-from tuiapp.library.run_index import RunIndex
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.quit import farewell
-from tuiapp.screens.run import RunScreen
 from tuiapp.trainers.contract.about import About, Change, change_about, read_about
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
@@ -105,18 +102,6 @@ async def test_on_the_run_screen(run: RunDir) -> None:
 
 
 @pytest.mark.nightly
-def test_an_index_sees_a_new_name(run: RunDir) -> None:
-    index = RunIndex(run.path.parent)
-    list(index.scan())
-    assert [info.name for info in index.infos] == [""]
-    change_about(run, Change(name="baseline"))
-    list(index.scan())
-    assert [info.name for info in index.infos] == ["baseline"]
-    list(index.scan())
-    assert index.read == 0
-
-
-@pytest.mark.nightly
 async def test_the_form_names_the_run(start: Start, launches: Launches) -> None:
     async with start(preset="quickstart") as pilot:
         await type_into(pilot, "name", "base line")
@@ -126,17 +111,6 @@ async def test_the_form_names_the_run(start: Start, launches: Launches) -> None:
         await pilot.press("ctrl+r")
         await pilot.app.workers.wait_for_complete()
         assert launches.about == About(name="base line")
-
-
-@pytest.mark.nightly
-async def test_the_form_gives_the_run_tags(start: Start, launches: Launches) -> None:
-    async with start(preset="quickstart") as pilot:
-        await type_into(pilot, "tags", "sweep, lr,sweep")
-        assert screen(pilot).command == "tuiapp run quickstart --tag sweep --tag lr"
-        await pilot.press("ctrl+r")
-        await pilot.app.workers.wait_for_complete()
-        assert launches.about == About(tags=("sweep", "lr"))
-        assert field(pilot, "tags").text == "sweep, lr,sweep", "a sweep's runs share them"
 
 
 @pytest.mark.nightly
@@ -167,12 +141,3 @@ def test_runs_left_behind_are_named(run: RunDir) -> None:
     assert titled(run) == named
     assert farewell({run: named}, ()) == f"Run {named} continues. Watch it: tuiapp attach {h.RUN_ID}"
     assert farewell({run: named}, [run]).startswith(f"Run {named} is stopping.")
-
-
-@pytest.mark.nightly
-async def test_a_replay_has_the_name_in_its_header(run: RunDir) -> None:
-    change_about(run, Change(name="baseline"))
-    app = TuiApp(runs_dir=run.path.parent, run=run, replay_speed=1024.0)
-    async with app.run_test(size=SMALL) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.state.started is not None)
-        assert "baseline · torch-ddp · net" in str(app.screen.query_one(RunHeader).render())

@@ -24,7 +24,6 @@ from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.keys_help import KeysHelp
-from tuiapp.screens.manual import ManualScreen
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.terminal.driver import RobustDriver
@@ -180,21 +179,6 @@ async def test_leaving_can_be_called_off(tmp_path: Path, machine: Machine, live:
 
 
 @pytest.mark.nightly
-async def test_back_to_configure_and_to_the_run_again(tmp_path: Path, machine: Machine, live: RunDir) -> None:
-    app = make_app(tmp_path, machine, live)
-    async with app.run_test() as pilot:
-        assert isinstance(app.screen, RunScreen)
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
-        await pilot.press("ctrl+q")
-        await asked(pilot)
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
-        await pilot.press("ctrl+o")
-        await until(pilot, lambda: isinstance(app.screen, RunScreen))
-
-
-@pytest.mark.nightly
 async def test_a_run_of_another_session_is_found(tmp_path: Path, machine: Machine) -> None:
     make_run(tmp_path, 9)
     run = make_run(tmp_path, 5)
@@ -223,26 +207,6 @@ async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: R
         assert isinstance(app.screen, ConfigureScreen)
         assert not app.screen.launching
     assert "continues" in app.farewell
-
-
-async def test_only_themes_in_which_everything_can_be_seen(tmp_path: Path, machine: Machine) -> None:
-    themes = make_app(tmp_path, machine).available_themes
-    assert {"textual-dark", "textual-light"} <= set(themes)
-    assert not [theme.name for theme in themes.values() if theme.name.startswith("ansi")]
-
-
-@pytest.mark.nightly
-async def test_q_is_a_letter_in_a_text_field(tmp_path: Path, machine: Machine) -> None:
-    app = make_app(tmp_path, machine)
-    async with app.run_test() as pilot:
-        await ready(pilot)
-        box = next(box for box in app.screen.query("#field-name Input").results(Input) if box.display)
-        box.focus()
-        await until(pilot, lambda: box.has_focus)
-        await pilot.press("q", "question_mark")
-        assert box.value == "q?"
-        await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, ManualScreen))
 
 
 @pytest.mark.nightly
@@ -302,32 +266,6 @@ def test_importing_the_app_is_light() -> None:
     code = f"import sys, tuiapp.app; print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.by_hand
-async def test_to_the_runs_and_from_there_to_a_run_and_back(tmp_path: Path, machine: Machine, ended: RunDir) -> None:
-    app = make_app(tmp_path, machine)
-    async with app.run_test() as pilot:
-        await pilot.press("ctrl+g")
-        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
-        screen = app.screen
-        assert isinstance(screen, RunsScreen)
-        await until(pilot, lambda: screen.current is not None)
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, RunScreen))
-        await pilot.press("g")
-        await until(pilot, lambda: app.screen is screen)
-        await pilot.press("p")
-        await until(pilot, lambda: isinstance(app.screen, RunScreen))
-        assert isinstance(app.screen, RunScreen)
-        assert app.screen.replayed
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is screen)
-        await pilot.press("n")
-        await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
-        assert isinstance(app.screen, ConfigureScreen)
-        assert app.screen.command is not None
-        assert app.screen.command.startswith(f"tuiapp run --like {ended.run_id} --runs-dir ")
 
 
 @pytest.mark.nightly

@@ -203,25 +203,6 @@ async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
         assert "a" in app.plot
 
 
-@pytest.mark.nightly
-async def test_zooming_does_not_go_on_for_ever(tmp_path: Path) -> None:
-    app = CompareApp(make_runs(tmp_path, 2))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await read(pilot, app)
-        chart = app.compare_screen.chart
-        for axis, least in {"step": 4.0, "time": 0.5, "epoch": 0.05}.items():
-            assert app.compare_screen.chart.options.axis == axis
-            await pilot.press(*["plus"] * 12)
-            assert chart.drawn.x_range[1] - chart.drawn.x_range[0] == pytest.approx(least)
-            await pilot.press("t")
-        # Between two evaluations there is nothing; the way back is said.
-        await choose(pilot, app, "test loss")
-        await pilot.press(*["plus"] * 4, "left")
-        await until(pilot, lambda: "0 shows the whole runs" in app.said("#instead"))
-        await pilot.press("0")
-        await until(pilot, lambda: "a" in app.plot)
-
-
 async def test_the_cursor_reads_the_values_of_all_runs(tmp_path: Path) -> None:
     app = CompareApp(make_runs(tmp_path, 3))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -276,23 +257,6 @@ async def test_curves_stand_still_while_values_are_read(tmp_path: Path) -> None:
         assert app.compare_screen.chart.drawn is not drawn
 
 
-async def test_metrics_that_no_run_reported_are_not_offered(tmp_path: Path) -> None:
-    app = CompareApp(make_runs(tmp_path, 2))
-    async with app.run_test() as pilot:
-        await read(pilot, app)
-        await pilot.press("m")
-        await until(pilot, lambda: isinstance(app.screen, MetricList))
-        told = [str(option.prompt).strip().split("  ")[0] for option in app.screen.query_one(OptionList).options]
-        assert told == [
-            "loss", "examples/s", "step time", "learning rate", "examples",
-            "test", "✓ accuracy", "test loss", "evaluation time", "test examples",
-        ]  # fmt: skip
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.compare_screen)
-        await choose(pilot, app, "examples/s")
-        assert app.said("#heading").startswith("Compare 2 runs  examples/s")
-
-
 async def test_reading_is_said_until_it_is_done(tmp_path: Path) -> None:
     runs = make_runs(tmp_path, 2)
     app = CompareApp(runs)
@@ -338,17 +302,6 @@ async def test_runs_of_which_nothing_can_be_read(tmp_path: Path) -> None:
         assert "unreadable" in app.said("#rows")
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is not app.compare_screen)
-
-
-async def test_steps_that_a_journal_lacks_are_named(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path, 1)
-    runs.append(
-        record(tmp_path, "20261120T101509-torch-ddp-net-00aa", [*h.running(last_step=60), *interrupted.resumed()])
-    )
-    app = CompareApp(runs)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await read(pilot, app)
-        assert "b: steps 61 to 72 missing" in app.said("#heading")
 
 
 async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
 from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
 from tests.kit.npz import make_arrays, write_npz
-from tuiapp.library.presets import save_preset
-from tuiapp.trainers.config.machine import Machine
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.path_suggester import complete
 
@@ -101,43 +97,6 @@ async def test_a_path_is_completed(start: Start, name: str) -> None:
         assert box.value == name
 
 
-async def test_presets_with_and_without_a_file_of_ones_own(start: Start, name: str, tmp_path: Path) -> None:
-    save_preset("faces", RunConfig(dataset=name))
-    save_preset("gone", RunConfig(dataset=f"npz:{tmp_path}/gone.npz"))
-    async with start(preset="faces", size=(120, 40)) as pilot:
-        dataset = field(pilot, "dataset")
-        assert dataset.query_one(Input).display
-        assert dataset.query_one(Input).value == name
-        assert not dataset.query_one(ChoiceInput).display
-        dataset.show_text("mnist")
-        assert not dataset.query_one(Input).display
-        assert dataset.query_one(ChoiceInput).value == "mnist"
-        dataset.show_text(name)
-        dataset.focus_control()
-        await pilot.pause()
-        assert dataset.query_one(Input).has_focus
-    async with start(preset="gone", size=(120, 40)) as pilot:
-        assert "No such file" in field(pilot, "dataset").problem
-        await type_into(pilot, "epochs", "3")
-        await pilot.press("ctrl+s")
-        await pilot.pause()
-        assert len(pilot.app.screen_stack) > 1
-
-
-async def test_images_too_small_for_the_model(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_npz(tmp_path / "small.npz", make_arrays((5, 5)))
-    async with start(size=(120, 40)) as pilot:
-        await open_input(pilot)
-        await pilot.press(*"small.npz")
-        await pilot.pause()
-        assert "net needs images of at least 10×10 pixels" in field(pilot, "model").problem
-        field(pilot, "model").query_one(ChoiceInput).take("mlp")
-        await pilot.pause()
-        assert not screen(pilot).query(".problem")
-        assert "parameters" in words(pilot, "#facts")
-
-
 def test_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data" / "more").mkdir(parents=True)
     for file in ("b.npz", "a.txt", ".hidden.npz", "new\nline.npz"):
@@ -159,19 +118,6 @@ def test_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "\0/x": None,
     }.items():
         assert complete(typed, ".npz") == found, typed
-
-
-async def test_a_file_that_unpacks_to_more_than_the_memory_is_refused_beside_the_field(
-    start: Start, launches: Launches, machine: Machine, tmp_path: Path
-) -> None:
-    name = write_npz(tmp_path / "large.npz", make_arrays((64, 64), dtype="uint8", train=3000))
-    async with start(machine=msgspec.structs.replace(machine, memory_available_bytes=1 << 24)) as pilot:
-        (await open_input(pilot)).value = name
-        words = f"{name} takes 0.01 GiB of memory in each of 2 copies, 0.02 GiB in all, but 0.02 GiB are free."
-        await until(pilot, lambda: words in field(pilot, "dataset").problem)
-        await pilot.press("ctrl+r")
-        await pilot.app.workers.wait_for_complete()
-        assert launches.configs == []
 
 
 def test_names_of_a_file_are_completed(tmp_path: Path) -> None:

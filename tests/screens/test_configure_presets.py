@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Button, Input, Static
+from textual.widgets import Static
 
 from tests.kit.configure_app import Start, field, screen, type_into, until, words
 from tuiapp.library.presets import load_config, presets_dir, save_preset
@@ -32,17 +31,6 @@ async def test_preset_fills_form_and_command(start: Start) -> None:
         assert screen(pilot).command == "tuiapp run mlp --set learning_rate=0.01 --set epochs=3"
         assert field(pilot, "epochs").changed
         assert not field(pilot, "seed").changed
-
-
-async def test_hints_are_of_what_can_be_done_with_the_preset(start: Start) -> None:
-    save_preset("mine", RunConfig(epochs=9))
-    async with start(preset="mine") as pilot:
-        presets = screen(pilot).query_one(PresetList)
-        await pilot.press("ctrl+l")
-        assert str(presets.border_subtitle).startswith("i rename · n copy")
-        await pilot.press("end")
-        await pilot.pause()
-        assert presets.border_subtitle == "n duplicate"
 
 
 async def test_presets_edited_by_hand_are_read_anew(start: Start) -> None:
@@ -85,39 +73,6 @@ async def test_undo_brings_back_what_a_load_dropped(start: Start) -> None:
 
 
 @pytest.mark.nightly
-async def test_preset_is_saved_and_becomes_the_base(start: Start) -> None:
-    async with start(preset="quickstart") as pilot:
-        await type_into(pilot, "epochs", "3")
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
-        await pilot.press(*"mine", "enter")
-        await until(pilot, lambda: screen(pilot).command == "tuiapp run mine")
-        assert load_config("mine").epochs == 3
-
-
-@pytest.mark.nightly
-async def test_name_is_checked_while_it_is_typed(start: Start) -> None:
-    async with start() as pilot:
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
-        asking = pilot.app.screen
-        for name, said in (
-            ("../x", "is not a valid preset name"),
-            ("quickstart", "is a built-in preset and read-only"),
-        ):
-            asking.query_one("#name", Input).value = name
-            await pilot.pause()
-            assert said in str(asking.query_one("#verdict", Static).content)
-            assert asking.query_one("#accept", Button).disabled
-            await pilot.press("enter")
-            assert pilot.app.screen is asking
-        await pilot.press("escape")
-        await pilot.pause()
-        assert pilot.app.screen is screen(pilot)
-        assert not presets_dir().exists()
-
-
-@pytest.mark.nightly
 async def test_overwriting_is_asked(start: Start) -> None:
     save_preset("mine", RunConfig(epochs=9), "nine of them")
     async with start() as pilot:
@@ -137,15 +92,6 @@ async def test_overwriting_is_asked(start: Start) -> None:
 
 
 @pytest.mark.nightly
-async def test_wrong_form_is_not_saved(start: Start) -> None:
-    async with start() as pilot:
-        await type_into(pilot, "epochs", "0")
-        await pilot.press("ctrl+s")
-        await pilot.app.workers.wait_for_complete()
-        assert pilot.app.screen is screen(pilot)
-
-
-@pytest.mark.nightly
 async def test_deleting_is_asked(start: Start) -> None:
     path = save_preset("mine", RunConfig(epochs=9))
     async with start(preset="mine") as pilot:
@@ -158,36 +104,6 @@ async def test_deleting_is_asked(start: Start) -> None:
             assert path.exists() is left
         # What was typed stays; only what it is compared with is gone.
         assert screen(pilot).command == "tuiapp run --set epochs=9"
-
-
-@pytest.mark.nightly
-async def test_built_in_preset_is_not_deleted(start: Start) -> None:
-    async with start() as pilot:
-        await pilot.press("ctrl+l", "delete")
-        await pilot.app.workers.wait_for_complete()
-        assert pilot.app.screen is screen(pilot)
-        assert load_config("quickstart")
-
-
-@pytest.fixture
-def bad_preset() -> Path:
-    presets_dir().mkdir(parents=True)
-    path = presets_dir() / "bad.toml"
-    path.write_text('schema = 1\noptimizer = "[b]adamm\\u001b[31m"\n')
-    return path
-
-
-@pytest.mark.nightly
-async def test_bad_preset_is_listed_with_its_error_and_not_loaded(start: Start, bad_preset: Path) -> None:
-    async with start() as pilot:
-        presets = screen(pilot).query_one(PresetList)
-        prompt = str(presets.get_option("own/bad").prompt)
-        assert "✗ bad" in prompt
-        assert "[b]adamm" in prompt
-        presets.highlighted = presets.get_option_index("own/bad")
-        await pilot.press("ctrl+l", "enter")
-        await pilot.pause()
-        assert screen(pilot).command == "tuiapp run"
 
 
 @pytest.mark.nightly
@@ -253,24 +169,6 @@ async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_i
 
 
 @pytest.mark.nightly
-async def test_the_preset_at_the_cursor_shows_its_whole_text_and_the_others_a_line(start: Start) -> None:
-    async with start(size=(80, 24)) as pilot:
-        presets = screen(pilot).query_one(PresetList)
-        presets.focus()
-
-        def lines(name: str) -> int:
-            index = presets.get_option_index(f"builtin/{name}")
-            return presets._line_cache.heights[index]
-
-        presets.highlighted = presets.get_option_index("builtin/d2l-pmap")
-        await until(pilot, lambda: lines("d2l-pmap") > 2)
-        assert {lines(name) for name in ("quickstart", "d2l-torch", "keras-jax-guide")} == {2}
-        presets.highlighted = presets.get_option_index("builtin/d2l-torch")
-        await until(pilot, lambda: lines("d2l-torch") > 2)
-        assert lines("d2l-pmap") == 2
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("columns", [4, 5])
 async def test_a_scroll_bar_that_takes_the_last_column_does_not_come_and_go(
     start: Start, columns: int, monkeypatch: pytest.MonkeyPatch
@@ -302,23 +200,6 @@ async def test_no_terminal_is_too_narrow_for_a_list(start: Start, columns: int) 
         await pilot.press("ctrl+l", "n")
         await pilot.pause()
         # A crash is raised at the end.
-
-
-@pytest.mark.nightly
-async def test_where_there_is_room_all_presets_show_their_whole_text(start: Start) -> None:
-    async with start(size=(80, 24)) as pilot:
-        presets = screen(pilot).query_one(PresetList)
-
-        def whole() -> bool:
-            shown = (presets.get_option_at_index(n).prompt for n in range(presets.option_count))
-            return all(isinstance(one, Content) for one in shown)
-
-        await until(pilot, lambda: presets.size.height > 0 and not whole())
-        await pilot.resize_terminal(200, 60)
-        await until(pilot, whole)
-        assert presets.virtual_size.height <= presets.size.height
-        await pilot.resize_terminal(80, 24)
-        await until(pilot, lambda: not whole())
 
 
 async def test_the_first_preset_is_a_script_of_ones_own(

@@ -5,28 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.widgets import Button, OptionList, Static
+from textual.widgets import Button, Static
 
 from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
-from tuiapp.trainers.config.machine import Gpu, Machine
+from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.options import ConfigError, Problem
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm
-from tuiapp.widgets.gpu_checklist import GpuChecklist
 from tuiapp.widgets.option_field import OptionField
-
-GPUS = tuple(
-    Gpu(
-        index=index,
-        uuid=f"GPU-{index:04}",
-        name="NVIDIA H200",
-        memory_total_bytes=139 << 30,
-        memory_used_bytes=index << 30,
-        utilization_percent=10 * index,
-    )
-    for index in range(4)
-)
 
 
 async def test_command_names_runs_dir_and_is_quoted(start: Start, tmp_path: Path) -> None:
@@ -40,17 +27,6 @@ async def test_command_is_copied(start: Start) -> None:
         await type_into(pilot, "seed", "7")
         await pilot.press("ctrl+y")
         assert pilot.app.clipboard == "tuiapp run --set seed=7"
-
-
-@pytest.mark.nightly
-async def test_problem_goes_when_it_is_put_right(start: Start) -> None:
-    async with start() as pilot:
-        await type_into(pilot, "epochs", "x")
-        assert screen(pilot).command is None
-        assert "Epochs" in words(pilot, "#facts")
-        await type_into(pilot, "epochs", "4")
-        assert not screen(pilot).query(".problem")
-        assert screen(pilot).command == "tuiapp run --set epochs=4"
 
 
 @pytest.mark.nightly
@@ -77,59 +53,6 @@ async def test_facts_follow_the_form(start: Start) -> None:
         assert "29 steps per epoch · 870 in all · 225,226 parameters" in words(pilot, "#facts")
         assert "45 examples per epoch left out" in words(pilot, "#facts")
         assert "per device, " in words(pilot, "#facts")
-
-
-@pytest.mark.nightly
-async def test_choice_is_made_with_keys(start: Start) -> None:
-    async with start() as pilot:
-        field(pilot, "model").focus_control()
-        await pilot.press("left")
-        await pilot.pause()
-        assert field(pilot, "model").text == "mlp"
-        await pilot.press("enter")
-        await pilot.pause()
-        assert isinstance(pilot.app.focused, OptionList)
-        await pilot.press("down", "enter")
-        await pilot.pause()
-        assert field(pilot, "model").text == "net"
-        assert not field(pilot, "model").query(OptionList)
-        await pilot.press("enter")
-        await pilot.press("escape")
-        await pilot.pause()
-        assert not field(pilot, "model").query(OptionList)
-        assert field(pilot, "model").query_one(ChoiceInput).has_focus
-
-
-@pytest.mark.nightly
-async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuiapp.trainers.config.catalog.Backend.missing", lambda self, installed: ["torch"])
-    async with start() as pilot:
-        assert "pip install 'torch" in field(pilot, "backend").problem
-        field(pilot, "backend").focus_control()
-        await pilot.press("enter")
-        await pilot.pause()
-        entry = field(pilot, "backend").query_one(OptionList).get_option("torch-ddp")
-        assert "cannot run here: torch not installed (Enter: what to do)" in str(entry.prompt)
-
-
-@pytest.mark.nightly
-async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> None:
-    gpus = Machine(cpu_cores=8, memory_total_bytes=64 << 30, gpus=GPUS, driver="580")
-    async with start(machine=gpus) as pilot:
-        # The others are in use.
-        assert "1 GPU: 0 · 48 examples" in words(pilot, "#facts")
-        screen(pilot).query_one(GpuChecklist).focus()
-        await pilot.press("down", "down", "enter", "down", "down", "enter")
-        await pilot.pause()
-        assert field(pilot, "device_ids").text == "1,3"
-        assert screen(pilot).command == "tuiapp run --set device_ids=1,3"
-        assert "2 GPUs (nccl): 1, 3 · ! GPU 1, 3 used by others" in words(pilot, "#facts")
-        await type_into(pilot, "device_ids", "9")
-        assert "there is no GPU '9' here" in field(pilot, "device_ids").problem
-        field(pilot, "device_ids").show_text("")
-        field(pilot, "platform").query_one(ChoiceInput).take("cpu")
-        await pilot.pause()
-        assert not screen(pilot).query_one(GpuChecklist).display
 
 
 @pytest.mark.nightly
@@ -196,17 +119,6 @@ async def test_every_field_can_be_reached_with_keys_on_a_small_screen(start: Sta
 
 
 @pytest.mark.nightly
-async def test_a_menu_is_no_wider_than_the_screen(start: Start) -> None:
-    async with start(size=(80, 24)) as pilot:
-        await until(pilot, lambda: bool(screen(pilot).query(OptionField)))
-        field(pilot, "backend").focus_control()
-        await pilot.press("enter")
-        await until(pilot, lambda: bool(screen(pilot).query("ChoiceInput OptionList")))
-        menu = screen(pilot).query_one("ChoiceInput OptionList", OptionList)
-        assert pilot.app.screen.region.contains_region(menu.region)
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("size", [(160, 17), (160, 40), (200, 40)])
 async def test_the_form_has_two_columns_where_one_is_too_high(start: Start, size: tuple[int, int]) -> None:
     async with start(size=size) as pilot:
@@ -250,15 +162,3 @@ async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tu
                 assert len(told) <= form.outer_size.width - 6
             elif size == (80, 24):
                 await until(pilot, lambda: form.query_one("#help").size.height > 1)
-
-
-@pytest.mark.nightly
-async def test_the_help_of_a_field_fits_the_new_width(start: Start) -> None:
-    async with start(size=(80, 24)) as pilot:
-        await until(pilot, lambda: screen(pilot).is_mounted)
-        form = screen(pilot).query_one(ConfigForm)
-        field(pilot, "backend").focus_control()
-        await until(pilot, lambda: form.query_one("#help").size.height > 1)
-        await pilot.resize_terminal(200, 60)
-        await until(pilot, lambda: form.query_one("#help").size.height == 0)
-        assert str(form._border_subtitle) == field(pilot, "backend").help

@@ -59,24 +59,6 @@ async def test_a_script_is_typed_completed_and_launched(start: Start, launches: 
 
 
 @pytest.mark.nightly
-async def test_what_is_wrong_is_said_beside_its_field(start: Start, here: Path) -> None:
-    async with start(size=(120, 40)) as pilot:
-        await type_into(pilot, "backend", "script")
-        await type_into(pilot, "script", "train.py")
-        for key, text, problem in (
-            ("arguments", "'x", "cannot be split into words"),
-            ("environment", "A", "sets no variable"),
-            ("output_pattern", "loss", "has no named group"),
-            ("python", "nothing", "is not an executable program"),
-            ("working_directory", "nowhere", "does not exist"),
-        ):
-            await type_into(pilot, key, text)
-            assert problem in field(pilot, key).problem
-            await type_into(pilot, key, "")
-            assert field(pilot, key).problem == ""
-
-
-@pytest.mark.nightly
 async def test_a_preset_with_a_script_changes_back(start: Start, here: Path) -> None:
     save_preset("mine", RunConfig(backend="script", script="train.py", arguments="-x"))
     async with start(size=(120, 40), preset="mine") as pilot:

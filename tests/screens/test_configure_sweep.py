@@ -47,23 +47,6 @@ async def test_the_form_says_how_many_runs_and_queues_them(
         assert len(find_waiting(tmp_path / "runs")) == 6
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "problem"),
-    [
-        ("learning_rate", "0.1, 1000", "1000.0 is not allowed"),
-        ("learning_rate", "0.1..0.5", "needs a count"),
-        ("global_batch_size", "48, 49", "49 cannot be split evenly over 2 devices"),
-        ("seed", "4..0", "smaller number first"),
-    ],
-)
-async def test_a_sweep_that_cannot_be(start: Start, key: str, text: str, problem: str) -> None:
-    async with start(preset="mlp") as pilot:
-        await type_into(pilot, "devices", "2")
-        await type_into(pilot, key, text)
-        await until(pilot, lambda: problem in field(pilot, key).problem)
-        assert screen(pilot).query_one("#launch").has_class("-blocked")
-
-
 async def test_a_comma_turns_a_menu_into_a_list(start: Start) -> None:
     async with start(preset="mlp") as pilot:
         await until(pilot, lambda: screen(pilot).is_mounted)

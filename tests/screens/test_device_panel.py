@@ -53,12 +53,6 @@ async def test_of_an_ended_run_colours_follow_the_theme() -> None:
         await until(pilot, lambda: drawn_for(dark=False))
 
 
-async def test_sixteen_gpus_in_trouble_beside_the_other_panels() -> None:
-    text = "\n".join(await shown(d.in_trouble(16), NORMAL))
-    for words in ("16 × H200", "▲ hot", "▲ slowed", "◌ idle", "▲ full", "✖ lost", "! shared", "✖ ECC", "p 15"):
-        assert words in text
-
-
 @pytest.mark.nightly
 async def test_what_has_failed_is_said_beneath_what_is_known() -> None:
     problem = TelemetrySource(source="sampler", problem="killed by SIGSEGV; started again in 4 s", **h.at(43.2))

@@ -101,17 +101,6 @@ async def test_escape_cancels_before_and_while_it_is_made(
         assert "torch not installed" in field(pilot, "backend").problem
 
 
-async def test_what_went_wrong_is_said(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (offline(monkeypatch, tmp_path / "wheels") / "torch-2.13.0-py3-none-any.whl").unlink()
-    async with start() as pilot:
-        await choose(pilot, "torch-ddp")
-        await until(pilot, lambda: is_open(pilot))
-        await pilot.press("enter")
-        await until(pilot, lambda: "No matching distribution found for torch==2.13.0" in text(pilot))
-        await pilot.press("enter")
-        await until(pilot, lambda: dialog(pilot) is None)
-
-
 async def test_one_that_the_settings_name_is_not_replaced(start: Start, tmp_path: Path) -> None:
     settings_path().parent.mkdir(parents=True)
     settings_path().write_text(f'[environments]\ntorch = "{tmp_path}/none"\n')

@@ -60,17 +60,6 @@ async def test_keys_typed_before_the_form_is_there_reach_its_fields(tmp_path: Pa
 
 
 @pytest.mark.nightly
-async def test_keys_that_arrive_together_go_where_those_before_them_lead(start: Start) -> None:
-    async with start() as pilot:
-        field(pilot, "epochs").focus_control()
-        await pilot.pause()
-        for key in ("4", "tab", "9", "6", "shift+tab", "8"):
-            pilot.app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await until(pilot, lambda: field(pilot, "max_steps").text == "96")
-        await until(pilot, lambda: field(pilot, "epochs").text == "8")
-
-
-@pytest.mark.nightly
 async def test_keys_after_one_that_opens_a_question_answer_it(start: Start, tmp_path: Path) -> None:
     async with start() as pilot:
         for key, character in (("ctrl+s", None), ("a", "a"), ("b", "b"), ("enter", None)):

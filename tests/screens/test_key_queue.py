@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.pilot import Pilot
-from textual.widgets import Input, OptionList
+from textual.widgets import Input
 
 from tests.kit.configure_app import Start, field, screen, until
-from tests.kit.variants import mostly_nightly
 from tuiapp.screens.pickers import FieldList
-from tuiapp.screens.preset_dialogs import SavePreset
-from tuiapp.widgets.choice_input import ChoiceInput
-from tuiapp.widgets.preset_list import PresetList
 
 
 def type_at_once(pilot: Pilot[Any], *keys: str) -> None:
@@ -67,18 +63,6 @@ async def test_a_key_that_a_number_leaves_to_the_screen_is_not_typed_with_it(sta
         await until(pilot, lambda: isinstance(pilot.app.screen, FieldList))
         await until(pilot, lambda: pilot.app.screen.query_one(Input).value == "seed")
         assert box.value == "12"
-
-
-@pytest.mark.nightly
-async def test_a_field_takes_as_many_as_one_by_one(start: Start) -> None:
-    async with start() as pilot:
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
-        name, description = pilot.app.screen.query(Input)
-        await until(pilot, lambda: name.has_focus)
-        type_at_once(pilot, *"n" * 300, "tab", *"what it is for")
-        await until(pilot, lambda: description.value == "what it is for")
-        assert name.value == "n" * 64
 
 
 @pytest.mark.nightly
@@ -141,27 +125,6 @@ async def test_keys_typed_while_a_run_starts_wait_for_it_however_long(
         await until(pilot, lambda: box.value == "42")
 
 
-@pytest.mark.by_hand
-@pytest.mark.parametrize("key", mostly_nightly(["tab", "shift+tab", "down", "up"], "tab"))
-async def test_the_focus_moves_as_far_as_key_by_key(start: Start, key: str) -> None:
-    async with start() as pilot:
-        form, presets = screen(pilot), screen(pilot).query_one(PresetList)
-
-        async def begin() -> None:
-            form.set_focus(form.focus_chain[3])
-            presets.highlighted = 1
-            await pilot.pause()
-
-        for times in (2, 30):
-            await begin()
-            await pilot.press(*[key] * times)
-            led_to = (form.focused, presets.highlighted)
-            await begin()
-            type_at_once(pilot, *[key] * times)
-            await pilot.pause()
-            assert (form.focused, presets.highlighted) == led_to
-
-
 @pytest.mark.nightly
 async def test_what_is_typed_after_many_tabs_goes_where_they_lead(start: Start) -> None:
     async with start() as pilot:
@@ -174,20 +137,6 @@ async def test_what_is_typed_after_many_tabs_goes_where_they_lead(start: Start) 
         type_at_once(pilot, *["tab"] * (1 + 7 * len(form.focus_chain)), "shift+tab", *"42")
         await until(pilot, lambda: box.value == "42")
         assert len(seen) < 10
-
-
-@pytest.mark.nightly
-async def test_a_menu_that_closes_by_the_first_tab_is_not_counted(start: Start) -> None:
-    async with start() as pilot:
-        form = screen(pilot)
-        choice = field(pilot, "model").query_one(ChoiceInput)
-        choice.focus()
-        await until(pilot, lambda: choice.has_focus)
-        chain = form.focus_chain
-        type_at_once(pilot, "enter", *["tab"] * (len(chain) + 1))
-        after = chain[chain.index(choice) + 1]
-        await until(pilot, lambda: after.has_focus)
-        assert not choice.query(OptionList)
 
 
 @pytest.mark.nightly

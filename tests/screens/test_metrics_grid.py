@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
-from textual.widgets._footer import FooterKey
 
 from tests.kit import histories as h
 from tests.kit import interrupted
@@ -22,12 +20,10 @@ from tests.screens.test_compare_screen import CompareApp, read
 from tests.screens.test_run_screen import text_of
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens import metrics_grid
-from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.trainers.contract.events import AnyEvent, Metrics, encode
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import summarise
-from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.run_header import RunHeader
 
 
@@ -59,27 +55,6 @@ def selected(app: App[Any]) -> str:
 
 def heading(app: App[Any]) -> str:
     return str(app.screen.query_one("#heading", Static).render())
-
-
-def picture(one: GridChart) -> str:
-    return "\n".join(one.plot.render_line(y).text for y in range(one.plot.size.height))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("size", "count"), [((40, 12), 1), (SMALL, 4), (LARGE, 6), ((200, 60), 8)])
-async def test_as_many_charts_as_fit_all_drawn(size: tuple[int, int], count: int) -> None:
-    app = RunApp(own.running(2), now=62.0)
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        await opened(pilot, app)
-        charts = grid(app).visible_charts
-        assert len(charts) == count
-        for one in charts:
-            assert not one.has_class("-empty")
-            assert any("⠀" < sign <= "⣿" for sign in picture(one)), one.options.metric
-            assert app.screen.region.contains_region(one.region)
-        for one, other in pairwise(charts):
-            assert not one.region.overlaps(other.region)
 
 
 @pytest.mark.nightly
@@ -137,20 +112,6 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
         await drawn(pilot, app)
         assert len(shown(app)) == 6
         assert selected(app) == "reward"
-
-
-@pytest.mark.nightly
-async def test_the_footer_says_what_enter_does() -> None:
-    def does() -> str:
-        return next(key.description for key in app.screen.query(FooterKey) if key.key_display == "⏎")
-
-    app = RunApp(own.running(), now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await opened(pilot, app)
-        for words in ("Large", "All charts", "Large"):
-            await until(pilot, lambda words=words: does() == words)  # type: ignore[misc]
-            await pilot.press("enter")
 
 
 @pytest.mark.nightly
@@ -249,20 +210,6 @@ async def test_a_click_selects_and_a_second_one_enlarges() -> None:
 
 
 @pytest.mark.nightly
-async def test_a_resize_lays_it_out_anew() -> None:
-    app = RunApp(own.running(), now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await opened(pilot, app)
-        await pilot.resize_terminal(*SMALL)
-        await until(pilot, lambda: len(shown(app)) == 4)
-        await drawn(pilot, app)
-        assert selected(app) == "eval/f1"
-        for one in grid(app).visible_charts:
-            assert app.screen.region.contains_region(one.region)
-
-
-@pytest.mark.nightly
 async def test_a_terminal_of_a_few_lines_ends_nothing() -> None:
     app = RunApp(own.running(2), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -272,20 +219,6 @@ async def test_a_terminal_of_a_few_lines_ends_nothing() -> None:
             await pilot.resize_terminal(*size)
             await pilot.pause()
             await until(pilot, lambda: is_drawn(grid(app)))
-
-
-@pytest.mark.nightly
-async def test_its_keys_are_in_the_help() -> None:
-    app = RunApp(own.running(), now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        screen = await opened(pilot, app)
-        app.push_screen(KeysHelp(screen))
-        await until(pilot, lambda: isinstance(app.screen, KeysHelp) and app.screen.is_mounted)
-        await pilot.pause()
-        said = text_of(app.screen)
-        for words in ("The chart large", "Next page or chart", "Filter by words", "By time or step"):
-            assert words in said
 
 
 @pytest.mark.nightly
@@ -341,14 +274,6 @@ async def test_compares_grid_has_its_objective_first_and_a_star_at_the_best_run(
         legend = str(grid(app).query_one("#legends", Static).render())
         assert f"{letter} ━ ★" in legend
         assert legend.count("★") == 1
-    # The other direction, and another metric.
-    change_view({"objective": "loss", "rises": False})
-    app = CompareApp(runs)
-    async with app.run_test(size=LARGE) as pilot:
-        await read(pilot, app)
-        await opened(pilot, app)
-        assert shown(app)[0] == "loss"
-        assert "↓ ★" in str(grid(app).visible_charts[0].query_one("#title", Static).render())
 
 
 @pytest.mark.nightly

@@ -6,10 +6,8 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from tests.kit import histories as h
 from tests.kit import node_histories as nodes
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
-from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.trainers.contract.events import RunStarted
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.log_view import LogView
@@ -28,21 +26,6 @@ async def press(pilot: Pilot[None], *keys: str) -> None:
     for key in keys:
         await pilot.press(key)
         await pilot.pause()
-
-
-@pytest.mark.nightly
-async def test_enter_folds_the_node_under_the_cursor() -> None:
-    app = RunApp(nodes.running(2, 4))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "3")
-        assert marks(app) == "▸▸"
-        await press(pilot, "down", "enter")
-        assert marks(app) == "▸▾"
-        await press(pilot, "up", "enter")
-        assert marks(app) == "▾▾"
-        await press(pilot, "enter")
-        assert marks(app) == "▸▾"
 
 
 async def test_among_all_panels_the_devices_of_a_node_unfold() -> None:
@@ -83,20 +66,6 @@ async def test_large_the_panel_shows_all_of_the_chosen_node(keys: tuple[str, ...
 
 
 @pytest.mark.nightly
-async def test_f3_in_the_grid_shows_the_devices_of_the_nodes() -> None:
-    app = RunApp(nodes.running(4, 8))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "G")
-        await until(pilot, lambda: isinstance(app.screen, MetricsGrid))
-        await press(pilot, "f3")
-        await until(pilot, lambda: app.screen is app.run_screen)
-        assert marks(app) == "▾▸▸▸"
-        await press(pilot, "down")
-        assert marks(app) == "▸▾▸▸"
-
-
-@pytest.mark.nightly
 async def test_a_node_that_has_not_joined_has_nothing_to_show() -> None:
     app = RunApp(nodes.running(3, 6)[:1])
     async with app.run_test(size=SMALL) as pilot:
@@ -121,28 +90,6 @@ async def test_the_list_is_never_longer_than_the_nodes_of_a_resumed_run() -> Non
 
 
 @pytest.mark.nightly
-async def test_the_column_by_which_ranks_are_sorted_is_always_shown() -> None:
-    app = RunApp(nodes.running())
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "3")
-        for title in ("behind", "skew", "last report", "loss"):
-            await press(pilot, "o")
-            assert any(f"{title}▾" in line for line in lines(app))
-
-
-@pytest.mark.nightly
-async def test_the_cursor_stays_in_sight() -> None:
-    app = RunApp(nodes.running(64, 128, gpus=False))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "3", "end")
-        await until(pilot, lambda: any("gpubox64" in line for line in lines(app)))
-        await press(pilot, "home")
-        await until(pilot, lambda: any("▸ 0 " in line for line in lines(app)))
-
-
-@pytest.mark.nightly
 async def test_a_click_folds_a_node_and_chooses_a_rank() -> None:
     app = RunApp(nodes.running(2, 4))
     async with app.run_test(size=LARGE) as pilot:
@@ -154,13 +101,3 @@ async def test_a_click_folds_a_node_and_chooses_a_rank() -> None:
         await pilot.click("#ranks #rows", offset=(12, 3))
         await pilot.pause()
         assert app.run_screen.query_one(LogView).rank == 3
-
-
-@pytest.mark.nightly
-async def test_on_one_machine_there_is_nothing_to_fold() -> None:
-    app = RunApp(h.running(4))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        before = lines(app)
-        await press(pilot, "3", "enter", "3")
-        assert [line for line in before if "rank" in line] == [line for line in lines(app) if "rank" in line]

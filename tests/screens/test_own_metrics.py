@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from tests.kit import histories as h
 from tests.kit import own_metrics as own
@@ -33,16 +32,6 @@ async def test_the_header_shows_the_name_that_the_script_gave(size: tuple[int, i
         await until(pilot, lambda: "baseline · " in header(app))
         assert "of 500" in header(app)
         assert "train.py" in header(app)
-
-
-async def test_a_total_gives_the_time_left_without_step_times() -> None:
-    events = own.running(last_step=100)
-    events[0] = msgspec.structs.replace(events[0], total_steps=200)
-    app = RunApp(events, now=52.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        assert "50 %" in header(app)
-        assert "ETA 50s" in header(app)
 
 
 @pytest.mark.nightly
@@ -161,17 +150,3 @@ async def test_a_script_that_reports_no_epoch_has_no_epochs() -> None:
         await settled(pilot, app)
         await pilot.press("8")
         await until(pilot, lambda: any("no metric `epoch`" in note.message for note in app._notifications))
-
-
-@pytest.mark.nightly
-async def test_of_a_script_that_reports_nothing_the_handbook_says_how() -> None:
-    app = RunApp([own.started(config={"backend": "script"}), own.ended(step=0)])
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        instead = app.run_screen.query_one(ChartPanel).query_one("#instead", Static)
-        assert str(instead.render()) == "no metric was reported: F1 says how a script reports"
-        assert app.run_screen.MANUAL == "scripts"
-    app = RunApp(own.running())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        assert app.run_screen.MANUAL == "run"

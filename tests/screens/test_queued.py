@@ -13,9 +13,8 @@ from tests.kit import interrupted
 from tests.kit import node_histories as nodes
 from tests.kit.digest_runs import digest_of
 from tests.kit.recorded import record
-from tests.kit.run_app import LARGE, SMALL, RunApp, settled
+from tests.kit.run_app import LARGE, RunApp, settled
 from tuiapp.screens.quit import _ask
-from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract.events import Alert, Queued, encode
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
@@ -25,17 +24,6 @@ REQUEUED = Queued(job="12", reason="BeginTime", start="2026-11-20T11:30:00", **h
 
 def screen_lines(app: RunApp) -> list[str]:
     return ["".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()]
-
-
-@pytest.mark.parametrize("size", [LARGE, SMALL])
-async def test_it_says_what_will_run(tmp_path: Path, size: tuple[int, int]) -> None:
-    config = RunConfig(model="net", launcher="slurm", platform="cuda", devices=8, nodes=2, dataset="digits")
-    RunDir(tmp_path).config.write_text(to_toml(config))
-    app = RunApp([nodes.queued()], path=tmp_path)
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        lines = screen_lines(app)[:3]
-        assert any("torch-ddp · net · digits · 8 GPUs on 2 nodes" in line for line in lines), lines
 
 
 @pytest.mark.nightly

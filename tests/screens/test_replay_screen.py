@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import histories as h
-from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit.run_app import LARGE, SMALL, RunApp, until
 from tests.kit.shown import shown_lines
 from tests.screens.test_run_screen import text_of
 from tests.unit.state.test_replay import Clock, Source, journal
@@ -77,11 +77,3 @@ async def test_a_click_goes_to_that_place(tmp_path: Path) -> None:
         start, length = bar._line
         await pilot.click(bar, offset=(1 + start + length // 2, 0))
         await until(pilot, lambda: 8.0 < feed.position < 9.5)
-
-
-async def test_a_run_that_is_no_replay_has_neither_bar_nor_keys() -> None:
-    app = RunApp(h.running())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        assert not app.run_screen.query_one(ReplayBar).display
-        assert "space" not in {key for key, one in app.run_screen.active_bindings.items() if one.enabled}

@@ -13,7 +13,7 @@ from tests.kit import histories as h
 from tests.kit import node_histories as nodes
 from tests.kit.reported import step_event
 from tests.kit.run_app import LARGE, SMALL, ListFeed, RunApp, settled, until
-from tests.kit.shown import is_current, notices
+from tests.kit.shown import is_current
 from tuiapp.screens.chart_grid import ChartGrid, Layout
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.metrics_grid import MetricsGrid
@@ -24,7 +24,6 @@ from tuiapp.trainers.contract.events import AnyEvent, Metrics
 from tuiapp.trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.fold import apply
-from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.view.chart import Chart, ChartOptions
 from tuiapp.view.frame import LEFT_CELLS
 from tuiapp.widgets.chart_panel import ChartPanel
@@ -61,34 +60,6 @@ async def choose(pilot: Pilot[None], app: RunApp, key: str, *keys: str) -> None:
     await until(pilot, lambda: app.screen is app.run_screen)
 
 
-@pytest.mark.nightly
-async def test_m_lists_all_metrics_that_were_reported() -> None:
-    app = RunApp(h.running(2, gpus=True))
-    async with app.run_test(size=LARGE) as pilot:
-        one = await drawn(pilot, app)
-        await pilot.press("m")
-        await until(pilot, lambda: isinstance(app.screen, MetricList))
-        assert listed(app) == [
-            "✓ loss", "examples/s  (examples_per_second)", "step time  (step_time)", "learning rate  (lr)", "examples",
-            "test", "accuracy  (test/accuracy)", "test loss  (test/loss)", "evaluation time  (test/seconds)",
-            "test examples  (test/examples)", "gpu", "utilization  (gpu/utilization)",
-        ]  # fmt: skip
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.run_screen)
-        assert one.options.metric == "loss"
-        for name in app.run_screen.state.metrics:
-            await pilot.press("m")
-            await until(pilot, lambda: isinstance(app.screen, MetricList))
-            options = app.screen.query_one(OptionList)
-            options.highlighted = [text.removeprefix("✓ ").split("  ")[0] for text in listed(app)].index(
-                metric(name).label
-            )
-            await pilot.press("enter")
-            await until(pilot, lambda: app.screen is app.run_screen)
-            assert one.options.metric == name
-            assert str(one.border_title) == f"1 {metric(name).label}"
-
-
 async def test_a_metric_of_any_name_is_listed_drawn_and_read_out() -> None:
     values: dict[str, list[float | None]] = {"train/ppl": [12.5], "[b]reward\x1b[31m": [1.0]}
     odd = [Metrics(rank=0, first_step=step, values=values, **h.at(9)) for step in range(1, 131)]
@@ -104,27 +75,6 @@ async def test_a_metric_of_any_name_is_listed_drawn_and_read_out() -> None:
         await choose(pilot, app, "m", *["up"] * 5)
         assert one.options.metric == "[b]reward\x1b[31m"
         assert str(one.border_title) == r"1 \[b]reward"
-
-
-@pytest.mark.nightly
-async def test_many_metrics_are_searched() -> None:
-    values: dict[str, list[float | None]] = {f"layer {n}/norm": [1.0 * n] for n in range(50)}
-    app = RunApp([*h.running(), Metrics(rank=0, first_step=130, values=values, **h.at(9))])
-    async with app.run_test(size=LARGE) as pilot:
-        one = await drawn(pilot, app)
-        await pilot.press("m")
-        await until(pilot, lambda: isinstance(app.screen, MetricList))
-        await pilot.press(*"norm 4", "down")
-        await until(pilot, lambda: len(listed(app)) == 2 * 14)
-        await pilot.press("enter")
-        await until(pilot, lambda: app.screen is app.run_screen)
-        assert one.options.metric == "layer 14/norm"
-        await pilot.press("m")
-        await until(pilot, lambda: isinstance(app.screen, MetricList))
-        await pilot.press(*"nothing like it")
-        await until(pilot, lambda: listed(app) == ["no such metric"])
-        await pilot.press("enter")
-        assert isinstance(app.screen, MetricList)
 
 
 def rewarded() -> list[AnyEvent]:
@@ -202,17 +152,6 @@ async def test_a_metric_chosen_for_another_chart_is_pinned_there() -> None:
         assert chart(app, "chart-2").has_focus
         await choose(pilot, app, "m", "down")
         await until(pilot, lambda: shown(app) == ["loss", STEP_TIME, TEST_ACCURACY])
-
-
-async def test_time_axis() -> None:
-    app = RunApp(h.completed())
-    async with app.run_test(size=LARGE) as pilot:
-        one = await drawn(pilot, app)
-        await pilot.press("t")
-        assert "by time" in str(one.border_subtitle)
-        assert one.drawn.x_range[1] == pytest.approx(16.5)
-        await pilot.press("t")
-        assert "by time" not in str(one.border_subtitle)
 
 
 @pytest.mark.nightly
@@ -337,17 +276,6 @@ async def test_only_what_changed_is_painted() -> None:
         assert all(0 < regions < 6 for regions in painted)
 
 
-async def test_a_metric_that_was_never_told() -> None:
-    app = RunApp(h.beginning())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        one = chart(app)
-        assert "waiting for the first step" in str(one.query_one("#instead", Static).render())
-        one.change(metric=TEST_ACCURACY)
-        await pilot.pause()
-        assert "waiting for the first evaluation" in str(one.query_one("#instead", Static).render())
-
-
 async def test_a_size_that_comes_before_the_plot_has_one() -> None:
     app = RunApp(h.beginning())
     async with app.run_test(size=LARGE) as pilot:
@@ -364,16 +292,6 @@ async def test_a_size_that_comes_before_the_plot_has_one() -> None:
         assert plot.size
         assert plot._cells is not None
         assert plot._cells.inks.shape == (plot.rows, plot.columns)
-
-
-async def test_the_values_at_the_cursor_fit_a_narrow_chart() -> None:
-    app = RunApp(h.running(3))
-    async with app.run_test(size=(160, 40)) as pilot:
-        one = await drawn(pilot, app)
-        await pilot.press("v", "left")
-        await until(pilot, lambda: "step" in legend(one))
-        assert len(legend(one)) <= one.content_size.width
-        assert legend(one).count("━") == 3
 
 
 @pytest.mark.parametrize("size", [(3, 3), (6, 10), (40, 2), (9, 4)])
@@ -444,12 +362,3 @@ async def test_h_shows_ranks_as_a_heat_map_whose_rows_enter_opens() -> None:
         await until(pilot, lambda: one.options.among is None and is_current(one))
         await pilot.press("H")
         await until(pilot, lambda: one.drawn.form == "band")
-
-
-async def test_h_says_that_few_ranks_are_lines() -> None:
-    app = RunApp(h.running(2))
-    async with app.run_test(size=SMALL, notifications=True) as pilot:
-        one = await drawn(pilot, app)
-        await pilot.press("H")
-        await until(pilot, lambda: "of 5 ranks" in notices(app))
-        assert one.drawn.form == "lines"

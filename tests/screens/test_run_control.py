@@ -14,14 +14,13 @@ from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.recorded import CONFIG, record_checkpoint
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
-from tests.unit.state.test_script_runs import ended, started
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import AnyEvent, StopRequested
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.launch import LaunchError, Resumed
+from tuiapp.trainers.launch import Resumed
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
@@ -212,34 +211,6 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(run_dir: Path, befo
 
 
 @pytest.mark.nightly
-async def test_resuming_can_be_called_off(run_dir: Path) -> None:
-    app = RunApp(interrupted.stopped(), path=run_dir, resumer=lambda run, config: pytest.fail("nobody wanted that"))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        for keys in (["escape"], ["shift+tab", "enter"]):
-            await pilot.press("u")
-            await asked(pilot)
-            await pilot.press(*keys)
-            await until(pilot, lambda: app.screen is app.run_screen)
-        assert "u" in offered(app)
-
-
-async def test_a_run_that_cannot_be_resumed_says_why_and_stays(run_dir: Path) -> None:
-    def resumer(run: RunDir, config: RunConfig | None) -> Resumed:
-        raise LaunchError(f"{run.run_id} cannot be resumed: there is [/] no usable checkpoint.")
-
-    app = RunApp(interrupted.stopped(), path=run_dir, resumer=resumer)
-    async with app.run_test(size=LARGE, notifications=True) as pilot:
-        await settled(pilot, app)
-        await pilot.press("u")
-        await asked(pilot)
-        await pilot.press("enter")
-        await until(pilot, lambda: "there is [/] no usable checkpoint" in said(app))
-        assert "u" in offered(app)
-        assert app.run_screen.state.status == "stopped"
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("saved", [True, False])
 async def test_a_run_lost_before_its_journal_held_a_checkpoint(run_dir: Path, saved: bool) -> None:
     """What lies on the disk decides."""
@@ -272,32 +243,6 @@ async def test_fewer_ranks_than_before() -> None:
         app.feed.events = interrupted.resumed(1)
         await until(pilot, lambda: log.rank is None and source.rank is None)
         await until(pilot, lambda: len(str(rows.render()).splitlines()) == 1)
-
-
-@pytest.mark.nightly
-async def test_a_script_is_started_again(tmp_path: Path) -> None:
-    resumed: list[RunDir] = []
-
-    def resumer(run: RunDir, config: RunConfig | None) -> Resumed:
-        resumed.append(run)
-        return Resumed(2, 0, [], 0)
-
-    script = tmp_path / "train.py"
-    script.touch()
-    (tmp_path / "run.toml").write_text(to_toml(RunConfig(backend="script", script=str(script), platform="cpu")))
-    app = RunApp([started()], path=tmp_path, resumer=resumer)
-    app.run_dir.commands.mkdir()
-    async with app.run_test(size=LARGE, notifications=True) as pilot:
-        await settled(pilot, app)
-        await until(pilot, lambda: {"s", "S"} <= set(offered(app)))
-        app.feed.events += [ended("stopped")]
-        await until(pilot, lambda: "u" in offered(app))
-        await pilot.press("u")
-        await asked(pilot)
-        words = "\n".join(str(line.content) for line in app.screen.query(Static))
-        assert "TUIAPP_RESUME=1" in words
-        await pilot.click("#accept")
-        await until(pilot, lambda: resumed == [app.run_dir])
 
 
 @pytest.mark.nightly

@@ -60,15 +60,6 @@ async def test_one_stream_alone() -> None:
         assert len(shown_lines(log)) == everything
 
 
-@pytest.mark.nightly
-async def test_what_nobody_wrote_is_found_nowhere() -> None:
-    app = RunApp(events())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await pilot.press("slash", *"absent", "enter", "n")
-        assert "was not found" in app.run_screen.query_one(LogView)._place
-
-
 async def test_lines_that_no_longer_fit_are_followed_as_soon_as_there_is_a_scroll_bar() -> None:
     app = RunApp(h.beginning(1))
     async with app.run_test(size=LARGE) as pilot:

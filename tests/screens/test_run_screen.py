@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from textual.widget import Widget
-from textual.widgets import Input
 
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.reported import evaluation_event
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
-from tests.kit.shown import is_current, shown_lines
+from tests.kit.shown import is_current
 from tuiapp.screens.arrangement import PANELS
 from tuiapp.trainers.contract.events import WORST_EXAMPLES, Replicas
 from tuiapp.trainers.contract.media import MediaFolder, encode_png
@@ -58,19 +57,6 @@ async def test_from_empty_to_the_end() -> None:
         assert "completed: 290 steps" in str(app.run_screen.query_one(AlertStrip).render())
 
 
-@pytest.mark.parametrize(("removed", "words"), [(False, "supervisor died"), (True, "directory was removed")])
-async def test_a_lost_run_is_said_to_be_lost(tmp_path: Path, removed: bool, words: str) -> None:
-    app = RunApp(h.running(), path=tmp_path)
-    app.feed.removed = removed
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        app.feed.lost = True
-        await until(pilot, lambda: app.run_screen.state.lost)
-        await pilot.pause()
-        assert "LOST" in str(app.run_screen.query_one(RunHeader).render())
-        assert words in str(app.run_screen.query_one(AlertStrip).render())
-
-
 async def test_predictions_are_a_panel_of_their_own() -> None:
     app = RunApp([*h.running(), h.predictions(29, 8.0)])
     async with app.run_test(size=LARGE) as pilot:
@@ -101,28 +87,6 @@ async def test_beside_the_worst_examples_are_their_pictures(tmp_path: Path) -> N
         lines = [pictures.render_line(y).text for y in range(pictures.size.height)]
         assert "7       4.5  horse  cat" in str(app.run_screen.query_one("#wrong", TextView).render())
         assert sum("7: horse" in line for line in lines) == 1
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [SMALL, LARGE])
-async def test_epochs_are_a_panel_of_their_own_the_newest_first(size: tuple[int, int]) -> None:
-    app = RunApp(h.running(last_step=40))
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        await pilot.press("8")
-        await until(pilot, lambda: visible(app) == ["epochs"])
-
-        def rows() -> list[list[str]]:
-            heading, *rest = str(app.run_screen.query_one("#epochs TextView", TextView).render()).splitlines()
-            assert heading.split()[:4] == ["epoch", "steps", "loss", "seconds"]
-            return [row.split() for row in rest]
-
-        await until(pilot, lambda: [row[:2] for row in rows()] == [["2", "11/29"], ["1", "29"]])
-        assert rows()[1][3:6] == ["1.45", "s", "960"]
-        app.feed.events = [h.steps(rank, 41, 60, 5.0) for rank in (0, 1)]
-        await until(pilot, lambda: [row[:2] for row in rows()] == [["3", "2/29"], ["2", "29"], ["1", "29"]])
-        header = str(app.run_screen.query_one(RunHeader).render())
-        assert "1.45 s/epoch" in header
 
 
 async def test_a_run_without_epochs_has_no_panel_of_them() -> None:
@@ -207,22 +171,6 @@ async def test_of_many_ranks_the_dead_one_is_in_sight_and_its_failure_leaves_no_
         assert panel.region.height == 2 + panel.virtual_size.height
 
 
-async def test_ranks_that_still_start_are_counted() -> None:
-    app = RunApp([h.started(2), h.rank_started(0)], now=1.5)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        assert "2 CPU ranks" in str(app.run_screen.query_one(RunHeader).render())
-
-
-async def test_the_header_counts_the_epochs_of_an_ended_run_as_its_banner_does() -> None:
-    app = RunApp(interrupted.stopped())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        done = app.run_screen.state.epochs_done
-        assert f" {done:g}/10 epochs" in str(app.run_screen.query_one(RunHeader).render())
-        assert f" {done:g} epochs" in str(app.run_screen.query_one(AlertStrip).render())
-
-
 async def test_keys_of_the_chart() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=LARGE) as pilot:
@@ -253,23 +201,6 @@ async def test_the_chart_draws_only_what_changed(monkeypatch: pytest.MonkeyPatch
         assert chart.drawings == drawings
         app.feed.events.append(evaluation_event(200, 0.1, 0.9))
         await until(pilot, lambda: chart.drawings == drawings + 1)
-
-
-async def test_search_shows_the_lines_with_the_text() -> None:
-    app = RunApp(h.running())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        log = app.run_screen.query_one(LogView)
-        await pilot.press("slash", *"READY")
-        # What is typed can be seen: no border takes the only row.
-        assert log.query_one(Input).content_size.height == 1
-        await pilot.press("enter")
-        assert log.pattern == "READY"
-        assert shown_lines(log) == ["rank 0 ready", "rank 1 ready"]
-        await pilot.press("escape")
-        assert log.pattern == ""
-        assert len(shown_lines(log)) > 2
-        assert app.screen is app.run_screen
 
 
 async def test_leaving() -> None:

@@ -8,21 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Button, Input, RadioButton, RadioSet, Static
+from textual.widgets import Button, Input, Static
 
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.recorded import CONFIG, record, record_checkpoint
 from tests.kit.run_app import until
 from tests.kit.runs_app import ListLister, RunsApp
-from tests.kit.stage import Stage
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog, ReportDialog
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.resume_dialog import ResumeDialog
-from tuiapp.screens.run import RunScreen
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.about import About, read_about
@@ -147,25 +145,6 @@ async def test_a_journal_is_compacted_once_that_is_said(tmp_path: Path) -> None:
         await answered(pilot, "compact")
         await until(pilot, lambda: any(", now " in note.message for note in app._notifications))
         assert journal.stat().st_size < size
-
-
-async def test_a_run_that_goes_on_is_stopped_and_not_deleted(recorded: list[RunInfo]) -> None:
-    run = recorded[1].directory
-    lock = run.take_lock()
-    app = RunsApp(ListLister([summarise(run)]))
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: app.states == ["running"])
-        # Its mark makes the question possible; the lock still refuses it.
-        await pilot.press("x", "d")
-        await until(pilot, lambda: any("is running. Stop it first" in note.message for note in app._notifications))
-        await pilot.press("s")
-        await answered(pilot, "stop")
-        await until(pilot, lambda: app.screen is app.runs_screen)
-        await pilot.press("s")
-        await answered(pilot, "stop-now")
-        await until(pilot, lambda: len(list(run.commands.iterdir())) == 2)
-    assert take(run.commands) == ["stop", "stop-now"]
-    os.close(lock)
 
 
 async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[RunInfo], tmp_path: Path) -> None:
@@ -321,41 +300,6 @@ async def test_a_report_of_the_marked_runs_is_written(
         await until(pilot, lambda: any(place in note.message for note in app._notifications))
     page = (tmp_path / "both.html").read_text()
     assert all(info.directory.run_id in page for info in recorded)
-
-
-async def test_a_report_is_written_from_the_runs_own_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    app = Stage(RunScreen(record(tmp_path / "runs", h.RUN_ID, h.completed())))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.state.ended is not None)
-        await pilot.press("w")
-        await until(pilot, lambda: isinstance(app.screen, ReportDialog))
-        await pilot.press("enter")
-        path = tmp_path / f"{h.RUN_ID}.html"
-        await until(pilot, lambda: any(f"1 run: {path}" in note.message for note in app._notifications))
-    assert h.RUN_ID in path.read_text()
-
-
-async def test_a_run_is_exported_for_tensorboard(
-    recorded: list[RunInfo], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    app = RunsApp(ListLister(recorded))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 2)
-        await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, ExportDialog))
-        app.screen.query_one("#format", RadioSet).query(RadioButton)[3].value = True
-        box, verdict = app.screen.query_one("#path", Input), app.screen.query_one("#verdict", Static)
-        await until(pilot, lambda: box.value == f"{recorded[0].directory.run_id}-tensorboard")
-        app.screen.query_one("#what", RadioSet).query(RadioButton)[3].value = True
-        await until(pilot, lambda: "holds metrics, no samples" in str(verdict.content))
-        app.screen.query_one("#what", RadioSet).query(RadioButton)[2].value = True
-        await until(pilot, lambda: str(verdict.content).startswith("✓"))
-        box.focus()
-        await pilot.press("enter")
-        await until(pilot, lambda: any("rows" in note.message for note in app._notifications))
-    assert (tmp_path / f"{recorded[0].directory.run_id}-tensorboard" / "rank1").is_dir()
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.selection import Selection
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from tests.kit.run_app import until
 from tests.kit.runs_app import HOME, ListLister, RunsApp, info
@@ -21,7 +21,6 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.trainers.contract.about import About
-from tuiapp.trainers.contract.events import Facts, Summary
 from tuiapp.trainers.state.summary import ListedStatus, RunInfo
 from tuiapp.view.run_list import as_sorted
 from tuiapp.widgets.run_table import RunTable
@@ -37,14 +36,6 @@ def words(app: RunsApp, selector: str) -> str:
 
 def details(app: RunsApp) -> str:
     return str(app.runs_screen.query_one("#details", TextView).render())
-
-
-async def test_the_details_have_the_name_and_what_the_script_says_of_its_configuration() -> None:
-    facts = Facts(name="baseline", config={"lr": 0.1, "layers": [1, 2]})
-    app = RunsApp(ListLister([dataclasses.replace(info(1), facts=facts)]))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "baseline · 2026" in details(app))
-        assert "lr=0.1  layers=[1, 2]" in details(app)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -118,26 +109,6 @@ async def test_sorted_by_the_key_of_a_column_and_the_other_way_round() -> None:
         assert "by state" in words(app, "#heading")
 
 
-async def test_sorted_and_chosen_by_the_keys_in_which_runs_differ() -> None:
-    runs = [info(n, learning_rate=rate, seed=7) for n, rate in ((3, 0.1), (2, 0.001), (1, 0.01))]
-    app = RunsApp(ListLister(runs))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 3)
-        newest = app.rows
-        assert "all torch-ddp, net, digits, 2 CPU" in words(app, "#heading")
-        await pilot.press("1", "o")
-        assert "by learning_rate" in words(app, "#heading")
-        assert app.rows == [newest[1], newest[2], newest[0]]
-        await pilot.press("O")
-        assert app.rows == [newest[0], newest[2], newest[1]]
-        await pilot.press("slash", *"lr<0.05 torch", "enter")
-        assert app.rows == [newest[2], newest[1]]
-        # A column that is alike in all runs is there while it is what they are sorted by.
-        await pilot.press("2")
-        assert "by backend" in words(app, "#heading")
-        assert "backend" in app.screen.query_one(RunTable).render_line(0).text
-
-
 async def test_the_best_has_a_star_by_what_the_user_chooses() -> None:
     runs = [info(n, learning_rate=0.1**n) for n in (1, 3, 2)]
     better = msgspec.structs.replace(runs[1].summary, test_accuracy=0.99, loss=7.0)
@@ -201,23 +172,6 @@ async def test_columns_are_picked_and_remembered() -> None:
         await pick(pilot, again, *"disk", "space", "enter")
         assert again.lister.measures
         assert "disk" in titles(again)
-
-
-async def test_a_key_and_a_metric_of_the_same_name_are_columns_of_their_own() -> None:
-    facts = Facts(time=0.0, mono=0.0, config={"lr": 0.1}, summary={"lr": 0.001})
-    runs = [dataclasses.replace(info(n, backend="script", script="train.py"), facts=facts) for n in (2, 1)]
-    app = RunsApp(ListLister(runs))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 2)
-        assert app.runs_screen.query_one(RunTable).render_line(0).text.rstrip().endswith(" more")
-        await pilot.press("f")
-        await until(pilot, lambda: isinstance(app.screen, ColumnPicker))
-        await pilot.press(*"metric.lr", "space", "enter")
-        await until(pilot, lambda: app.screen is app.runs_screen)
-        await app.workers.wait_for_complete()
-        assert "metric.lr" in app.runs_screen.query_one(RunTable).render_line(0).text
-        await pilot.press("slash", *"lr>0.01", "enter")
-        assert "lr is here the configuration key; the metric is metric.lr" in words(app, "#heading")
 
 
 @pytest.mark.nightly
@@ -296,34 +250,6 @@ async def test_the_best_are_on_top_below_live_ones_until_the_user_sorts() -> Non
         assert accuracies(again) == ["20.0", "90.0", "50.0", "10.0"]
 
 
-async def test_rows_of_other_data_are_not_ranked_together() -> None:
-    def lm(number: int, loss: float) -> RunInfo:
-        found = info(number, dataset="shakespeare", model="gpt-small", seed=number)
-        return dataclasses.replace(found, summary=Summary(test_loss=loss, best_loss=loss))
-
-    images = [
-        dataclasses.replace(one, summary=msgspec.structs.replace(one.summary, test_accuracy=0.9 + n / 100))
-        for n, one in enumerate(info(n, learning_rate=0.1**n) for n in range(3))
-    ]
-    app = RunsApp(ListLister([lm(9, 1.5), lm(8, 1.3), lm(7, 1.4), *images]))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 4)
-        assert "★ highest test/accuracy, lowest test/loss" in words(app, "#heading")
-        assert [("92.0 %" in app.rows[0], app.rows[0][1]), ("loss 1.400 ± 0.1" in app.rows[3], app.rows[3][1])] == [
-            (True, "★"),
-            (True, " "),
-        ]
-        await pilot.press("end", "enter")
-        assert [(row[1], row.split("loss ")[1][:4]) for row in app.rows[4:]] == [
-            ("☆", "1.30"),
-            (" ", "1.40"),
-            (" ", "1.50"),
-        ]
-        # Reversed, each kind is.
-        await pilot.press("O")
-        assert ["90.0 %" in app.rows[0], "loss 1.500" in app.rows[4]] == [True, True]
-
-
 async def test_rows_keep_their_places_until_the_user_sorts() -> None:
     def run(number: int, accuracy: float, status: ListedStatus = "running", **more: Any) -> RunInfo:
         found = info(number, status, model="mlp" if number > 4 else "net")
@@ -381,20 +307,6 @@ def test_a_run_that_begins_stays_before_those_that_wait() -> None:
     assert [one.place for one in map(as_sorted, now, again)] == [0, 1]
 
 
-async def test_only_runs_with_all_words_are_shown() -> None:
-    app = RunsApp(ListLister(THREE))
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: len(app.rows) == 3)
-        await pilot.press("slash", *"jax run", "enter")
-        assert app.states == ["running"]
-        assert "1 of 3 runs" in words(app, "#heading")
-        await pilot.press("slash", *"xx")
-        assert words(app, "#instead") == "No run matches all these words. Escape shows all."
-        await pilot.press("escape")
-        assert len(app.rows) == 3
-        assert not app.runs_screen.query_one("#filter", Input).display
-
-
 async def test_marked_runs_are_compared() -> None:
     app = RunsApp(ListLister(THREE))
     async with app.run_test() as pilot:
@@ -409,17 +321,6 @@ async def test_marked_runs_are_compared() -> None:
         await pilot.press("X", "home", "x", "end", "c")
         await until(pilot, lambda: len(app.asked) == 2)
         assert app.asked[1] == CompareRuns((THREE[2], THREE[1]))
-
-
-@pytest.mark.nightly
-async def test_more_than_there_are_letters_are_not_compared() -> None:
-    app = RunsApp(ListLister([info(n) for n in range(27)]))
-    async with app.run_test(size=(120, 60)) as pilot:
-        await until(pilot, lambda: len(app.rows) >= 20)
-        await pilot.press(*["x", "down"] * 27, "c")
-        await pilot.pause()
-        assert app.asked == []
-        assert len(app.runs_screen._marked) == 27
 
 
 async def test_opened_replayed_and_cloned() -> None:
@@ -460,19 +361,6 @@ async def test_outside_text_can_do_nothing_to_the_screen() -> None:
         await pilot.press("C")
         await until(pilot, lambda: "npz:[red].npz" in app.rows[0])
         assert "\x1b" not in app.rows[0]
-
-
-async def test_three_hundred_runs_in_a_small_terminal() -> None:
-    app = RunsApp(ListLister([info(n) for n in range(300)]))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) > 10)
-        await pilot.press("end")
-        await pilot.pause()
-        assert app.runs_screen.current is not None
-        assert app.runs_screen.current.directory.run_id.endswith("0000")
-        assert "by started" in words(app, "#heading")
-        await pilot.press("pageup", "pageup", "home")
-        assert app.runs_screen.query_one("#details").size.height <= 5
 
 
 async def test_rows_can_be_selected_and_copied() -> None:
@@ -528,13 +416,3 @@ async def test_long_details_are_read_to_their_end() -> None:
         await until(pilot, lambda: shown_in.content_size.height > 4)
         shown = "".join(line.text for line in app.screen._compositor.render_strips(app.size)[shown_in.region.y :])
         assert " ".join(shown.split()).count("out-of-memory killer?") == 2
-
-
-async def test_what_runs_are_sorted_by_is_shown_where_little_fits() -> None:
-    app = RunsApp(ListLister([info(n, learning_rate=0.1 / n, seed=n) for n in (2, 1)]))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 2)
-        table = app.runs_screen.query_one(RunTable)
-        assert "ex/s" not in table.render_line(0).text
-        app.runs_screen.action_sort("speed")
-        await until(pilot, lambda: "ex/s ▼" in table.render_line(0).text)

@@ -64,16 +64,6 @@ async def test_what_is_wrong_with_the_file_is_said(start: Start) -> None:
         assert str(settings_path()) in said
 
 
-@pytest.mark.nightly
-async def test_a_theme_that_cannot_be_written_is_said(start: Start) -> None:
-    settings_path().parent.mkdir(parents=True)
-    settings_path().write_text("theme =")
-    async with start() as pilot:
-        await choose_theme(pilot, "enter")
-        await until(pilot, lambda: any("not saved" in note.title for note in pilot.app._notifications))
-        assert settings_path().read_text() == "theme ="
-
-
 async def test_keys_are_remapped_and_unknown_ones_named(start: Start) -> None:
     keys = {"configure.copy": "f9", "configure.lunch": "f8"}
     problems = [Problem("bell", "3 is not allowed; it must be one of false, true.")]
@@ -218,14 +208,6 @@ async def test_a_theme_that_cannot_be_kept_is_said_in_words(start: Start) -> Non
         assert said
         assert said[0].startswith(f"Cannot write {settings_path()}: ")
         assert "Errno" not in said[0]
-
-
-async def test_the_palette_has_each_thing_once(start: Start) -> None:
-    async with start() as pilot:
-        titles = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
-        assert len(titles) == len(set(titles))
-        assert {"Launch the run", "Quit tuiapp", "List the keys", "Theme", "Undo the last load"} <= set(titles)
-        assert "Quit" not in titles
 
 
 def test_every_key_has_a_name_to_be_remapped_by() -> None:

@@ -46,16 +46,6 @@ def test_unequal_parts_are_as_wide_as_they_are_large() -> None:
     assert split_words(state.arrays["batch"]) == "batch 48 = 30 + 12 + 6"
 
 
-def test_pmaps_leading_device_axis() -> None:
-    lines = drawn(4, named("batch", [4, 16, 28, 28, 1], {"batch": 4}, ["batch", None, None, None, None]))
-    assert [cell.split() for cell in lines[-1].strip("│").split("│")] == [
-        ["a", "0"],
-        ["b", "1"],
-        ["c", "2"],
-        ["d", "3"],
-    ]
-
-
 def test_a_mesh_of_two_axes_is_a_table() -> None:
     lines = drawn(8, named("w", [8, 16], {"data": 2, "model": 4}, ["data", "model"]))
     rows = [[cell.split()[0] for cell in line.strip("│").split("│")] for line in lines[2:]]
@@ -92,11 +82,6 @@ def test_more_parts_than_cells_take_several_lines(devices: int) -> None:
     assert lines[2].startswith("│")
     if devices == 600:
         assert lines[-1].endswith("more parts")
-
-
-def test_three_split_dimensions_are_listed() -> None:
-    lines = drawn(8, named("w", [4, 4, 4], {"x": 2, "y": 2, "z": 2}, ["x", "y", "z"]))
-    assert lines[2] == "a  [0:2, 0:2, 0:2]"
 
 
 def test_tall_parts_have_their_shapes_and_bytes() -> None:

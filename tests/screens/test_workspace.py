@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,6 @@ from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.runs_charts import RunsCharts
 from tuiapp.screens.workspace import Workspace
 from tuiapp.trainers.contract.about import Change, change_about
-from tuiapp.trainers.contract.events import encode
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.view.palette import series_color
@@ -180,21 +178,6 @@ async def test_whether_there_are_charts_is_remembered(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-async def test_the_cursors_run_is_drawn_until_others_are_marked(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path, 3)
-    app = WorkspaceApp(runs)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: app.is_drawn(1))
-        # The best is on top.
-        assert app.legend.startswith(f"━ {runs[1].run_id} ")
-        await pilot.press("down")
-        await until(pilot, lambda: app.legend.startswith(f"━ {runs[2].run_id} ") and app.is_drawn(1))
-        await pilot.press("x", "down", "x", "home")
-        await until(pilot, lambda: app.is_drawn(2))
-        assert app.legend.startswith(f"a ━ {runs[2].run_id}  b ━ {runs[0].run_id}")
-
-
-@pytest.mark.nightly
 async def test_a_run_keeps_its_colour_and_is_read_once(tmp_path: Path) -> None:
     app = WorkspaceApp(make_runs(tmp_path, 4))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -216,46 +199,6 @@ async def test_a_run_keeps_its_colour_and_is_read_once(tmp_path: Path) -> None:
         assert app.color_of(3) == blue
         assert all(app.compared[letter] is before[letter] for letter in "bc")
         assert app.compared["a"] is not before["a"]
-
-
-@pytest.mark.nightly
-async def test_curves_of_live_runs_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuiapp.feeds.compare_feed.POLL_S", 0.05)
-    live = [record(tmp_path, f"20261120T10150{n}-torch-ddp-net-00f{n}", h.running(last_step=60)) for n in range(2)]
-    locks = [run.take_lock() for run in live]
-    app = WorkspaceApp(live)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: app.is_drawn(1))
-        await pilot.press("x", "down", "x")
-        await until(pilot, lambda: app.is_drawn(2))
-        assert app.charts.grid.main.drawn.extent[1] <= 60
-        for run in live:
-            with run.journal.open("ab") as file:
-                file.write(b"".join(encode(h.steps(rank, 61, 140, 9.0)) for rank in range(2)))
-        loss = app.charts.grid.panels[1]
-        await until(pilot, lambda: loss.drawn.extent[1] == 140)
-        assert loss.options.metric == "loss"
-    for lock in locks:
-        os.close(lock)
-
-
-@pytest.mark.nightly
-async def test_more_runs_than_letters_are_a_band(tmp_path: Path) -> None:
-    app = WorkspaceApp(make_runs(tmp_path, 27))
-    async with app.run_test(size=(120, 60)) as pilot:
-        await until(pilot, lambda: app.is_drawn(1))
-        await pilot.press(*["x", "down"] * 26)
-        await until(pilot, lambda: app.is_drawn(26))
-        await pilot.press("x")
-        await until(pilot, lambda: app.is_drawn(1))
-        chart = app.charts.grid.main.drawn
-        assert chart.band is not None
-        assert chart.ranks == 27
-        assert app.legend.startswith("━ mean of 27 runs  ▒ least to greatest")
-        assert {row[0] for row in app.rows} == {"▒"}
-        await pilot.press("x")
-        await until(pilot, lambda: app.is_drawn(26))
-        assert "▒" not in {row[0] for row in app.rows}
 
 
 @pytest.mark.nightly
@@ -282,19 +225,6 @@ async def test_the_charts_have_keys_of_their_own(tmp_path: Path) -> None:
         await pilot.press("escape")
         assert app.runs_screen.query_one(RunTable).has_focus
     assert read_view()[0].beside[0] == chosen
-
-
-@pytest.mark.nightly
-async def test_a_run_that_cannot_be_read_is_not_in_the_way(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path, 2)
-    runs[1].journal.write_bytes(os.urandom(10_000))
-    app = WorkspaceApp(runs)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: bool(app.runs_screen.query(RunsCharts)))
-        charts = app.charts.grid.main
-        await until(pilot, lambda: "none of these runs" in str(charts.query_one("#instead", Static).content))
-        await pilot.press("x", "down", "x")
-        await until(pilot, lambda: len(charts.drawn.curves) == 1)
 
 
 @pytest.mark.nightly

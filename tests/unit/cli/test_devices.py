@@ -89,46 +89,12 @@ def test_gpus_as_json_are_what_the_library_says(tuiapp: Command, nvml: FakeNvml)
 
 
 @needs_compiler
-def test_gpus_for_people(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "90")
-    nvml.say([gpu("GPU-aaaa", "NVIDIA H200", temperature=88, reasons="0x20"), gpu("GPU-bbbb", fan=None)])
-    done = tuiapp("devices")
-    assert done.code == 0
-    lines = done.out.splitlines()
-    cells = {line[:14].strip(): line[14:].split("  ") for line in lines if not line.startswith(" ")}
-    words = {name: [cell.strip() for cell in told if cell.strip()] for name, told in cells.items()}
-    assert words["GPU"] == ["0 H200", "1 Fake"]
-    assert words["state"] == ["▲ slowed: hot", "● in use"]
-    assert words["utilization"] == ["42 %", "42 %"]
-    assert words["memory"] == ["5.0/80.0 GiB", "5.0/80.0 GiB"]
-    assert words["power"] == ["310/700 W", "310/700 W"]
-    assert words["temperature"] == ["88/87 °C ▲", "61/87 °C"]
-    assert words["SM clock"] == ["1,755 MHz", "1,755 MHz"]
-    assert words["fan"] == ["30 %", "n/a"]
-    assert words["perf. state"] == ["P0", "P0"]
-    assert words["throttled by"] == ["hot", "nothing"]
-
-
-@needs_compiler
 def test_the_systems_memory_is_called_so(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     nvml.say([gpu("GPU-gb10", "NVIDIA GB10", memory_total=None, memory_used=None), gpu("GPU-bbbb")])
     line = next(line for line in tuiapp("devices").out.splitlines() if line.startswith("memory of"))
     assert [word.strip() for word in line[14:].split("  ") if word.strip()] == ["the system", "the GPU"]
     assert [one["has_system_memory"] for one in facts(tuiapp("devices", "--json"))["gpus"]] == [True, False]
-
-
-@pytest.mark.nightly
-@needs_compiler
-def test_sixteen_gpus_take_no_more_than_the_terminal_s_width(
-    tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nvml.say(several(16))
-    for columns in (40, 80, 120, 200):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        done = tuiapp("devices")
-        assert max(map(len, done.out.splitlines())) < columns
-        assert all(f" {number} Fake {number}" in done.out for number in range(16))
 
 
 @needs_compiler
@@ -191,22 +157,6 @@ def test_watching_into_a_pipe_gives_an_object_a_line(nvml: FakeNvml) -> None:
                 break
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-
-
-@pytest.mark.nightly
-@needs_compiler
-def test_watching_into_a_pipe_without_json_appends_blocks(nvml: FakeNvml) -> None:
-    watch = [*HERE, "--watch", "--interval", "0.25"]
-    with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        blocks = 0
-        for line in process.stdout:
-            assert "\x1b" not in line
-            blocks += "2 GPUs" in line
-            if blocks == 3:
-                break
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
 
 
 @pytest.mark.nightly

@@ -19,12 +19,10 @@ from tests.kit.harness import START_S, Gate, watching
 from tests.kit.terminal import Terminal
 from tests.processes.conftest import FAULTS
 from tuiapp.library.find import find_run
-from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
 from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.text import progress_bar
 from tuiapp.verbs.narration import live_view
 
 
@@ -113,15 +111,6 @@ def test_the_lines_fit_and_tell_the_facts(cells: int, monkeypatch: pytest.Monkey
         for word in ("epoch", "step", "loss", "accuracy", "examples/s", "elapsed"):
             assert word in text, text
     assert ("rank 0" in text and "rank 1" in text) == (cells >= 100)
-
-
-def test_ascii_alone() -> None:
-    shown = to_ascii("\n".join(live_view(state_of(list(h.running())), h.START + 60, 120)))
-    assert shown.isascii()
-    assert "?" not in shown
-    assert to_ascii(progress_bar(0.5, 8)) == "====----"
-    assert progress_bar(0.0, 4) == "────"
-    assert progress_bar(1.0, 4) == "━━━━"
 
 
 @contextmanager

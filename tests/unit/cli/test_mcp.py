@@ -42,25 +42,6 @@ async def call(client: Client, tool: str, **given: Any) -> tuple[bool, str]:
     return bool(result.is_error), "\n".join(texts)
 
 
-async def test_what_the_verbs_say(tmp_path: Path, runs: Sequence[RunDir]) -> None:
-    async with Client(make_server(tmp_path / "runs", main, may_launch=False)) as client:
-        failed, text = await call(client, "list_runs", filter="torch-ddp state:stopped", limit=1)
-        assert (failed, [one["run"] for one in json.loads(text)]) == (False, [FIRST])
-        failed, text = await call(client, "metrics", run=FIRST, names=["loss"], points=5)
-        loss = json.loads(text)["metrics"]["loss"]
-        assert not failed
-        assert len(loss["steps"]) == len(loss["values"]) == 5
-        assert loss["least"] <= min(loss["values"]) <= max(loss["values"]) <= loss["greatest"]
-        assert "'los' is no metric" in (await call(client, "metrics", run=FIRST, names=["los"]))[1]
-        failed, text = await call(client, "show_run", run="latest")
-        assert (failed, json.loads(text)["run"]) == (False, FIRST)
-        failed, text = await call(client, "compare", runs=[FIRST, SECOND])
-        assert (failed, len(json.loads(text)["runs"])) == (False, 2)
-        failed, text = await call(client, "show_run", run="nothing")
-        assert failed
-        assert "There is no run 'nothing'" in text
-
-
 async def test_a_launch_is_checked_as_on_the_command_line(tmp_path: Path) -> None:
     directory = tmp_path / "runs"
     async with Client(make_server(directory, main, may_launch=True)) as client:

@@ -11,17 +11,11 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit.command_line import Command
-from tests.kit.run_app import RunApp, until
-from tuiapp.actions.action import ActionError
-from tuiapp.actions.delete import remove_run
-from tuiapp.screens.confirm import Choice
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract.events import JOURNAL_SCHEMA, RunStarted
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.launch import LaunchError, resume
 from tuiapp.trainers.state.summary import summarise
-from tuiapp.widgets.alert_strip import AlertStrip
 
 
 @pytest.fixture(params=[0, JOURNAL_SCHEMA + 1, JOURNAL_SCHEMA - 1], ids=["run.toml", "journal", "earlier journal"])
@@ -79,27 +73,3 @@ def test_a_live_one(tuiapp: Command, newer: RunDir, runs_dir: Path) -> None:
         assert "newer version of tuiapp" in done.err
     assert contents(runs_dir) == before
     os.close(lock)
-
-
-def test_the_library(newer: RunDir, runs_dir: Path) -> None:
-    before = contents(runs_dir)
-    with pytest.raises(LaunchError, match="newer version of tuiapp"):
-        resume(newer)
-    with pytest.raises(ActionError, match="newer version of tuiapp"):
-        remove_run(newer)
-    assert contents(runs_dir) == before
-
-
-@pytest.mark.nightly
-async def test_the_run_screen(newer: RunDir, runs_dir: Path) -> None:
-    before = contents(runs_dir)
-    app = RunApp(h.running(), path=newer.path)
-    async with app.run_test(size=(120, 40)) as pilot:
-        strip = app.run_screen.query_one(AlertStrip)
-        await until(pilot, lambda: "newer version of tuiapp" in str(strip.render()))
-        await pilot.press("S", "s")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        await pilot.press("enter")
-        await until(pilot, lambda: app.screen is app.run_screen)
-        await app.workers.wait_for_complete()
-    assert contents(runs_dir) == before

@@ -5,7 +5,6 @@ The programs run in an environment that lacks the package for real: it has all t
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -98,12 +97,3 @@ def test_it_is_refused(
     assert sorted(home.rglob("*")) == before
     assert not runs_dir.exists()
     print(f"\n{line}")
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize(("backend", "package"), [("torch-ddp", "jax"), ("jax-sharding", "torch")])
-def test_the_others_run_all_the_same(without: Callable[[str], Program], backend: str, package: str) -> None:
-    settings = ["--set", f"backend={backend}", "--set", "platform=cpu", "--set", "max_steps=5"]
-    done = without(package)("run", "quickstart", *settings, "--json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out.splitlines()[-1])["steps"] == 5

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -125,34 +123,9 @@ def test_filters(tuiapp: Command, runs: list[RunDir]) -> None:
     assert found("tag!=sweep") == [SECOND, THIRD]
 
 
-def test_a_narrow_terminal_has_the_important_columns(
-    tuiapp: Command, runs: list[RunDir], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change_about(runs[0], Change(name="baseline"))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-
-    def columns(width: int) -> list[str]:
-        monkeypatch.setenv("COLUMNS", str(width))
-        lines = tuiapp("runs").out.splitlines()
-        assert max(map(len, lines)) <= width
-        return lines[0].split()
-
-    # Backend, model, data and devices are the same of all three; their ids name the first two.
-    assert columns(80) == ["RUN", "NAME", "STATE", "STEPS", "BEST", "TOOK"]
-    assert columns(108) == ["RUN", "NAME", "STATE", "STEPS", "LOSS", "BEST", "TOOK", "STARTED"]
-    assert len(columns(200)) == 11  # of 10 columns, one with two words
-
-
 def test_a_damaged_file(tuiapp: Command, runs: list[RunDir]) -> None:
     runs[0].about.write_text("{")
     assert "problem     about.json is ignored: " in tuiapp("show", FIRST).out
     done = tuiapp("note", FIRST, "--name", "anew")
     assert (done.code, done.err.startswith("tuiapp: about.json is ignored: ")) == (0, True)
     assert read_about(runs[0]) == (About(name="anew"), "")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_directory_of_somebody_else(tuiapp: Command, runs: list[RunDir]) -> None:
-    runs[0].path.chmod(0o500)
-    done = tuiapp("note", FIRST, "--name", "x")
-    assert (done.code, "Permission denied" in done.err) == (2, True)

@@ -45,11 +45,6 @@ def test_what_is_shown_can_be_run(tuiapp: Command, directory: Path, tmp_path: Pa
     assert load_config("mine") == load_config("quickstart")
 
 
-def test_saved_from_the_defaults(tuiapp: Command, directory: Path) -> None:
-    assert tuiapp("presets", "save", "mine").code == 0
-    assert load_config("mine") == RunConfig()
-
-
 def test_overwritten_only_by_force(tuiapp: Command, directory: Path) -> None:
     tuiapp("presets", "save", "mine", "--set", "epochs=1", "--description", "kept")
     assert refused(tuiapp("presets", "save", "mine", "--set", "epochs=2"), "or overwrite it (--force)")

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import stat
 from pathlib import Path
 
 import msgspec
@@ -16,7 +15,6 @@ from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.command_line import Command
 from tests.kit.recorded import CONFIG, record, record_checkpoint
-from tuiapp.trainers.config.run_config import to_toml
 from tuiapp.trainers.contract.events import Metrics
 from tuiapp.trainers.contract.rundir import RunDir
 
@@ -51,12 +49,6 @@ def recorded(runs_dir: Path) -> Path:
 )
 def test_a_part_of_the_list(tuiapp: Command, recorded: Path, words: list[str], found: list[str]) -> None:
     assert [run["run"] for run in json.loads(tuiapp("runs", *words, "--json").out)] == found
-
-
-def test_none_with_these_words(tuiapp: Command, recorded: Path) -> None:
-    done = tuiapp("runs", "xyz")
-    assert (done.code, done.out) == (0, "")
-    assert done.err == "None of 3 runs matches all these words. To list all: tuiapp runs\n"
 
 
 @pytest.mark.parametrize("arguments", [["--sort", "taste"], ["-n", "0"], ["-n", "many"], ["-n", "٢"], ["-n", "1_0"]])
@@ -260,14 +252,6 @@ def test_a_directory_for_tensorboard(tuiapp: Command, recorded: Path, tmp_path: 
     assert "rank1" in os.listdir(tmp_path / "board")
 
 
-def test_no_fifo_is_waited_for(tuiapp: Command, runs_dir: Path) -> None:
-    run = record(runs_dir, COMPLETED, [])
-    run.journal.unlink()
-    os.mkfifo(run.journal)
-    assert tuiapp("export", "latest").code == 2
-    assert "unreadable" in tuiapp("runs").out
-
-
 def test_deleting_needs_a_terminal_or_yes(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("rm", COMPLETED)
     assert done.code == 2
@@ -325,25 +309,6 @@ def test_a_complete_run_is_not_offered_to_be_resumed(tuiapp: Command, recorded: 
     assert json.loads(tuiapp("show", COMPLETED, "--json").out)["resume"] is None
     record_checkpoint(RunDir(recorded / FAILED), 58)
     assert json.loads(tuiapp("show", FAILED, "--json").out)["resume"] == f"tuiapp run --resume {FAILED}"
-
-
-def test_an_export_may_be_read_by_its_owner_only_as_the_umask_says(
-    tuiapp: Command, recorded: Path, tmp_path: Path
-) -> None:
-    mask = os.umask(0o077)
-    try:
-        tuiapp("export", COMPLETED, "-o", tmp_path / "x.csv")
-    finally:
-        os.umask(mask)
-    assert stat.S_IMODE((tmp_path / "x.csv").stat().st_mode) == 0o600
-
-
-def test_a_configuration_of_a_later_version(tuiapp: Command, recorded: Path) -> None:
-    text = to_toml(CONFIG).replace("schema = 1", "schema = 9")
-    (recorded / COMPLETED / "run.toml").write_text(text)
-    done = tuiapp("runs", "-n", "1")
-    assert "newer" in done.out
-    assert "schema" in done.err
 
 
 def test_a_replay_needs_a_terminal_and_a_speed(tuiapp: Command, recorded: Path) -> None:

@@ -84,21 +84,6 @@ def test_a_band_ends_where_values_are_missing(tuiapp: Command, runs_dir: Path, t
     assert max(left) < min(right)
 
 
-def test_long_words_are_wrapped_and_what_nobody_set_is_left_out(
-    tuiapp: Command, recorded: Path, tmp_path: Path
-) -> None:
-    tuiapp("report", COMPLETED, "-o", tmp_path / "report.html")
-    text = (tmp_path / "report.html").read_text()
-    assert "overflow-wrap:anywhere" in text[text.index("body{") : text.index("h1{")]
-    assert "not set" not in text
-    assert "<th>devices</th>" in text
-    record(recorded, "20261120T101300-torch-ddp-net-3fa3", h.completed(), msgspec.structs.replace(CONFIG, python="p3"))
-    tuiapp("report", COMPLETED, "20261120T101300-torch-ddp-net-3fa3", "-o", tmp_path / "both.html")
-    text = (tmp_path / "both.html").read_text()
-    assert "<th>python</th><td>not set</td><td>p3</td>" in text
-    assert text.count("not set") == 1
-
-
 def test_several_runs_as_html(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
     assert tuiapp("report", COMPLETED, FAILED, "-o", tmp_path / "report.html").code == 0
     text = (tmp_path / "report.html").read_text()

@@ -119,29 +119,6 @@ def test_without_run_toml(tuiapp: Command, run: RunDir) -> None:
     assert "is not valid TOML" in tuiapp("run", "--resume", h.RUN_ID).err
 
 
-def test_not_together_with_a_preset(tuiapp: Command, run: RunDir) -> None:
-    done = tuiapp("run", "quickstart", "--resume", h.RUN_ID)
-    assert (done.code, done.out) == (2, "")
-    assert "omit 'quickstart' or --resume" in done.err
-
-
-def test_no_such_run(tuiapp: Command, run: RunDir) -> None:
-    done = tuiapp("run", "--resume", "")
-    assert (done.code, done.out) == (2, "")
-    assert "There is no run ''" in done.err
-
-
-def test_a_journal_that_is_none_leaves_the_run_as_it_was(tuiapp: Command, run: RunDir) -> None:
-    saved(run).journal.unlink()
-    run.journal.symlink_to(run.path / "gone" / "events.jsonl")
-    before = run.config.read_bytes()
-    done = tuiapp("run", "--resume", h.RUN_ID, "--set", "epochs=20")
-    assert (done.code, done.out) == (2, "")
-    assert "events.jsonl cannot be read: is a symbolic link" in done.err
-    assert run.config.read_bytes() == before
-    assert not run.is_live()
-
-
 def test_show_lists_checkpoints_and_how_to_go_on(tuiapp: Command, run: RunDir) -> None:
     saved(run)
     record_checkpoint(run, 80, finite=False)
@@ -181,12 +158,6 @@ def test_show_of_a_run_that_cannot_be_resumed(tuiapp: Command, run: RunDir, step
         record_checkpoint(run, step)
     assert "to resume" not in tuiapp("show", "latest").out
     assert json.loads(tuiapp("show", "latest", "--json").out)["resume"] is None
-
-
-def test_checkpoint_of_a_run_that_is_over(tuiapp: Command, run: RunDir) -> None:
-    done = tuiapp("checkpoint", "latest")
-    assert (done.code, done.out, done.err) == (2, "", f"tuiapp: {h.RUN_ID} is not running: stopped.\n")
-    assert os.listdir(run.commands) == []
 
 
 def test_a_run_whose_data_file_is_gone_is_shown(tuiapp: Command, run: RunDir) -> None:

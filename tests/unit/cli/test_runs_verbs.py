@@ -17,7 +17,6 @@ from tests.kit.recorded import CONFIG, record
 from tuiapp.trainers.config.files import bytes_below
 from tuiapp.trainers.config.run_config import to_toml, to_toml_values
 from tuiapp.trainers.contract.events import Alert, RankFailed
-from tuiapp.trainers.contract.lock import LockNote, write_note
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.efficiency import EfficiencyMeter
 from tuiapp.trainers.state.messages import describe_start
@@ -256,12 +255,6 @@ def test_show_what_a_run_made_of_its_devices(tuiapp: Command, runs_dir: Path) ->
     assert line.split(None, 1)[1] == join_words(efficiency_words(found))
 
 
-def test_show_tells_no_efficiency_that_is_not_known(tuiapp: Command, recorded: Path) -> None:
-    for run_id in (DAMAGED, EMPTY):
-        assert "\nefficiency" not in tuiapp("show", run_id).out
-        assert set(json.loads(tuiapp("show", run_id, "--json").out)["efficiency"].values()) == {None}
-
-
 def test_show_a_failed_run_with_the_traceback_of_its_first_failure(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("show", FAILED)
     assert done.code == 0
@@ -291,17 +284,6 @@ def test_show_the_last_alerts_about_what_was_lost(tuiapp: Command, runs_dir: Pat
     assert json.loads(tuiapp("show", "latest", "--json").out)["alerts"] == [text]
 
 
-def test_show_what_a_live_run_cannot_write(tuiapp: Command, runs_dir: Path) -> None:
-    run = record(runs_dir, COMPLETED, histories.running())
-    lock = run.take_lock()
-    assert lock is not None
-    write_note(lock, LockNote(trouble="the journal has not been writable for 5 s: No space left on device"))
-    told = "trouble     the journal has not been writable for 5 s: No space left on device"
-    assert told in tuiapp("show", "latest").out.splitlines()
-    os.close(lock)
-    assert told not in tuiapp("show", "latest").out.splitlines()
-
-
 @pytest.mark.parametrize("run_id", [LOST, DAMAGED, EMPTY])
 def test_show_what_is_left_of_others(tuiapp: Command, recorded: Path, run_id: str) -> None:
     done = tuiapp("show", run_id)
@@ -311,14 +293,6 @@ def test_show_what_is_left_of_others(tuiapp: Command, recorded: Path, run_id: st
     assert ("run.toml" in done.out) == (run_id != LOST)
     facts = json.loads(tuiapp("show", run_id, "--json").out)
     assert (facts["status"], facts["config"] is None) == ("lost", run_id != LOST)
-
-
-def test_what_a_configuration_says_can_do_nothing_to_a_terminal(tuiapp: Command, recorded: Path) -> None:
-    text = to_toml(CONFIG).replace("device_ids = []", 'device_ids = ["\\u001b]52;c;aGk=\\u0007x", "\\u009b31my"]')
-    RunDir(recorded / COMPLETED).config.write_text(text.replace('platform = "cpu"', 'platform = "cuda"'))
-    done = tuiapp("show", COMPLETED)
-    assert "device_ids: ['\\x1b]52;c;aGk=\\x07x', '\\x9b31my'] is not allowed" in done.out
-    assert all(line.isprintable() for line in done.out.splitlines())
 
 
 def test_a_run_by_its_directory(tuiapp: Command, recorded: Path) -> None:

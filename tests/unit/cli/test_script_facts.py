@@ -14,7 +14,6 @@ from tests.kit.digest_runs import digest_of
 from tests.kit.recorded import record
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
 from tuiapp.trainers.contract.events import AnyEvent, Facts, LogLine
-from tuiapp.trainers.state.summary import summarise
 
 SCRIPT = RunConfig(backend="script", script="/x/train.py", platform="cpu")
 FIRST, SECOND = own.RUN_ID, own.RUN_ID[:-1] + "2"
@@ -46,15 +45,6 @@ def test_show(tuiapp: Command, recorded: Path) -> None:
     for line in (["lr", "0.2"], ["layers", "[1,", "2]"], ["best", "0.5"]):
         assert line in lines
     assert ["train/ppl", f"{own.value_of('train/ppl', 120):.3f}"] in lines
-
-
-def test_lists_have_the_name_if_it_is_near_an_end(tuiapp: Command, runs_dir: Path) -> None:
-    begun, *rest = own.completed(config=to_toml_values(SCRIPT))
-    noise = [LogLine(rank=0, stream="stdout", text="x" * 1000, **h.at(1)) for _ in range(100)]
-    run = record(runs_dir, FIRST, [begun, Facts(name="baseline", config={"lr": 1}, **h.at(1)), *noise, *rest], SCRIPT)
-    assert summarise(run).facts.config == {"lr": 1}
-    heading, row = tuiapp("runs", "base").out.splitlines()
-    assert (heading.split()[1], row.split()[1]) == ("NAME", "baseline")
 
 
 def test_compare(tuiapp: Command, recorded: Path) -> None:

@@ -13,7 +13,7 @@ from tests.kit import own_metrics as own
 from tests.kit.command_line import Command
 from tests.kit.recorded import record
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
-from tuiapp.trainers.contract.events import AnyEvent, Checkpoint, Facts, Metrics, Summary
+from tuiapp.trainers.contract.events import AnyEvent, Checkpoint, Metrics, Summary
 from tuiapp.trainers.contract.metrics import evaluation_of, held_out_of, loss_of
 from tuiapp.trainers.run.notice import in_a_sentence
 from tuiapp.trainers.state.condition import headline
@@ -124,17 +124,6 @@ def test_the_end_says_what_it_came_to(runs_dir: Path, last: dict[str, float], wo
     for text in (banner.text, describe_end(state, run), in_a_sentence(info), ending(info)):
         assert words in text
     assert state.ranks[0].loss == 0.25
-
-
-def test_the_end_leaves_a_library_s_configuration_to_show_and_has_no_more_digits_than_anyone_reads() -> None:
-    state = RunState()
-    config: dict[str, object] = {"lr": 3e-5, "warmup": 0, "optim": "adamw"}
-    given = Facts(config=config, defaults=["warmup"], summary={"train_loss": 1.3217826574406726}, **h.at(60.0))
-    for event in (*own.running(config=to_toml_values(SCRIPT)), given, own.ended()):
-        apply(state, event)
-    banner = headline(state)
-    assert banner is not None
-    assert banner.text.endswith("train_loss 1.322")
 
 
 def test_a_part_of_a_job_says_so(tuiapp: Command, runs_dir: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -71,13 +70,6 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 def test_what_is_wrong_is_said(tuiapp: Command, runs_dir: Path, name: str) -> None:
     words, *said = REFUSED[name]
     check_refused(tuiapp("run", *words), runs_dir, *said)
-
-
-@pytest.mark.usefixtures("small_machine")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_script_that_cannot_be_read(tuiapp: Command, runs_dir: Path, here: Path) -> None:
-    (here / "train.py").chmod(0)
-    check_refused(tuiapp("run", "train.py"), runs_dir, "train.py' cannot be read: Permission denied.")
 
 
 @pytest.mark.nightly
@@ -155,12 +147,3 @@ def test_a_scripts_arguments_without_the_dashes_before_them(here: Path, runs_dir
     assert done.code == 2
     assert "train.py; name the script alone, without torchrun: tuiapp run train.py" in done.err
     assert not runs_dir.exists()
-
-
-@pytest.mark.nightly
-def test_a_script_of_another_ending(here: Path, runs_dir: Path) -> None:
-    (here / "train").write_text("#!/usr/bin/env python\nprint('going')")
-    done = as_process("run", "./train")
-    check_refused(done, runs_dir, "tuiapp run --set backend=script --set script=./train")
-    done = as_process("run", "--set", "backend=script", "--set", "script=./train", "--set", "platform=cpu")
-    assert done.code == 0, done.err

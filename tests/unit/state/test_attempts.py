@@ -10,7 +10,7 @@ from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.folding import fold
 from tests.kit.reported import evaluation_event
-from tuiapp.trainers.contract.events import Alert, Event, StopRequested
+from tuiapp.trainers.contract.events import Alert, Event
 from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply
@@ -140,17 +140,3 @@ def test_a_lost_run_can_be_resumed_unless_its_directory_is_gone() -> None:
         state = fold(interrupted.stopped()[:-1])
         state.mark_lost(removed=removed)
         assert state.can_resume != removed
-
-
-@pytest.mark.parametrize(
-    ("request_", "words"),
-    [
-        (StopRequested(save=True), "saving a checkpoint, then stopping · s again: stop now without it"),
-        (StopRequested(), "stopping after the step that all ranks agree on · s again: stop now"),
-        (StopRequested(now=True), "stopping now"),
-    ],
-)
-def test_how_a_run_stops_in_words(request_: StopRequested, words: str) -> None:
-    found = headline(fold([*h.running(), request_]))
-    assert found is not None
-    assert found.text == words

@@ -9,7 +9,7 @@ from math import log10
 import pytest
 
 from tuiapp.trainers.state.known_metrics import KNOWN
-from tuiapp.view.axes import LABEL_CELLS, axis_labels, log_ticks, value_range, value_ticks
+from tuiapp.view.axes import LABEL_CELLS, log_ticks, value_range, value_ticks
 
 UNITS = {metric.label: metric.unit for metric in KNOWN.values()}
 
@@ -92,7 +92,3 @@ def test_labels_of_a_logarithmic_axis(quantity: str, low: float, high: float, co
     ticks = log_ticks(log10(low), log10(high), count, UNITS[quantity])
     assert " ".join(label for _, label in ticks) == labels
     assert all(before < after for (before, _), (after, _) in pairwise(ticks))
-
-
-def test_no_values_have_no_labels() -> None:
-    assert axis_labels([]) == []

@@ -21,7 +21,6 @@ from tuiapp.trainers.contract.events import Facts, Metrics
 from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.known_metrics import KNOWN, UTILIZATION, metric
-from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.view.chart import BAND, Chart, ChartOptions, Curve, build_chart, build_comparison
 from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
@@ -200,13 +199,6 @@ def test_every_metric_that_was_told_can_be_drawn() -> None:
     assert rates[~np.isnan(rates)] == pytest.approx(24 / 0.05)
 
 
-def test_windows_of_steps_keep_their_rate() -> None:
-    event = step_event(0, 1, [1.0, 1.0], seconds=0.1, examples=80, counts=[4, 4], **h.at(1))
-    state = fold([h.started(1), event])
-    rates = build_chart(state, ChartOptions(metric=RATE), columns=8, rows=5).curves[0].middle
-    assert rates[~np.isnan(rates)].tolist() == pytest.approx([200.0, 200.0])
-
-
 def test_what_no_journal_should_say_does_no_harm() -> None:
     base = h.steps(0, 1, 3, 1.0)
     values = base.values
@@ -221,10 +213,6 @@ def test_what_no_journal_should_say_does_no_harm() -> None:
     state = fold([h.started(1), base, *(msgspec.structs.replace(base, **each) for each in odd)])
     for name in (*KNOWN, "", "/", "\x1b[31m", "never reported"):
         build_chart(state, ChartOptions(metric=name), **SIZE)
-
-
-def test_an_empty_run_is_an_empty_chart() -> None:
-    assert build_chart(RunState("none"), ChartOptions(), **SIZE).is_empty
 
 
 def test_the_cursor_reads_values() -> None:
@@ -348,16 +336,6 @@ def test_lines_have_their_names_at_their_ends() -> None:
     assert cells.inks[2, 6:9].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("rows", [7, 12, 29])
-@pytest.mark.parametrize("weight", [0.0, 0.3, 0.6, 0.9])
-def test_a_constant_is_a_straight_line(rows: int, weight: float) -> None:
-    state = fold(h.running(1))
-    for name in (LEARNING_RATE, STEP_TIME):
-        chart = build_chart(state, ChartOptions(name, smoothing=weight), columns=120, rows=rows)
-        drawn = "".join(text(chart, 60, rows)).split()
-        assert len(set("".join(drawn)) - {"⢀", "⡀", "⠁", "⠈", "⠂", "⠐", "⠄", "⠠"}) == 1
-
-
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("rows", [7, 12, 29])
 def test_a_constant_that_is_rounded_to_float32_at_times_is_a_straight_line(rows: int, log: bool) -> None:
@@ -365,12 +343,6 @@ def test_a_constant_that_is_rounded_to_float32_at_times_is_a_straight_line(rows:
     state = fold([h.started(1), step_event(0, 1, [1.0] * 400, rates=rates, **h.at(1))])
     chart = build_chart(state, ChartOptions(LEARNING_RATE, smoothing=0.6, log=log), columns=120, rows=rows)
     assert sum(bool(row.strip()) for row in text(chart, 60, rows)) == 1
-
-
-def test_examples_have_no_marks_of_the_test_set() -> None:
-    chart = build_chart(fold(h.running(1)), ChartOptions(EXAMPLES), columns=120, rows=10)
-    assert chart.evaluations == []
-    assert chart.y_range == pytest.approx((21.6, 26.4))
 
 
 def test_runs_of_the_same_place_are_a_mean_and_a_band() -> None:

@@ -12,7 +12,7 @@ from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.state.readings import GAP_S, HISTORY
 from tuiapp.view.devices.drawing import Line, axis, columns, graph, plain
 from tuiapp.view.devices.gpu_matrix import LABEL_CELLS, gpu_matrix
-from tuiapp.view.devices.host import gauges, host_graphs
+from tuiapp.view.devices.host import host_graphs
 from tuiapp.view.devices.large import large_view
 from tuiapp.view.devices.processes import process_rows_of
 from tuiapp.view.devices.view import gpu_views, one_row_each, two_rows_each
@@ -88,10 +88,3 @@ def test_many_cores_share_columns() -> None:
     assert all(len(one) <= 76 for one in lines)
     assert "301 cores" in lines[0]
     assert "▆" in lines[1]
-
-
-def test_what_fills_up_says_so() -> None:
-    host = msgspec.structs.replace(h.host_sample(5.0), disk_free_bytes=h.GIB, shm_total_bytes=None)
-    text = "\n".join(plain(one) for one in gauges(host, 115))
-    assert "100 % ▲ 1.00 GiB free" in text
-    assert "/dev/shm" not in text

@@ -30,23 +30,6 @@ def test_a_process_has_its_bar_and_its_figure_on_one_scale(percent: float, cores
     assert bar.count("█") == each * len(bar) // 100
 
 
-def test_a_process_of_a_host_that_is_not_known_has_one_core_s_scale() -> None:
-    sample = RankSample(rank=0, cpu_percent=98.0, rss_bytes=h.GIB, threads=8, **h.at(9.0))
-    told = "\n".join(plain(one) for one in process_rows(fold([*h.beginning(1), sample]), 76, details=True))
-    assert " 98 % " in told
-    assert "cores" not in told
-
-
-def test_one_process_for_all_devices_is_one_row() -> None:
-    start = h.started(2)
-    start = msgspec.structs.replace(start, config={**start.config, "backend": "jax-sharding"})
-    ranks = [msgspec.structs.replace(h.rank_started(rank), pid=4200, device=f"cpu:{rank}") for rank in range(2)]
-    state = fold([start, *ranks, *h.samples(1, 3.0)])
-    told = [plain(one) for one in process_rows(state, 76, details=True)]
-    assert len(told) == 2
-    assert told[0].startswith("  process CPU ")
-
-
 @pytest.mark.parametrize("width", range(36, 62))
 def test_no_figure_is_cut_where_there_is_little_room(width: int) -> None:
     """As beside the chart on a terminal of 100 columns, where the panel has 36."""

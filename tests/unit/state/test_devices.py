@@ -41,13 +41,6 @@ def test_a_table_of_idle_gpus_is_as_high_as_one_of_busy_gpus() -> None:
     assert len(tables[0]) == len(tables[1])
 
 
-def test_framework_memory_stands_beside_the_driver_s() -> None:
-    table = [plain(one) for one in gpu_matrix(gpu_views(fold(d.on_gpus(2))), 120)]
-    told = {one[:LABEL_CELLS].strip(): one[LABEL_CELLS:].split("  ")[0] for one in table}
-    assert told["memory"] == "31.2/139 GiB"
-    assert (told["framework"], told["its peak"], told["reserved"]) == ("22.4 GiB", "26.1 GiB", "28.0 GiB")
-
-
 def test_strangers_are_told() -> None:
     views = gpu_views(fold(d.in_trouble(8)))
     (told,) = foreign_processes(views, 120)
@@ -72,12 +65,6 @@ def test_host_rows_drop_what_matters_least() -> None:
     told = [plain(one) for one in host_rows(nearly, 76)]
     assert any(one.startswith("▲ runs disk") for one in told)
     assert "swap, network n/a" in told[-1]
-
-
-def test_many_cores_take_few_lines() -> None:
-    host = msgspec.structs.replace(h.host_sample(5.0), cpu_percent_per_core=[50.0] * 500)
-    assert len(host_rows(host, 76)) <= 10
-    assert all(len(plain(one)) <= 76 for one in host_rows(host, 76))
 
 
 @pytest.mark.parametrize(

@@ -57,21 +57,6 @@ def test_a_late_value_takes_its_place() -> None:
     assert state.step == 10
 
 
-def test_of_a_step_reported_twice_the_last_counts() -> None:
-    state = fold(attempts([*steps(1, 3), (2, {"loss": 5.0, "lr": 0.1}), (2, {"loss": 7.0}), (3, {"lr": 0.2})]))
-    assert curve(state, "loss") == {1: 1.0, 2: 7.0, 3: 1.0}
-    assert curve(state, "lr") == {2: 0.1, 3: 0.2}
-
-
-def test_steps_of_one_metric_may_be_anothers_epochs() -> None:
-    rows = [(step, {"loss": 1.0 / step}) for step in range(1, 31)]
-    for epoch in (1, 2, 3):
-        rows.insert(11 * epoch - 1, (epoch, {"epoch/accuracy": epoch / 10}))
-    state = fold(attempts(rows))
-    assert curve(state, "epoch/accuracy") == {1: 0.1, 2: 0.2, 3: 0.3}
-    assert len(curve(state, "loss")) == 30
-
-
 def test_a_constant_that_is_written_again_leaves_the_curves() -> None:
     state = fold(attempts([(0, {"size": 5.0}), *steps(1, 60)], [(0, {"size": 5.0}), *steps(41, 50, 2.0)]))
     assert curve(state, "loss") == {step: 1.0 if step < 41 else 2.0 for step in range(1, 51)}

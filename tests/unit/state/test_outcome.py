@@ -20,7 +20,6 @@ from tuiapp.trainers.contract.events import (
     Metrics,
     RunEnded,
     RunStarted,
-    Summary,
 )
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.outcome import steps_on_all, summary_of
@@ -53,12 +52,6 @@ def begun(
 def steps(rank: int, first: int, last: int, *, seconds: float = 0.5, loss: float | None = 1.0) -> Metrics:
     count = last - first + 1
     return step_event(rank, first, [*[9.0] * (count - 1), loss], seconds=seconds, examples=50)
-
-
-def test_nothing_yet() -> None:
-    state = begun()
-    assert steps_on_all(state) == 0
-    assert summary_of(state, 3.0) == Summary(seconds=3.0)
 
 
 def test_a_step_counts_once_every_rank_has_reported_it() -> None:

@@ -81,13 +81,6 @@ def test_those_that_do_not_fit_are_counted() -> None:
     assert "and 4 more" in lines[-1]
 
 
-def test_commands_of_the_run_are_whole_beneath_their_processes() -> None:
-    rows = rows_of(h.running(2))
-    lines = [plain(one) for one in process_table(rows, 76, 30, "rank")]
-    assert lines[1].startswith("a ")
-    assert lines[2].strip() == next(row.command for row in rows if row.role == "rank 0")
-
-
 def test_one_process_of_all_devices_is_one_row() -> None:
     start = h.started(2)
     start = msgspec.structs.replace(start, config={**start.config, "backend": "jax-sharding"})

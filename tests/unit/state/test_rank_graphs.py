@@ -20,12 +20,6 @@ def test_each_rank_has_a_graph_on_one_scale() -> None:
     assert not lines[2][:56].rstrip().endswith("⣿")
 
 
-def test_few_steps_leave_no_gaps() -> None:
-    (_, *lines) = [plain(one) for one in rank_graphs(fold([*h.beginning(1), h.steps(0, 1, 37, 9.0)]), 115, 6)]
-    graph = [one.partition("┤")[2] or one.partition("│")[2] for one in lines]
-    assert set(graph[-1].strip()) == {"⣿"}
-
-
 def test_one_long_first_step_does_not_flatten_the_others() -> None:
     first = h.steps(0, 1, 1, 2.0, pace=60.0)
     lines = [plain(one) for one in rank_graphs(fold([*h.beginning(1), first, h.steps(0, 2, 400, 9.0)]), 115, 6)]

@@ -158,14 +158,6 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path, clock: Clock)
     assert feed.position == 17.5
 
 
-def test_without_a_journal_nothing_comes(tmp_path: Path, clock: Clock) -> None:
-    feed = ReplayFeed(RunDir(tmp_path), clock=clock, source=Source)
-    assert feed.take(10) == []
-    feed.seek(5.0)
-    feed.toggle_pause()
-    assert (feed.now, feed.position, feed.duration) == (0.0, 0.0, 0.0)
-
-
 def test_at_the_end_the_pause_key_begins_again(tmp_path: Path, clock: Clock) -> None:
     feed = replay(tmp_path, clock, h.completed())
     drain(feed)

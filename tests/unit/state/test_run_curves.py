@@ -141,12 +141,3 @@ def test_curves_are_drawn_by_what_there_is() -> None:
     chart = build_comparison([("a", 0, own.joined())], ChartOptions("loss", "tokens"), columns=100, rows=10)
     assert chart.extent == (1000, 100_000)
     assert chart.place_words(4000.0) == "tokens 4,000"
-
-
-def test_one_step_is_enough() -> None:
-    curves = Curves(by_rank=False)
-    curves.fold([h.started(), h.steps(0, 1, 1, 2.0)])
-    for axis in curves.axes():
-        chart = build_comparison([("a", 0, curves)], ChartOptions(axis=axis), columns=20, rows=5)
-        assert len(chart.curves) == 1
-        rasterize(chart, 10, 5)

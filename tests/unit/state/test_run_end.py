@@ -36,13 +36,6 @@ def test_without_a_named_rank_the_earliest_failure_is() -> None:
     assert state.first_failure.rank == 1
 
 
-def test_a_killed_rank_in_plain_words() -> None:
-    state = fold([h.started(), RankFailed(rank=1, signal="SIGKILL", step=418, **h.at(5))])
-    found = headline(state)
-    assert found is not None
-    assert found.text == "rank 1 was killed by SIGKILL at step 418 — the kernel's out-of-memory killer?"
-
-
 def test_lost_runs_come_back_with_their_next_event() -> None:
     state = fold(h.running(last_step=72))
     state.mark_lost()
@@ -62,9 +55,3 @@ def test_a_run_whose_directory_was_removed_says_so() -> None:
     assert "directory was removed" in found.text
     state.mark_found()
     assert (state.status, headline(state)) == ("running", None)
-
-
-def test_an_ended_run_is_not_lost() -> None:
-    state = fold(h.completed())
-    state.mark_lost()
-    assert state.status == "completed"

@@ -36,7 +36,6 @@ from tuiapp.view.run_list import (
     objectives_words,
     order,
     shared,
-    started,
     unknown_names,
 )
 from tuiapp.view.run_values import differing_keys, value_column
@@ -77,12 +76,6 @@ def test_every_cell_keeps_to_its_column() -> None:
     for one in [*ALL, info(1, "unreadable", problem="x"), info(2, "running")]:
         for column in COLUMNS:
             assert len(column.cell(one)) <= column.width
-
-
-def test_newest_first_and_live_ones_on_top() -> None:
-    live = info(0, "running")
-    assert order([*ALL, live]) == [live, *ALL]
-    assert order([*ALL, live], reverse=True) == [live, *ALL[::-1]]
 
 
 def test_by_a_column_those_without_a_value_last() -> None:
@@ -392,11 +385,6 @@ def test_of_many_keys_those_come_in_that_tell_most_runs_apart() -> None:
     infos = [script(n, {f"key{key}": n % key for key in range(1, 12)}) for n in range(1, 40)]
     assert differing_keys(infos) == [f"key{key}" for key in range(6, 12)]
     assert differing_keys([]) == differing_keys(infos[:1]) == []
-
-
-def test_a_run_without_a_time() -> None:
-    assert started(ALL[0]) != "–"
-    assert started(info(1, problem="x")) != ""
 
 
 def test_only_keys_that_differ() -> None:

@@ -80,12 +80,6 @@ def test_how_it_stops() -> None:
     assert found.text == "SIGTERM sent; the script has 1m 30s to end · s again: stop now"
 
 
-def test_how_it_stops_if_it_asks_should_stop() -> None:
-    found = headline(fold([started(), StopRequested(by="command", save=True, agreed=True, **h.at(1))]))
-    assert found is not None
-    assert found.text == "stopping after the step that all ranks agree on · s again: stop now"
-
-
 def test_its_second_start() -> None:
     state = fold([started(), ended("stopped"), started(attempt=2)])
     assert "run started again, attempt 2, on box: 2 rank processes" in state.log[-1].text

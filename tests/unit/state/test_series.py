@@ -21,13 +21,6 @@ def means(reduced: Reduced) -> list[float]:
     return [float(reduced.mean[column]) for column in filled(reduced)]
 
 
-def test_few_values_are_kept_as_they_are() -> None:
-    series = Series()
-    extend(series, 1, [3.0, 2.0, 1.0])
-    reduced = series.reduce(3, 1, 3)
-    assert (filled(reduced), means(reduced)) == ([0, 1, 2], [3.0, 2.0, 1.0])
-
-
 def test_memory_is_bounded_and_every_extreme_survives() -> None:
     series = Series(capacity=64)
     for first in range(1, 100_001, 50):
@@ -130,13 +123,6 @@ def test_what_is_not_finite_is_a_gap(hole: float | None) -> None:
     assert np.isnan(reduced.low[1])
 
 
-def test_gaps_are_bounded_too() -> None:
-    series = Series(capacity=16)
-    extend(series, 1, [None] * 10_000)
-    assert len(series) <= 16
-    assert series.reduce(8, 1, 10_000).gaps.sum() == 10_000
-
-
 def test_windows_stand_at_their_last_step_and_keep_their_extremes() -> None:
     series = Series()
     extend(series, 1, [2.0, 4.0], window=4, lows=[1.0, None], highs=[3.0, 9.0])
@@ -160,13 +146,6 @@ def test_by_places_of_their_own() -> None:
     assert filled(reduced) == [0, 1, 10]
 
 
-def test_steps_out_of_order_find_their_place() -> None:
-    series = Series()
-    extend(series, 11, [2.0] * 10)
-    extend(series, 1, [1.0] * 10)
-    assert means(series.reduce(20, 1, 20)) == [1.0] * 10 + [2.0] * 10
-
-
 def test_truncation_forgets_later_steps() -> None:
     series = Series()
     extend(series, 1, [1.0] * 20)
@@ -176,10 +155,6 @@ def test_truncation_forgets_later_steps() -> None:
     assert means(series.reduce(13, 1, 13)) == [1.0] * 10 + [5.0] * 3
     series.truncate(1)
     assert (len(series), series.first_step, series.last_step) == (0, 0, 0)
-
-
-def test_an_empty_series_reduces_to_nothing() -> None:
-    assert filled(Series().reduce(3, 1, 10)) == []
 
 
 def test_smoothing_starts_unbiased_and_keeps_gaps() -> None:
