@@ -32,7 +32,7 @@ END_S = 150.0
 GONE_S = 30.0
 """What a loaded machine may take until the last process of a run that is over has ended."""
 
-MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
+MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000, checkpoint_every=1)
 """Runs until it is ended, however fast the machine; a step takes a few milliseconds."""
 
 OF_THE_MACHINE = ("disk", "shm")

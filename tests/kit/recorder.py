@@ -91,6 +91,9 @@ class Recorder:
     def profile_before(self, step: int) -> int:
         return self.profile_at[1] if self.profile_at and step == self.profile_at[0] else 0
 
+    def save_due(self, step: int) -> bool:
+        return False
+
     def stop_before(self, step: int) -> bool:
         return step == self.stop_at
 

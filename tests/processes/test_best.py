@@ -25,8 +25,9 @@ def test_what_is_kept_marked_and_listed_as_best(
         fake(step=0.001)
         monkeypatch.setenv("TUIAPP_TEST_EVALUATIONS", "0.9:0.5 0.4:0.7 0.6:0.8 0.5:0.6")
     config = RunConfig(
-        model="mlp", platform="cpu", devices=1, learning_rate=0.01, epochs=4, keep_checkpoints=1, best=by
-    )
+        model="mlp", platform="cpu", devices=1, learning_rate=0.01, epochs=4, checkpoint_every=1, keep_checkpoints=1,
+        best=by,
+    )  # fmt: skip
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed"
         found = run.evaluations()

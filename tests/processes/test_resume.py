@@ -28,7 +28,7 @@ from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
 
-CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144, epochs=6)
+CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144, epochs=6, checkpoint_every=1)
 """9 steps an epoch, 54 in all; slow enough for every step to be on record by itself. Its Dropout draws numbers."""
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

@@ -26,7 +26,7 @@ from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
 
-CONFIG = RunConfig(model="mlp", platform="cpu", devices=2, global_batch_size=48, epochs=100, seed=7)
+CONFIG = RunConfig(model="mlp", platform="cpu", devices=2, global_batch_size=48, epochs=100, seed=7, checkpoint_every=1)
 """29 steps an epoch."""
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

@@ -44,7 +44,7 @@ def test_torch_with_data_of_ones_own_and_resumed(torch_alone: str, tmp_path: Pat
     (tmp_path / "mine.py").write_text(OWN_DATA)
     config = RunConfig(
         model="mlp", dataset=f"py:{tmp_path}/mine.py:data", platform="cpu", global_batch_size=48, epochs=2,
-        python=torch_alone,
+        checkpoint_every=1, python=torch_alone,
     )  # fmt: skip
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed", run.end()

@@ -19,7 +19,7 @@ from tuiapp.trainers.contract.metrics import STEP_TIME
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 
-MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
+MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000, checkpoint_every=1)
 
 EACH = pytest.mark.parametrize("backend", JAX_BACKENDS)
 ONE_AT_LEAST = pytest.mark.parametrize(

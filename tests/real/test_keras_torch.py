@@ -20,7 +20,7 @@ from tuiapp.trainers.contract.events import Phase, RunEnded, Sharding
 from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.launch import resume
 
-CONFIG = RunConfig(backend="keras-torch", platform="cpu", devices=2)
+CONFIG = RunConfig(backend="keras-torch", platform="cpu", devices=2, checkpoint_every=1)
 SHORT = msgspec.structs.replace(CONFIG, model="mlp", epochs=2)
 
 LOAD = """

@@ -24,8 +24,9 @@ from tuiapp.trainers.rank.checkpoints import load
 pytestmark = [pytest.mark.by_hand, pytest.mark.timeout(600)]
 
 ONE_MACHINE = RunConfig(
-    model="net", platform="cpu", devices=4, global_batch_size=144, epochs=1, optimizer="sgd", learning_rate=0.002
-)
+    model="net", platform="cpu", devices=4, global_batch_size=144, epochs=1, optimizer="sgd", learning_rate=0.002,
+    checkpoint_every=1,
+)  # fmt: skip
 """9 steps an epoch. Gradients are added up in another order on two nodes; Adam or a higher rate makes more of it."""
 NODES = {"launcher": "join", "nodes": 2, "network": "lo"}
 END_S = 300.0

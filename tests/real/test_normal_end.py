@@ -19,7 +19,7 @@ from tuiapp.trainers.contract.events import Node, Phase, RankSample, RankStarted
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
 
-CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=2)
+CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=2, checkpoint_every=1)
 SHORT = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1)
 
 

@@ -162,10 +162,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         every = -(-STEPS_BETWEEN_COMPARISONS // self.steps_per_epoch)
         return self.compares_replicas and (self._is_due(step, every) or step == self.total_steps)
 
-    def saves_after(self, step: int) -> bool:
-        """Whether a checkpoint is saved after a step without a request."""
-        every = self.config.checkpoint_every
-        return self._is_due(step, every) or (every > 0 and step == self.total_steps)
+    @property
+    def spaces_saves(self) -> bool:
+        """Whether a checkpoint is left out soon after another; not of a run whose best one is exported."""
+        return self.config.checkpoint_every < 0 and not self.config.early_stop and BACKENDS[self.config.backend].builtin
+
+    def saves_after(self, step: int, *, due: bool = False) -> bool:
+        """Whether a checkpoint is saved after a step without a request; `due`: the last is long enough ago."""
+        every = abs(self.config.checkpoint_every)
+        by_epochs = self._is_due(step, every) and (due or not self.spaces_saves)
+        return by_epochs or (every > 0 and step == self.total_steps)
 
     def on_gpus(self, machine: Machine, uuids: Collection[str]) -> Plan:
         """The plan for these of a machine's GPUs, as their memory is now."""

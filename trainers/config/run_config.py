@@ -581,12 +581,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Run",
             "Save every",
-            "epochs; 0: only on request",
-            minimum=0,
+            "epochs; -1: 30 s apart; 0: asked",
+            minimum=-1,
             maximum=1_000_000,
             similar=("save_steps", "save_every", "every_n_epochs"),
         ),
-    ] = 1
+    ] = -1
     keep_checkpoints: Annotated[
         int,
         Option(

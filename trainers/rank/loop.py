@@ -251,7 +251,7 @@ def training(
             yield Evaluate(number, plan, report)
             if report.evaluated is not None:
                 checkpoints.patience.add(report.evaluated[1])
-        if plan.saves_after(number):
+        if plan.saves_after(number, due=report.save_due(number)):
             report.phase("checkpointing")
             yield Save(number, checkpoints)
             saved = number

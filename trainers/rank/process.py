@@ -117,8 +117,8 @@ def _serve_control_pipe(
             match message:
                 case wire.Propose(vote_round):
                     report.vote(vote_round)
-                case wire.Agreed(step, stop, save, profile):
-                    gate.decide(step, stop=stop, save=save, profile=profile)
+                case wire.Agreed(step, stop, save, profile, due):
+                    gate.decide(step, stop=stop, save=save, profile=profile, due=due)
                 case wire.Recorded(step):
                     recorded.add(step)
                 case wire.TellStacks():

@@ -165,6 +165,10 @@ class Reporter:
         """
         return self._gate.saves_before(step)
 
+    def save_due(self, step: int) -> bool:
+        """Whether the last checkpoint is long enough ago, after an epoch's last step; all ranks get the same answer."""
+        return self._gate.due_after(step)
+
     def stop_before(self, step: int) -> bool:
         """Whether the run stops before this step; all ranks get the same answer for the same step."""
         return not self._gate.enter(step)

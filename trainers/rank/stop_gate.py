@@ -20,6 +20,8 @@ class StopGate:
         self._held = False
         self._last: int | None = None
         self._saves: set[int] = set()
+        self._due: set[int] = set()
+        """Steps: after the first epoch that ends later than one of them the state is saved."""
         self._profiles: dict[int, int] = {}
         """Step → how many after it are profiled."""
 
@@ -45,6 +47,13 @@ class StopGate:
             self._saves.discard(step - 1)
             return wanted
 
+    def due_after(self, step: int) -> bool:
+        """Whether to save the state after an epoch that ends with this step; True once per request."""
+        with self._changed:
+            past = {one for one in self._due if one < step}
+            self._due -= past
+            return bool(past)
+
     def profiles_before(self, step: int) -> int:
         """How many steps to profile from this one on, 0 unless asked for; call after `enter`."""
         with self._changed:
@@ -56,13 +65,15 @@ class StopGate:
             self._held = True
             return self._started
 
-    def decide(self, step: int, *, stop: bool = True, save: bool = False, profile: int = 0) -> None:
+    def decide(self, step: int, *, stop: bool = True, save: bool = False, profile: int = 0, due: bool = False) -> None:
         """Releases the training thread at `step`, the highest that any rank has started.
 
-        With `stop` no rank starts another one; with `save` all ranks save a checkpoint after it; `profile` steps
-        after it are profiled.
+        With `stop` no rank starts another one; with `save` all ranks save a checkpoint after it, with `due` after the
+        next epoch that ends later; `profile` steps after it are profiled.
         """
         with self._changed:
+            if due:
+                self._due.add(step)
             if profile:
                 self._profiles[step] = profile
             if save:

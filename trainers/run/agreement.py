@@ -12,20 +12,22 @@ class Agreement:
     def __init__(self) -> None:
         self._round = 0
         self._open = False
-        self._stop = self._save = False
+        self._stop = self._save = self._due = False
         self._profile = 0
         self._votes: dict[Voter, int] = {}
         self._reached = 0
         """The last step of those that have left."""
         self._decided: wire.Agreed | None = None
 
-    def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False, profile: int = 0) -> bool:
+    def propose(
+        self, live: Sequence[Voter], *, stop: bool = False, save: bool = False, profile: int = 0, due: bool = False
+    ) -> bool:
         """Asks all live ranks for their steps; merges the request with that of an open vote. False if none agrees."""
         if not any(voter.agrees for voter in live):
             return False
         self._round += 1
         self._open = True
-        self._stop, self._save = self._stop or stop, self._save or save
+        self._stop, self._save, self._due = self._stop or stop, self._save or save, self._due or due
         self._profile = profile or self._profile
         self._votes.clear()
         for voter in live:
@@ -59,8 +61,8 @@ class Agreement:
         if not self._open or any(voter.agrees and voter not in self._votes for voter in live):
             return
         step = max([*self._votes.values(), self._reached])
-        self._decided = wire.Agreed(step, stop=self._stop, save=self._save, profile=self._profile)
+        self._decided = wire.Agreed(step, stop=self._stop, save=self._save, profile=self._profile, due=self._due)
         for voter in live:
             voter.send(self._decided)
-        self._open = self._save = False
+        self._open = self._save = self._due = False
         self._profile = 0

@@ -25,6 +25,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from math import inf
 from pathlib import Path
 from time import monotonic
 
@@ -65,6 +66,7 @@ from tuiapp.trainers.contract.waiting import note_started
 from tuiapp.trainers.run import disk_full_safe_stdio, wire
 from tuiapp.trainers.run.agreement import Agreement
 from tuiapp.trainers.run.children import ChildProcess
+from tuiapp.trainers.run.host_bound import HostBound
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
 from tuiapp.trainers.run.local_node import LocalNode, StartError
 from tuiapp.trainers.run.nodes import Nodes, join_hint, node_token
@@ -84,6 +86,8 @@ FIRST_RANK_S = 30.0
 LATE_RANK_S = 2.0
 """Time for a rank that is still missing to connect after the others have ended."""
 SAY_WAITING_S = 600.0
+BETWEEN_SAVES_S = 30.0
+"""From one checkpoint to the next, where nobody has said how many epochs."""
 APART_S = 60.0
 """How long the nodes of a job that somebody else has started are waited for."""
 
@@ -104,6 +108,8 @@ class Supervisor:
         self._journal = JournalKeeper(run, lock, self._attempt)
         self._saved: tuple[int, str] | None = None
         """The step and the name of the last checkpoint."""
+        self._save_at = self._started + BETWEEN_SAVES_S if plan.spaces_saves else inf
+        """When the ranks are told to save after their epoch."""
         self._attached: set[int] = set()
         """The ranks that somebody else started."""
         self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
@@ -115,6 +121,7 @@ class Supervisor:
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._is_script else None)
         self._watchdog = Watchdog(self._emit, self._place_of, self._unreachable)
+        self._host_bound = HostBound()
         self._mirror: ChildProcess | None = None
         """It ends by itself, once it has read the end of the run."""
         self._reactor = Reactor()
@@ -334,6 +341,8 @@ class Supervisor:
                     rank.done |= message.phase == "done"
                     if message.phase == "checkpointing":
                         self._teardown.give_time_to_save(monotonic())
+                        if self._plan.spaces_saves:
+                            self._save_at = monotonic() + BETWEEN_SAVES_S
                 elif isinstance(message, Checkpoint):
                     if self._is_script and (message.step, message.name) == self._saved:
                         # All ranks of a script may report it.
@@ -399,6 +408,8 @@ class Supervisor:
         if self._mirror is not None:
             self._mirror.advance(now)
         self._watchdog.advance(now, self._ranks)
+        if told := self._host_bound.poll(self._journal.state, self._config, now):
+            self._emit(told)
         for request in self.requests.take(stopping=self._teardown.stopping):
             if isinstance(request, StopRequested):
                 self._request_stop(request)
@@ -409,6 +420,9 @@ class Supervisor:
         self._have_begun |= len(self._ranks) >= self._plan.processes
         if self._have_begun:
             self._ask_ranks()
+            if now >= self._save_at and not self._teardown.stopping:
+                self._save_at = inf
+                self._agreement.propose(self._voters(), due=True)
         # After the requests: what ends Slurm's job ends its agents, too.
         self._advance_nodes(now)
         self._check_joined(now)

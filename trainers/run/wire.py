@@ -54,6 +54,8 @@ class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
     save: bool
     profile: int = 0
     """So many steps after it are profiled."""
+    due: bool = False
+    """A checkpoint is saved after the next epoch that ends later."""
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):

@@ -100,6 +100,7 @@ def choose(chance: random.Random, quick_share: float, fault: str | None = None) 
         platform="cpu",
         devices=devices,
         epochs=1000,
+        checkpoint_every=1,
         global_batch_size=48,
         max_steps=300 if ends else 0,
         seed=chance.randrange(99),

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.nightly
 
 CONFIG = RunConfig(
     model="convnet", platform="cpu", devices=2, epochs=2, global_batch_size=24, learning_rate=0.01, weight_decay=0.1,
-    gradient_clip=1.0,
+    gradient_clip=1.0, checkpoint_every=1,
 )  # fmt: skip
 """With all that could change a weight that has no gradient; 5 steps an epoch."""
 ALONE = ("torch-ddp", "torch-fsdp")

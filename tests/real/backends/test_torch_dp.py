@@ -34,8 +34,9 @@ from tuiapp.trainers.sources import datasets
 pytestmark = pytest.mark.nightly
 
 CONFIG = RunConfig(
-    backend="torch-dp", model="mlp", platform="cpu", devices=1, epochs=2, max_steps=40, schedule="cosine"
-)
+    backend="torch-dp", model="mlp", platform="cpu", devices=1, epochs=2, max_steps=40, schedule="cosine",
+    checkpoint_every=1,
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tuiapp.trainers.config.plan import make_plan, read_plan, write_plan
 from tuiapp.trainers.config.run_config import RunConfig
@@ -16,8 +17,18 @@ PLAN = make_plan(RunConfig(platform="cpu", devices=2, global_batch_size=100, epo
 def test_where_an_epoch_ends_and_what_is_due_there() -> None:
     assert [step for step in range(1, 21) if PLAN.ends_epoch(step)] == [14, 20]
     assert [step for step in range(1, 21) if PLAN.evaluates_after(step)] == [14, 20]
-    assert [step for step in range(1, 21) if PLAN.saves_after(step)] == [14, 20]
+    assert [step for step in range(1, 21) if PLAN.saves_after(step)] == [20]
+    assert [step for step in range(1, 21) if PLAN.saves_after(step, due=True)] == [14, 20]
     assert (PLAN.batch_of(1), PLAN.left_out, PLAN.processes) == (50, 37, 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "saved"),
+    [("checkpoint_every", 1, [14, 20]), ("checkpoint_every", 0, []), ("early_stop", 2, [14, 20])],
+)
+def test_what_is_asked_for_is_saved_without_delay(key: str, value: int, saved: list[int]) -> None:
+    plan = make_plan(replace(PLAN.config, **{key: value}))
+    assert [step for step in range(1, 21) if plan.saves_after(step)] == saved
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tuiapp.trainers.rank.loop import Evaluate, Export, Save, Step, training
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.sources.datasets import epoch_order
 
-CONFIG = RunConfig(platform="cpu", devices=2, global_batch_size=479, epochs=3, eval_every=2)
+CONFIG = RunConfig(platform="cpu", devices=2, global_batch_size=479, epochs=3, eval_every=2, checkpoint_every=1)
 """3 steps an epoch, 9 in all."""
 PLAN = make_plan(CONFIG)
 

@@ -15,6 +15,7 @@ from tuiapp.trainers.run.agreement import Agreement
 from tuiapp.trainers.run.ranks import Rank
 
 DEADLINE_S = 60.0
+EPOCH = 7
 
 
 @dataclass(eq=False)
@@ -30,6 +31,7 @@ class SimulatedRank(Rank):
     inbox: queue.Queue[wire.ToRank | None] = field(default_factory=queue.Queue)
     step: int = 0
     saved: list[int] = field(default_factory=list)
+    saved_when_due: list[int] = field(default_factory=list)
     agrees: bool = True
 
     def start(self) -> list[threading.Thread]:
@@ -49,6 +51,9 @@ class SimulatedRank(Rank):
             self.dawdle()
             self.barrier.wait(DEADLINE_S)
             self.step = step
+            if step % EPOCH == 0 and self.gate.due_after(step):
+                self.barrier.wait(DEADLINE_S)
+                self.saved_when_due.append(step)
 
     def obey(self) -> None:
         while (message := self.inbox.get(timeout=2 * DEADLINE_S)) is not None:
@@ -56,8 +61,8 @@ class SimulatedRank(Rank):
             match message:
                 case wire.Propose(vote_round):
                     self.to_supervisor.put(wire.Vote(self.rank, self.gate.vote(), vote_round))
-                case wire.Agreed(step, stop, save):
-                    self.gate.decide(step, stop=stop, save=save)
+                case wire.Agreed(step, stop, save, due=due):
+                    self.gate.decide(step, stop=stop, save=save, due=due)
 
     def dawdle(self) -> None:
         """Some work of random length, so that threads overtake each other."""
@@ -84,7 +89,8 @@ def test_all_ranks_save_and_stop_after_the_same_steps(seed: int) -> None:
     for request in requests:
         for _ in range(dice.choice([0, 0, 1000, 100_000])):
             pass
-        agreement.propose(ranks, stop=request == "stop", save=request == "save" or dice.random() < 0.5)
+        save = request == "save" or dice.random() < 0.5
+        agreement.propose(ranks, stop=request == "stop", save=save, due=dice.random() < 0.5)
         waiting += world
         for _ in range(dice.randint(0, waiting) if request == "save" else waiting):
             vote = votes.get(timeout=DEADLINE_S)
@@ -97,6 +103,7 @@ def test_all_ranks_save_and_stop_after_the_same_steps(seed: int) -> None:
         rank.inbox.put(None)
     assert len({rank.step for rank in ranks}) == 1
     assert len({tuple(rank.saved) for rank in ranks}) == 1
+    assert len({tuple(rank.saved_when_due) for rank in ranks}) == 1
     assert not barrier.broken
 
 
@@ -144,6 +151,13 @@ def test_a_decision_outlives_the_supervisor() -> None:
     gate.decide(0)
     gate.release()
     assert not gate.enter(1)
+
+
+def test_a_save_that_is_due_waits_for_an_epoch_that_no_rank_has_ended() -> None:
+    gate = StopGate(7)
+    gate.vote()
+    gate.decide(7, stop=False, due=True)
+    assert [gate.due_after(step) for step in (7, 14, 21)] == [False, True, False]
 
 
 def test_a_rank_that_has_resumed_has_made_the_steps_before() -> None:
