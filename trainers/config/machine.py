@@ -81,24 +81,15 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """What the links of a GPU can do in each direction, as its driver says; null where it does not."""
+    """What a GPU is connected by, as its driver says: NVLink where it has any, or else PCIe."""
 
     uuid: str
     index: int
     name: str
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    """Lanes."""
-    pcie_bytes_per_s: float | None = None
-    nvlinks: int | None = None
-    """Those that are up."""
-    nvlink_bytes_per_s: float | None = None
-    """Of all together."""
-
-    @property
-    def bytes_per_s(self) -> float | None:
-        """Of NVLink, where it has any, or else of PCIe."""
-        return self.nvlink_bytes_per_s or self.pcie_bytes_per_s
+    kind: str = ""
+    """"NVLink ×18", "PCIe 5 ×16"; "" if the driver does not say."""
+    bytes_per_s: float | None = None
+    """In each direction, over all links together."""
 
 
 class GpuReport(msgspec.Struct, frozen=True, kw_only=True):

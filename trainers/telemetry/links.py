@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pynvml
+from msgspec.structs import replace
 
 from tuiapp.trainers.config.machine import Link
 from tuiapp.trainers.telemetry.nvidia_gpu import NVML_VALUE_TYPES, Question
@@ -33,22 +34,17 @@ def _link(index: int, handle: Any) -> Link:
         call: Callable[..., Any] = getattr(pynvml, name)
         return Question(pynvml, call, handle, *arguments).ask(time.monotonic())
 
-    # At most: a GPU at rest may have slowed its link down.
-    generation, lanes = ask("nvmlDeviceGetMaxPcieLinkGeneration"), ask("nvmlDeviceGetMaxPcieLinkWidth")
-    per_lane = BYTES_PER_LANE.get(generation)
+    link = Link(uuid=ask("nvmlDeviceGetUUID") or "", index=index, name=ask("nvmlDeviceGetName") or "")
     fields = [pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON]
     count, speed = map(_value, ask("nvmlDeviceGetFieldValues", fields) or [None, None])
-    up = None if count is None else sum(ask("nvmlDeviceGetNvLinkState", link) == 1 for link in range(count))
-    return Link(
-        uuid=ask("nvmlDeviceGetUUID") or "",
-        index=index,
-        name=ask("nvmlDeviceGetName") or "",
-        pcie_generation=generation,
-        pcie_width=lanes,
-        pcie_bytes_per_s=per_lane * lanes if per_lane and lanes else None,
-        nvlinks=up,
-        nvlink_bytes_per_s=1e6 * up * speed if up and speed else None,
-    )
+    up = sum(ask("nvmlDeviceGetNvLinkState", number) == 1 for number in range(count or 0))
+    if up and speed:
+        return replace(link, kind=f"NVLink ×{up}", bytes_per_s=1e6 * up * speed)
+    # At most: a GPU at rest may have slowed its link down.
+    generation, lanes = ask("nvmlDeviceGetMaxPcieLinkGeneration"), ask("nvmlDeviceGetMaxPcieLinkWidth")
+    if generation in BYTES_PER_LANE and lanes:
+        return replace(link, kind=f"PCIe {generation} ×{lanes}", bytes_per_s=BYTES_PER_LANE[generation] * lanes)
+    return link
 
 
 def _value(field: Any) -> int | None:

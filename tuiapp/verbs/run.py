@@ -62,10 +62,7 @@ def launch_run(options: Namespace) -> int:
         facts = {"run": run.run_id, "directory": str(run.path)}
         print_json(facts, indent=None) if options.json else print(run.run_id)
         return 0
-    ascii_only = wants_ascii(settings.unicode, os.environ)
-    narrate = narrator(sys.stderr, run, plain=options.plain, quiet=options.quiet, ascii_only=ascii_only)
-    with LivenessProbe(run) as pulse, _Interrupts(run, pulse) as interrupts:
-        state = _follow(run, pulse, narrate, offset, interrupts.notes)
+    state, by_key = watch(run, offset, plain=options.plain, quiet=options.quiet)
     _ring(settings, run)
     if state.status != "completed" and (hint := resuming.hint(run)):
         print(hint, file=sys.stderr)
@@ -76,7 +73,15 @@ def launch_run(options: Namespace) -> int:
         print_json(run_facts(run, status, summary), indent=None)
     if options.strict and status == "completed" and state.blemishes:
         return 1
-    return 130 if interrupts.by_key else EXIT_CODES[status]
+    return 130 if by_key else EXIT_CODES[status]
+
+
+def watch(run: RunDir, offset: int = 0, *, plain: bool = False, quiet: bool = False) -> tuple[RunState, bool]:
+    """Reports on stderr until a run ends; Ctrl-C and SIGTERM stop it. Also returns whether it was Ctrl-C."""
+    ascii_only = wants_ascii(read_settings()[0].unicode, os.environ)
+    narrate = narrator(sys.stderr, run, plain=plain, quiet=quiet, ascii_only=ascii_only)
+    with LivenessProbe(run) as pulse, _Interrupts(run, pulse) as interrupts:
+        return _follow(run, pulse, narrate, offset, interrupts.notes), interrupts.by_key
 
 
 def _ring(settings: Settings, run: RunDir) -> None:

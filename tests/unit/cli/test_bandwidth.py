@@ -3,94 +3,46 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import psutil
 import pytest
 
 from tests.kit.command_line import Command, as_process
 from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler
+from tuiapp.examples.all_reduce import SIZES, run_sizes
 from tuiapp.trainers.config.machine import Link
-from tuiapp.trainers.config.plan import make_plan
-from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.bandwidth import Answer, Asked, Begins, LeftOut, Links, Measured
-from tuiapp.trainers.contract.orphans import TOKEN, find_orphans, tagged_processes
-from tuiapp.trainers.rank.bandwidth import SIZES, measure
-from tuiapp.verbs.bandwidth import _Found
-
-MEASURE = [sys.executable, "-m", "tuiapp", "devices", "--bandwidth", "--platform", "cpu", "--json"]
 
 
-def asked(devices: int, platform: str = "cuda") -> Asked:
-    config = RunConfig(platform=platform, devices=devices, device_ids=tuple(f"GPU-{n}" for n in range(devices)))
-    return Asked(plan=make_plan(config), token="t", most_bytes=1, seconds=1)
-
-
-def of_kind(found: list[Answer], kind: type[Any]) -> list[int]:
-    return [one.bytes for one in found if isinstance(one, kind)]
-
-
-def test_sizes_grow_as_far_as_time_allows() -> None:
+@pytest.mark.parametrize(
+    ("most_bytes", "seconds", "stops", "count", "why"),
+    [
+        (1 << 40, 60, False, len(SIZES), ""),
+        (1 << 40, 4, False, None, "would take longer than the 4 s that all may take"),
+        (5 << 10, 60, False, 2, "16 KiB and more do not fit into the memory that is free"),
+        (1 << 40, 60, True, 0, "1 KiB and more were not measured: the run was stopped"),
+    ],
+)
+def test_sizes_grow_as_far_as_memory_and_time_allow(
+    most_bytes: int, seconds: float, stops: bool, count: int | None, why: str
+) -> None:
     """On a machine of 1 GB/s that takes 10 µs for anything."""
-    told: list[Answer] = []
+    taken: list[float] = []
+    logged: list[dict[str, float]] = []
 
     def time_of(size: int, calls: int) -> float:
-        return calls * (1e-5 + size / 1e9)
+        taken.append(calls * (1e-5 + size / 1e9))
+        return taken[-1]
 
-    measure("gloo", time_of, told.append, 1 << 40, 60)
-    assert of_kind(told, Measured) == of_kind(told, Begins) == list(SIZES)
-    assert (SIZES[0], SIZES[-1]) == (1 << 10, 1 << 30)
-    for one in told:
-        if isinstance(one, Measured):
-            assert one.seconds == pytest.approx(1e-5 + one.bytes / 1e9)
-            assert one.calls == 1000 or 0.25 < one.calls * one.seconds <= 0.5 or one.calls == 1
-    told.clear()
-    measure("gloo", time_of, told.append, 1 << 40, 4)
-    assert of_kind(told, LeftOut) == [SIZES[len(of_kind(told, Measured))]]
-    # A size more might take twelve times as long as the last.
-    assert sum(one.calls * one.seconds for one in told if isinstance(one, Measured)) < 4
-    told.clear()
-    measure("gloo", time_of, told.append, 5 << 10, 60)
-    assert (of_kind(told, Measured), of_kind(told, LeftOut)) == ([1 << 10, 4 << 10], [16 << 10])
-
-
-def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
-    for devices, factor in ((2, 1.0), (4, 1.5), (8, 1.75)):
-        found = _Found(asked(devices))
-        assert found.rates(Measured(bytes=1000, calls=1, seconds=1e-6)) == pytest.approx((1e9, factor * 1e9))
-
-
-def test_what_the_slowest_links_can_do_is_the_measure() -> None:
-    found = _Found(asked(2))
-    fast = Link(
-        uuid="GPU-0", index=0, name="H200", nvlinks=18, nvlink_bytes_per_s=450e9, pcie_generation=5, pcie_width=16,
-        pcie_bytes_per_s=63e9,
-    )  # fmt: skip
-    slow = msgspec.structs.replace(fast, uuid="GPU-1", index=1, nvlinks=9, nvlink_bytes_per_s=225e9)
-    found.add(Links(gpus=[fast, slow]))
-    found.add(Begins(library="nccl", bytes=1 << 30))
-    measured = Measured(bytes=1 << 30, calls=5, seconds=(1 << 30) / 180e9)
-    found.add(measured)
-    assert found.heading() == [
-        "all-reduce · 2 GPUs · nccl · torch-ddp",
-        "GPU 0: H200 · NVLink ×18 450 GB/s · PCIe 5 ×16 63 GB/s each way",
-        "GPU 1: H200 · NVLink ×9 225 GB/s · PCIe 5 ×16 63 GB/s each way",
-        "",
-        "      size        time    algorithm GB/s    bus GB/s   of the links",
-    ]
-    assert found.row(measured).split() == ["1.00", "GiB", "6.0", "ms", "180", "180", "80", "%"]
-    # Of one that does not say nothing is known.
-    found.add(Links(gpus=[fast]))
-    assert found.link_bytes_per_s is None
-    assert found.row(measured).split()[-1] == "180"
+    left_out = run_sizes(time_of, most_bytes, seconds, lambda: stops, lambda values, _: logged.append(values))
+    assert left_out.endswith(why)
+    assert [one["bytes"] for one in logged] == list(SIZES[: len(logged)])
+    assert len(logged) == count or count is None
+    assert sum(taken) < seconds
+    for one in logged:
+        assert one["seconds"] == pytest.approx(1e-5 + one["bytes"] / 1e9)
 
 
 @needs_compiler
@@ -101,11 +53,11 @@ def test_links_are_what_the_driver_says(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tuiapp.trainers.telemetry.links"]
     done = subprocess.run(command, env=fake.run_environment(), capture_output=True, check=True, timeout=60)
     first, second, third = msgspec.json.decode(done.stdout, type=list[Link])
-    assert (first.uuid, first.index, first.name, first.nvlinks) == ("GPU-a", 0, "H200", 17)
-    assert first.bytes_per_s == first.nvlink_bytes_per_s == pytest.approx(17 * 26.562e9)
-    assert first.pcie_bytes_per_s == pytest.approx(63.0e9, rel=1e-3)
-    assert second.bytes_per_s == second.pcie_bytes_per_s == pytest.approx(15.75e9, rel=1e-3)
-    assert (third.pcie_generation, third.bytes_per_s) == (None, None)
+    assert (first.uuid, first.index, first.name, first.kind) == ("GPU-a", 0, "H200", "NVLink ×17")
+    assert first.bytes_per_s == pytest.approx(17 * 26.562e9)
+    assert second.kind == "PCIe 4 ×8"
+    assert second.bytes_per_s == pytest.approx(15.75e9, rel=1e-3)
+    assert (third.kind, third.bytes_per_s) == ("", None)
 
 
 @pytest.mark.parametrize(
@@ -130,71 +82,26 @@ def test_what_cannot_be_measured_is_refused(tuiapp: Command, words: list[str], s
     assert said in done.err
 
 
-def check(facts: dict[str, Any], library: str, devices: int) -> None:
+@pytest.mark.nightly
+@pytest.mark.parametrize(("framework", "library", "devices"), [("torch", "gloo", 3), ("jax", "xla", 2)])
+def test_real_devices(framework: str, library: str, devices: int, tmp_path: Path) -> None:
+    words = ["--framework", framework, "--devices", devices, "--seconds", "6", "--runs-dir", tmp_path]
+    done = as_process("devices", "--bandwidth", "--platform", "cpu", "--json", *words)
+    assert done.code == 0
+    facts = json.loads(done.out)
     assert (facts["library"], facts["platform"], facts["devices"]) == (library, "cpu", devices)
     assert (facts["links"], facts["link_bytes_per_s"], facts["problem"]) == ([], None, None)
-    sizes = [one["bytes"] for one in facts["sizes"]]
-    assert sizes
-    assert [*sizes, facts["left_out"]["bytes"]] == list(SIZES[: len(sizes) + 1])
+    assert [one["bytes"] for one in facts["sizes"]] == list(SIZES[: len(facts["sizes"])])
+    assert "would take longer than the 6 s" in facts["left_out"]
     for one in facts["sizes"]:
         assert one["algorithm_bytes_per_s"] == pytest.approx(one["bytes"] / one["seconds"])
         factor = 2 * (devices - 1) / devices
         assert one["bus_bytes_per_s"] == pytest.approx(factor * one["algorithm_bytes_per_s"])
 
 
-@pytest.mark.by_hand
-@pytest.mark.parametrize(("framework", "library", "devices"), [("torch", "gloo", 3), ("jax", "xla", 2)])
-def test_real_devices(framework: str, library: str, devices: int) -> None:
-    done = as_process(*MEASURE[3:], "--framework", framework, "--devices", devices, "--seconds", "6")
-    assert done.code == 0
-    check(json.loads(done.out), library, devices)
-    assert done.err.splitlines()[0] == "tuiapp: measuring 1.00 KiB"
-    assert not [orphan for orphan in find_orphans() if orphan.run_id == "bandwidth"]
-
-
 @pytest.mark.nightly
-def test_lines_for_people() -> None:
-    done = as_process(*MEASURE[3:-1], "--seconds", "4")
-    assert done.code == 0
-    title, empty, heading, *rows = done.out.splitlines()
-    assert (title, empty) == ("all-reduce · 2 CPU devices · gloo · torch-ddp", "")
-    assert heading == "      size        time    algorithm GB/s    bus GB/s"
-    assert rows[0].startswith("  1.00 KiB ")
-    assert re.fullmatch(r".*iB and more: it would take more than the 4 s that all may take", rows[-1])
-
-
-@pytest.mark.nightly
-def test_ranks_that_fail_are_told() -> None:
-    environment = {**os.environ, "XLA_FLAGS": "--no_such_flag"}
-    done = subprocess.run(
-        [*MEASURE, "--framework", "jax"], env=environment, capture_output=True, text=True, timeout=150, check=False
-    )
-    assert done.returncode == 1
-    assert "tuiapp: the measurement failed: rank 0 " in done.stderr
-    assert json.loads(done.stdout)["problem"].startswith("the measurement failed: rank 0 ")
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
-def test_its_end_is_that_of_all_ranks(number: signal.Signals) -> None:
-    """With Ctrl-C at once; where nothing can be done any more they notice."""
-    with subprocess.Popen(
-        [*MEASURE, "--seconds", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline() == "tuiapp: measuring 1.00 KiB\n"
-        children = psutil.Process(process.pid).children()
-        (token,) = {child.environ()[TOKEN] for child in children if "tuiapp.trainers.run.bandwidth" in child.cmdline()}
-        ranks = tagged_processes(token)
-        assert len(ranks) == 3
-        process.send_signal(number)
-        process.wait(30)
-        if number == signal.SIGINT:
-            assert process.returncode == 130
-            assert process.stdout is not None
-            assert process.stdout.read() == ""
-            assert not tagged_processes(token)
-        deadline = time.monotonic() + 30
-        while tagged_processes(token):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+def test_ranks_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--no_such_flag")
+    done = as_process("devices", "--bandwidth", "--platform", "cpu", "--framework", "jax", "--runs-dir", tmp_path)
+    assert done.code == 1
+    assert "rank 0 " in done.err
