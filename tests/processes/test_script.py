@@ -191,7 +191,7 @@ def test_a_script_is_started_again_in_the_same_run(tmp_path: Path, runs_dir: Pat
             assert lines(again.of(LogLine)) == ["resume 1"]
             again.wait_gone()
         assert sorted(path.name for path in run.run.code.iterdir()) == ["train.py"]
-        with pytest.raises(LaunchError, match="is complete"):
+        with pytest.raises(LaunchError, match="the script has completed"):
             resume(run.run)
 
 

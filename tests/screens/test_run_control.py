@@ -115,7 +115,7 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: 
 
 REFUSED = {
     "live": {
-        "u": "The run has not ended. To end it: s.",
+        "u": "It cannot be resumed: it has not ended.",
         "c": "The run has not ended. To compare it meanwhile: g, then x and c.",
         "space": "Only a replay is steered. To replay a run: g, then p.",
         "minus": "All of it is in sight. + zooms in.",
@@ -127,7 +127,7 @@ REFUSED = {
     "ended": {
         "s": "The run has ended: there is nothing to stop.",
         "S": "The run has ended: there is nothing to save.",
-        "u": "The run saved no checkpoint to go on from. To run it again: a.",
+        "u": "It cannot be resumed: there is no usable checkpoint.",
     },
 }
 
@@ -228,7 +228,7 @@ async def test_a_run_lost_before_its_journal_held_a_checkpoint(run_dir: Path, sa
             words = " ".join(str(each.render()) for each in app.screen.query(Static))
             assert "from step 29 to 290" in words
         else:
-            await until(pilot, lambda: "There is no checkpoint to resume from." in said(app))
+            await until(pilot, lambda: "It cannot be resumed: there is no usable checkpoint." in said(app))
 
 
 @pytest.mark.nightly
@@ -269,7 +269,7 @@ async def test_a_completed_run_is_trained_further_with_other_keys(run_dir: Path,
         assert accept.region.bottom <= size[1]
         # It is selected: what is typed replaces it.
         await pilot.press("8", "enter")
-        assert str(verdict.content) == "✗ It has made all its 232 steps: enter more epochs."
+        assert str(verdict.content) == "✗ It cannot be resumed: it has made all its 232 steps. Enter more epochs."
         assert (app.screen, accept.disabled) == (dialog, True)
         await pilot.press("backspace", "1", "1", "down", "down", *"0.5", "enter")
         await until(pilot, lambda: len(wanted) == 1)

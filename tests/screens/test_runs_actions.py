@@ -102,7 +102,7 @@ async def test_a_key_that_cannot_be_used_says_why(recorded: list[RunInfo]) -> No
     lock = run.take_lock()
     app = RunsApp(ListLister([summarise(run), recorded[0]]))
     told = {
-        "u": "It has not ended: there is nothing to resume.",
+        "u": "It cannot be resumed: it has not ended.",
         "d": "It has not ended. Stop it first: s.",
         "X": "No run is marked. x marks one.",
         "h": "Only runs that wait in the queue can be held or moved.",
@@ -175,7 +175,7 @@ async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[
         await until(pilot, lambda: isinstance(app.screen, ResumeDialog))
         lines = str(app.screen.query_one("#who", Static).content).splitlines()
         assert lines[1].startswith(f"✓ {recorded[0].directory.run_id}: from step 58 to ")
-        assert lines[0] == f"✗ {live[0].run_id}, {live[1].run_id}: It has not ended: there is nothing to resume."
+        assert lines[0] == f"✗ {live[0].run_id}, {live[1].run_id}: It cannot be resumed: it has not ended."
         await answered(pilot, "accept")
         await until(pilot, lambda: again == [recorded[0].directory])
         await until(pilot, lambda: app.screen is app.runs_screen)
@@ -220,12 +220,12 @@ async def test_marked_completed_runs_are_trained_longer_at_once(tmp_path: Path) 
         epochs = app.screen.query_one("#field-epochs Input", Input)
         assert epochs.value == str(2 * CONFIG.epochs)
         said = str(app.screen.query_one("#who", Static).content)
-        assert f"✗ {without.directory.run_id}: There is no checkpoint to resume from." in said
+        assert f"✗ {without.directory.run_id}: It cannot be resumed: there is no usable checkpoint." in said
         assert f"to {2 * STEPS}" in said
         assert "Each keeps its own: learning_rate." in said
         epochs.value = str(CONFIG.epochs)
         await until(pilot, lambda: app.screen.query_one("#accept", Button).disabled)
-        assert "enter more epochs" in str(app.screen.query_one("#who", Static).content)
+        assert "Enter more epochs" in str(app.screen.query_one("#who", Static).content)
         epochs.value = str(3 * CONFIG.epochs)
         await until(pilot, lambda: not app.screen.query_one("#accept", Button).disabled)
         verdict = app.screen.query_one("#verdict", Static)

@@ -31,7 +31,15 @@ from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import start_job, start_supervisor
 from tuiapp.trainers.state.history import find_gaps
-from tuiapp.trainers.state.resume_point import ResumePoint, doubled, first_usable, resume_points
+from tuiapp.trainers.state.resume_point import (
+    NOT_ENDED,
+    SCRIPT_COMPLETED,
+    ResumePoint,
+    all_made,
+    doubled,
+    first_usable,
+    resume_points,
+)
 from tuiapp.trainers.state.run_state import has_more
 from tuiapp.trainers.state.status import known, last_attempt, read_config
 from tuiapp.trainers.state.summary import read_only_reason, summarise
@@ -79,7 +87,7 @@ def resume(
         LaunchError: It runs already, has nothing left to do, has no checkpoint that fits, or does not start.
     """
     if lock is None and run.is_live():
-        raise LaunchError(_running(run))
+        raise _running(run)
     _check_readable(run)
     status = summarise(run).status
     lock = _take_lock(run) if lock is None else os.dup(lock)
@@ -90,19 +98,22 @@ def resume(
         os.close(lock)
 
 
-def _running(run: RunDir) -> str:
-    what = "waits in the queue" if os.path.lexists(run.waits) else "is running"
-    return f"{run.run_id} {what}. To watch it: tuiapp attach {run.run_id}"
+def _refused(run: RunDir, why: str, instead: str = "") -> LaunchError:
+    return LaunchError(f"{run.run_id} cannot be resumed: {why}.{instead}")
+
+
+def _running(run: RunDir) -> LaunchError:
+    return _refused(run, NOT_ENDED, f" To watch it: tuiapp attach {run.run_id}")
 
 
 def _check_readable(run: RunDir) -> None:
     if reason := read_only_reason(run):
-        raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
+        raise _refused(run, reason)
     try:
         known(run)
     except OSError as error:
         why = "is a symbolic link" if os.path.islink(run.journal) else error.strerror or str(error)
-        raise LaunchError(f"{run.run_id} cannot be resumed: {run.journal} cannot be read: {why}.") from error
+        raise _refused(run, f"{run.journal} cannot be read: {why}") from error
 
 
 def _take_lock(run: RunDir) -> int:
@@ -113,7 +124,7 @@ def _take_lock(run: RunDir) -> int:
         return lock
     except BlockingIOError:
         # Somebody else resumed it a moment ago.
-        raise LaunchError(_running(run)) from None
+        raise _running(run) from None
     except OSError as error:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
 
@@ -143,13 +154,13 @@ def _resume(
                 f"its inputs were {list(was)}, those of {config.dataset} are {list(data.input_shape)}"
             )
     except CheckpointError as error:
-        raise LaunchError(f"{run.run_id} cannot be resumed: {error}.") from error
+        raise _refused(run, str(error)) from error
     except OSError as error:
         raise LaunchError(f"Cannot read {run.config}: {error.strerror}.") from error
     if not has_more(step, plan.total_steps, status):
         key, value = doubled(config, step)
-        more = f"tuiapp run --resume {run.run_id} --set {key}={value}"
-        raise LaunchError(f"{run.run_id} has finished its {plan.total_steps:,} steps. To train further: {more}")
+        further = f" To train further: tuiapp run --resume {run.run_id} --set {key}={value}"
+        raise _refused(run, all_made(plan.total_steps), further)
     # That of the checkpoint, whatever has become of the data.
     plan = msgspec.structs.replace(plan, normalization=checkpoint.manifest.normalization)
     newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
@@ -169,8 +180,8 @@ def _restart(
 ) -> Resumed:
     """Starts a script again, which loads what it has saved itself; one that has completed, only with a change."""
     if status == "completed" and not changed:
-        further = f"To train it further, change its arguments: tuiapp run --resume {run.run_id} -- ARGUMENTS."
-        raise LaunchError(f"{run.run_id} is complete. {further} To run it anew: tuiapp run --like {run.run_id}")
+        further = f" To train further: tuiapp run --resume {run.run_id} -- ARGUMENTS."
+        raise _refused(run, SCRIPT_COMPLETED, f"{further} To run it anew: tuiapp run --like {run.run_id}")
     with contextlib.suppress(OSError):
         # A full disk does not keep it from starting again.
         keep_code(run, plan.config, last_attempt(run) + 1)

@@ -15,6 +15,17 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.manifest import CheckpointDir, CheckpointError, list_checkpoints, misfit
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.snapshot import read_run
+from tuiapp.trainers.state.text import plural
+
+NOT_ENDED = "it has not ended"
+NO_CHECKPOINT = "there is no usable checkpoint"
+SCRIPT_COMPLETED = "the script has completed, and goes on with other arguments only"
+"""Why a run cannot go on, after "cannot be resumed: "."""
+
+
+def all_made(steps: int) -> str:
+    """As those, of a run that has completed."""
+    return f"it has made all its {plural(steps, 'step')}"
 
 
 class ResumePoint(NamedTuple):
@@ -65,7 +76,7 @@ def first_usable(
         else:
             return point, passed_over
     reasons = "; ".join(passed_over)
-    raise CheckpointError(f"there is no usable checkpoint{': ' + reasons if reasons else ''}")
+    raise CheckpointError(f"{NO_CHECKPOINT}{': ' + reasons if reasons else ''}")
 
 
 def doubled(config: RunConfig, step: int) -> tuple[str, int]:

@@ -186,27 +186,13 @@ class RunState:
         return sorted({*(one.step for one in self.checkpoints if one.step <= reached), resumed_from or 0})
 
     @property
-    def no_resume(self) -> str:
-        """Why the run cannot go on, not with another configuration either; "" if it can, or may if it was lost."""
-        if self.replayed:
-            return "This is a replay. The run itself is in the list of runs (g)."
-        if self.removed:
-            return "The run's directory was removed."
-        if self.reading is not None:
-            return "The run is still being read."
-        if self.is_live:
-            return "The run has not ended. To end it: s."
-        if self.resume_step is None and not self.is_script and not self.lost:
-            return "The run saved no checkpoint to go on from. To run it again: a."
-        return ""
-
-    @property
     def can_resume(self) -> bool:
         """Whether the run is over, incomplete, and has a checkpoint, or may have one if it was lost."""
-        if self.no_resume or self.status == "completed":
+        is_watched = not (self.replayed or self.removed or self.reading is not None)
+        if not is_watched or self.is_live or self.status == "completed":
             return False
         if self.is_script or self.resume_step is None:
-            return True
+            return self.is_script or self.lost
         return not self.total_steps or has_more(self.resume_step, self.total_steps, self.status)
 
     @property

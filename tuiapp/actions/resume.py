@@ -10,13 +10,15 @@ from typing import TypeAlias
 from tuiapp.actions.action import ActionError, Outcome, configuration, is_script, no_configuration, unreadable
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import is_examined
+from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import make_plan, read_plan
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract.about import Change, change_about
 from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
-from tuiapp.trainers.launch import Resumed
-from tuiapp.trainers.state.resume_point import resume_point
-from tuiapp.trainers.state.run_state import has_more
+from tuiapp.trainers.launch import Resumed, resume
+from tuiapp.trainers.state.resume_point import NO_CHECKPOINT, NOT_ENDED, resume_point
+from tuiapp.trainers.state.run_state import RunState, has_more
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import sanitize
@@ -47,11 +49,25 @@ Wanted: TypeAlias = Sequence[tuple[Resumable, RunConfig]]
 """Runs that go on, each with its configuration."""
 
 
-def refusal(info: RunInfo) -> str:
-    """Says why a listed run cannot go on, whatever checkpoints it has; "" if it may."""
-    if info.is_live:
-        return "It has not ended: there is nothing to resume."
-    return no_configuration(info) or unreadable(info)
+def refusal(of: RunInfo | RunState) -> str:
+    """Says why a run cannot go on, not with another configuration either; "" if it may, as far as is known."""
+    if isinstance(of, RunState):
+        if of.replayed:
+            return "This is a replay. The run itself is in the list of runs (g)."
+        if of.removed:
+            return "The run's directory was removed."
+        if of.reading is not None:
+            return "The run is still being read."
+    if of.is_live:
+        return sentence(NOT_ENDED)
+    if isinstance(of, RunInfo):
+        return no_configuration(of) or unreadable(of)
+    return sentence(NO_CHECKPOINT) if of.resume_step is None and not of.is_script and not of.lost else ""
+
+
+def sentence(why: str) -> str:
+    """Says that a run cannot go on, and why."""
+    return f"It cannot be resumed: {why}."
 
 
 def find(infos: Sequence[RunInfo]) -> tuple[list[Resumable], Refused]:
@@ -75,9 +91,17 @@ def resumable(run: RunDir, name: str, status: str, step: int | None, done: int, 
     """
     if not script and step is None:
         if (point := resume_point(run)) is None:
-            raise ActionError("There is no checkpoint to resume from.")
+            raise ActionError(sentence(NO_CHECKPOINT))
         step = point.step
     return Resumable(run, name, configuration(run), status, None if script else step, done)
+
+
+def go_on(run: RunDir, config: RunConfig, machine: Machine, change: Change) -> Resumed:
+    """Resumes a run, and changes what is said of it; raises ConfigError and LaunchError, as `resume`."""
+    resumed = resume(run, config, machine)
+    if change != Change():
+        change_about(run, change)
+    return resumed
 
 
 def do(wanted: Wanted, resumer: Resumer) -> Outcome:

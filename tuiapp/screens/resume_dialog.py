@@ -13,11 +13,11 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from tuiapp.actions.action import some
-from tuiapp.actions.resume import Resumable, Wanted
+from tuiapp.actions.resume import Resumable, Wanted, sentence
 from tuiapp.screens.dialog import Form
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import KEPT, OPTIONS, changed_keys
-from tuiapp.trainers.state.resume_point import doubled
+from tuiapp.trainers.state.resume_point import SCRIPT_COMPLETED, all_made, doubled
 from tuiapp.trainers.state.run_state import has_more
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 from tuiapp.view.draft import Draft, examine, to_texts
@@ -172,11 +172,11 @@ def _fault(one: Resumable, draft: Draft) -> str:
         return f"{key}: {problem}" if key else problem
     if one.step is None:
         complete = one.status == "completed" and not changed_keys(draft.config, one.config)
-        return "The script has completed: to go on it needs other arguments." if complete else ""
+        return sentence(SCRIPT_COMPLETED) if complete else ""
     if _has_more(one, draft):
         return ""
     key, _ = doubled(draft.config, one.step)
-    return f"It has made all its {plural(draft.total_steps or one.step, 'step')}: enter more {_label(key)}."
+    return f"{sentence(all_made(draft.total_steps or one.step))} Enter more {_label(key)}."
 
 
 def _what_comes(one: Resumable, draft: Draft) -> list[str]:

@@ -19,7 +19,7 @@ from textual.widget import Widget
 
 from tuiapp.actions import checkpoint, profile, stop
 from tuiapp.actions.action import ActionError, configuration
-from tuiapp.actions.resume import Resumer, resumable
+from tuiapp.actions.resume import Resumer, refusal, resumable
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, copy_path, perform, tell
@@ -255,7 +255,7 @@ class RunScreen(RefusingScreen[None]):
         state, now = self.state, self._reader.now
         if "run" in topics:
             self._notice_attempt()
-            if (offered := (state.is_live, state.status == "queued", not state.no_resume)) != self._offered:
+            if (offered := (state.is_live, state.status == "queued", not refusal(state))) != self._offered:
                 self._offered = offered
                 self.refresh_bindings()
         for name, panel in PANELS.items():
@@ -461,7 +461,7 @@ class RunScreen(RefusingScreen[None]):
         if action in OF_ENDED and state.is_live:
             return f"The run has not ended. {OF_ENDED[action]}"
         if action == "resume":
-            return "It is being resumed." if self._resuming else state.no_resume
+            return "It is being resumed." if self._resuming else refusal(state)
         return ""
 
     def action_replay(self, what: str) -> None:
@@ -525,6 +525,6 @@ class RunScreen(RefusingScreen[None]):
             self.refresh_bindings()
 
     def _begin_to_resume(self) -> bool:
-        self._resuming = not self.state.no_resume
+        self._resuming = not refusal(self.state)
         self.refresh_bindings()
         return self._resuming

@@ -26,11 +26,11 @@ from tuiapp.trainers.config.run_config import Check, RunConfig
 from tuiapp.trainers.config.script_syntax import MODULE
 from tuiapp.trainers.config.settings import Settings, read_settings, settings_path
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.about import About, Change, change_about, read_about
+from tuiapp.trainers.contract.about import About, Change, read_about
 from tuiapp.trainers.contract.orphans import describe_orphans, find_orphans
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments.queue import add
-from tuiapp.trainers.launch import launch, resume
+from tuiapp.trainers.launch import launch
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.follow import follow
 from tuiapp.trainers.state.initial import check_weights
@@ -122,9 +122,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     run = find_run(options.resume, runs_dir(options))
     config = read_like(run, options.settings, here, arguments=options.arguments)
     _warn(config, machine)
-    resumed = resume(run, config, machine)
-    if change != Change():
-        change_about(run, change)
+    resumed = resuming.go_on(run, config, machine, change)
     for note in resumed.notes:
         tell(note)
     return run, resumed.offset
