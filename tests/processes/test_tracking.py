@@ -382,7 +382,6 @@ def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
         import threading, tuiapp
-        tuiapp.init()
         def work(number):
             for value in range(1000): tuiapp.log({f"loss{number}": value})
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

@@ -268,16 +268,17 @@ class Run:
     def _log_beside(self, *values: Any, **options: Any) -> None:
         """Reports from a process that one has started which reports."""
         global _run
-        if _run is self or _run is None or _run.finished:
-            if _is_starting():
-                self._say_once("what the script logs while a worker imports it is not recorded", about="child")
-                return
-            try:
-                _run = _beside()
-            except Exception as error:
-                text = f"process {os.getpid()} was started by one that reports: its values are not recorded: {error}"
-                self._say_once(text, about="child")
-                return
+        with _beginning:
+            if _run is self or _run is None or _run.finished:
+                if _is_starting():
+                    self._say_once("what the script logs while a worker imports it is not recorded", about="child")
+                    return
+                try:
+                    _run = _beside()
+                except Exception as error:
+                    which = f"process {os.getpid()} was started by one that reports"
+                    self._say_once(f"{which}: its values are not recorded: {error}", about="child")
+                    return
         self.log = _run.log  # type: ignore[method-assign]
         _run.log(*values, **options)
 
@@ -446,6 +447,8 @@ _KEEP: dict[type, Callable[[Any], Any]] = {float: float, int: float, bool: float
 """Type → how its values are kept."""
 
 _run: Run | None = None
+_beginning = threading.RLock()
+"""Of several threads that report one begins the run."""
 _begun = 0
 """Runs that this process has begun."""
 _launch = ""
@@ -550,8 +553,10 @@ def _first() -> Run:
     global _run
     from tuiapp.trainers.script.jobs import reporting_starter
 
-    _run = Run(child=True) if reporting_starter() else init()
-    return _run
+    with _beginning:
+        if _run is None:
+            _run = Run(child=True) if reporting_starter() else init()
+        return _run
 
 
 def _is_starting() -> bool:
@@ -721,6 +726,9 @@ def _end_present(error: BaseException | None) -> None:
 
 def _abandon() -> None:
     """A forked child reports over a connection of its own, which its first value makes."""
+    global _beginning
+    # Another thread may hold it, which the child does not have.
+    _beginning = threading.RLock()
     if _run is not None and not _run.finished:
         _run.finished = True
         _run._said.clear()

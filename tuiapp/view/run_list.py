@@ -602,7 +602,7 @@ def _holds(info: RunInfo, one: Comparison) -> bool:
         has = one.value.lower() in {tag.lower() for tag in info.about.tags}
         return has if one.how in (":", "=") else one.how == "!=" and not has
     if one.name == KIND:
-        has = any(one.value.lower() in (blemish.kind, "any") for blemish in info.summary.blemishes)
+        has = any(one.value.lower() in (blemish.kind, "any") for blemish in info.blemishes)
         return has if one.how in (":", "=") else one.how == "!=" and not has
     if one.name == STATE and one.how in (":", "="):
         return one.value.lower() in (info.status, state_name(info))
