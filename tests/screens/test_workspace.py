@@ -202,6 +202,17 @@ async def test_a_run_keeps_its_colour_and_is_read_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+async def test_more_unlike_runs_than_letters_are_lines(tmp_path: Path) -> None:
+    app = WorkspaceApp(make_runs(tmp_path, 27))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until(pilot, lambda: app.is_drawn(1))
+        await pilot.press(*["x", "down"] * 27)
+        await until(pilot, lambda: app.is_drawn(27))
+        assert app.charts.grid.main.drawn.bands == []
+        assert app.legend.startswith("━ 27 runs, a line each")
+
+
+@pytest.mark.nightly
 async def test_the_charts_have_keys_of_their_own(tmp_path: Path) -> None:
     app = WorkspaceApp(make_runs(tmp_path, 2))
     async with app.run_test(size=(120, 40)) as pilot:

@@ -11,7 +11,7 @@ from textual.content import Content
 from tuiapp.trainers.state.curves import ALL, Axis
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.trainers.state.text import plural
-from tuiapp.view.chart import Chart, ChartOptions, axis_of, build_chart, build_comparison
+from tuiapp.view.chart import BAND, Chart, ChartOptions, axis_of, build_chart, build_comparison
 from tuiapp.view.groups import range_words
 from tuiapp.view.palette import letter_of, series_color
 from tuiapp.view.run_list import brief
@@ -196,7 +196,7 @@ class ComparisonSource:
         else:
             texts = self.values(chart, cursor, options.metric)
         shown = [
-            Content.assemble((part, series_color(place, dark=dark)), text)
+            Content.assemble((part, BAND_COLOR if place == BAND else series_color(place, dark=dark)), text)
             for place, part, text in zip(names, parts, texts, strict=True)
             if place not in self.hidden
         ]

@@ -52,6 +52,7 @@ from tuiapp.view.groups import (
     Row,
     RunGroup,
     alike,
+    are_alike,
     arrange,
     grouped,
     listed,
@@ -59,7 +60,7 @@ from tuiapp.view.groups import (
     runs_of,
     stars,
 )
-from tuiapp.view.marks import Places
+from tuiapp.view.marks import BAND, Places
 from tuiapp.view.palette import LETTERS
 from tuiapp.view.run_list import (
     BEST,
@@ -605,9 +606,11 @@ class RunsScreen(RefusingScreen[None]):
         infos = {info.directory: info for info in (self._listing.infos if self._listing else ())}
         found = [infos[run] for run in runs if run in infos and (infos[run].is_readable or not self._marked)]
         groups = {places[part[0]]: row_name(group) for part, group in together.items() if part[0] in places}
+        unlike = [BAND] if BAND in places.values() and not are_alike(found) else []
+        groups |= {place: f"{plural(len(found), 'run')}, a line each" for place in unlike}
         objective = self._objectives.of(found[0]) if found else None
         name = objective.name if objective else ""
-        workspace.chart(Charted(found, places, groups, name, left_out), at_once=bool(self._marked))
+        workspace.chart(Charted(found, places, groups, unlike, name, left_out), at_once=bool(self._marked))
         has_letters = bool(self._marked) or (workspace.shows_charts and len({*places.values()}) > 1)
         table.mark(places if has_letters else {}, chosen=bool(self._marked))
 

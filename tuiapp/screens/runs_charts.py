@@ -100,7 +100,7 @@ class RunsCharts(Container):
         if objective != self._objective:
             self._objective, self.grid.names = objective, None
             self._of_user.pop(0, None)
-        self._source.groups = charted.groups
+        self._source.groups, self._source.unlike = charted.groups, charted.unlike
         self._left_out = charted.left_out
         places = {info.directory: charted.places[info.directory] for info in runs}
         if places != self._places:

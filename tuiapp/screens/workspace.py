@@ -39,6 +39,8 @@ class Charted(NamedTuple):
     """Of their letters and colours."""
     groups: Mapping[int, str] = {}
     """Names of those that have a place together."""
+    unlike: Sequence[int] = ()
+    """Places of those whose mean says nothing: they have a line each."""
     objective: str = ""
     """The metric of the first chart."""
     left_out: int = 0

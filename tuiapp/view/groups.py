@@ -121,6 +121,11 @@ def alike(row: Row) -> list[RunGroup]:
     return [row] if row.is_alike else [found for each in row.rows for found in alike(each)]
 
 
+def are_alike(infos: Iterable[RunInfo]) -> bool:
+    """Whether runs differ in their seed at most."""
+    return len({_but_for_seed(info) for info in infos}) == 1
+
+
 def fold(infos: Sequence[RunInfo]) -> list[Row]:
     """Puts the runs of a group into one row, at the place of the first, and so those that differ in seed alone."""
     keys = [(info.about.group, _but_for_seed(info)) for info in infos]

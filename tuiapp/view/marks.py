@@ -9,7 +9,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.view.palette import LETTERS
 
 BAND = -1
-"""The place of runs that are drawn as a band."""
+"""The place of runs that are drawn as a band or, if they are unlike, as a line each of its colour."""
 
 
 class Places:
