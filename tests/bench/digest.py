@@ -1,11 +1,13 @@
-"""What the digest costs the supervisor: `python -m tests.bench.digest`, with ranks at 200 steps a second.
+"""What digest and status cost the supervisor: `python -m tests.bench.digest`, with ranks at 200 steps a second.
 
 Feeds the supervisor's digest writer with what ranks report, and writes the digest as often as the supervisor does;
-prints the processor time per second of the run, and that in the worst minute.
+prints the processor time per second of the run, and that in the worst minute; and what a status takes, of which there
+is one a second at most.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 import time
@@ -15,7 +17,7 @@ from pathlib import Path
 from tests.bench.stream import STEPS_PER_SECOND, Stream
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run.journal_keeper import DigestWriter
+from tuiapp.trainers.run.journal_keeper import DigestWriter, StatusWriter
 from tuiapp.trainers.state.snapshot import load
 
 
@@ -26,6 +28,8 @@ def measure(ranks: int, minutes: int) -> None:
         run = RunDir(Path(directory))
         journal = JournalWriter(run.journal)
         digest = DigestWriter(run, journal)
+        status = StatusWriter(run, journal, digest.state)
+        writes = []
         add = journal.on_line
         assert add
         journal.on_line = None
@@ -38,6 +42,9 @@ def measure(ranks: int, minutes: int) -> None:
                 add(event, line)
             digest.write_due()
             shares.append((time.process_time() - began) / 60)
+            began = time.process_time()
+            status.write(0.0)
+            writes.append(time.process_time() - began)
         digest.write()
         began = time.process_time()
         assert load(run)
@@ -45,7 +52,8 @@ def measure(ranks: int, minutes: int) -> None:
         print(
             f"{ranks} ranks, {minutes} minutes: {100 * sum(shares) / len(shares):.2f} % of a core, "
             f"{100 * max(shares):.2f} % in the worst minute; "
-            f"digest {run.digest.stat().st_size / 1e6:.1f} MB, read in {took:.3f} s"
+            f"digest {run.digest.stat().st_size / 1e6:.1f} MB, read in {took:.3f} s; "
+            f"a status takes {1000 * statistics.median(writes):.2f} ms"
         )
         journal.close()
 

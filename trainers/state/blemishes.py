@@ -17,8 +17,10 @@ from tuiapp.trainers.state.text import format_duration, plural
 
 WINDOW = 0.02
 """Part of a run's steps whose median loss is compared."""
+LEAST_WINDOW = 5
+"""Values at least, of which one tells nothing: the losses of batches differ by more than `TIMES`."""
 TIMES = 3.0
-"""A loss has diverged whose last median is so many times the least one, and above the first."""
+"""A loss has diverged whose last median is so many times the least one, and above that with which the run began."""
 LEAST_VALUES = 20
 """Of fewer nothing is said."""
 MOST_VALUES = 4096
@@ -104,16 +106,23 @@ class _Curve:
             where = f"at {plural(len(self._bad_steps), 'step')} of {steps:,}, the first {since:,}"
         yield Blemish(kind="nan", since_step=since, text=f"{self._word} in the training loss {where}")
 
-    def diverged(self) -> Iterable[Blemish]:
-        if len(self._values) < LEAST_VALUES:
+    @property
+    def start(self) -> float | None:
+        """What it began with: the median of the first values, the first one if there are few."""
+        return median(self._values[: max(1, int(WINDOW * len(self._values)))]) if self._values else None
+
+    def diverged(self, start: float | None) -> Iterable[Blemish]:
+        """Says from which step on it is far above its best; an earlier attempt has begun with `start`."""
+        if self.start is None or len(self._values) < LEAST_VALUES:
             return
-        size = max(1, int(WINDOW * len(self._values)))
+        size = max(LEAST_WINDOW, int(WINDOW * len(self._values)))
         medians = [median(self._values[begin : begin + size]) for begin in range(0, len(self._values), size)]
-        last, least = median(self._values[-size:]), min(medians)
-        if not (0 < TIMES * least < last and last > medians[0]):
+        # The last one may be of fewer.
+        last, least = median(self._values[-size:]), min(*medians[:-1], self.start)
+        if not (0 < TIMES * least < last and last > (self.start if start is None else start)):
             return
-        below = max(n for n, one in enumerate(medians) if one <= TIMES * least)
-        above = (n for n in range((below + 1) * size, len(self._values)) if self._values[n] > TIMES * least)
+        below = max((n for n, one in enumerate(medians[:-1], start=1) if one <= TIMES * least), default=0)
+        above = (n for n in range(below * size, len(self._values)) if self._values[n] > TIMES * least)
         since = self._steps[next(above, -1)]
         text = f"the training loss diverged: {last:.4g} at the end, {least:.4g} at its best"
         yield Blemish(kind="diverged", since_step=since, text=text)
@@ -123,11 +132,14 @@ class _Curve:
 class BlemishMeter:
     """Finds the blemishes of an attempt that goes on after step `resumed_from`; `before` has those of earlier ones.
 
+    `begun_with` has what the losses of the first attempt began with.
+
     As long as that step is not known, it is None, and all of those count.
     """
 
     before: list[Blemish] = field(default_factory=list)
     resumed_from: int | None = 0
+    begun_with: dict[str, float] = field(default_factory=dict)
     _losses: dict[str, _Curve] = field(default_factory=dict)
     _told: set[int] = field(default_factory=set)
     """Steps at which an alert has named a value that is not finite."""
@@ -171,12 +183,18 @@ class BlemishMeter:
             first, count = self._alerts.get(kind, (alert, 0))
             self._alerts[kind] = first, count + 1
 
+    @property
+    def starts(self) -> dict[str, float]:
+        """What a further attempt is to know of what the losses began with."""
+        found = {name: start for name, curve in self._losses.items() if (start := curve.start) is not None}
+        return found | self.begun_with
+
     def blemishes(self, steps: int, now: float) -> list[Blemish]:
         """Returns those known so far, of a run that has come to so many steps; `now` in seconds since the epoch."""
         begin = self.resumed_from
         known = [one for one in self.before if begin is None or (one.since_step or 0) <= begin]
-        if curve := self._losses.get(loss_of(self._losses)):
-            known += [*curve.not_finite(steps, self._told)] or curve.diverged()
+        if curve := self._losses.get(name := loss_of(self._losses)):
+            known += [*curve.not_finite(steps, self._told)] or curve.diverged(self.begun_with.get(name))
         for kind, (first, count) in self._alerts.items():
             text = first.text
             if kind == "hang":

@@ -274,7 +274,7 @@ def _go_back(state: RunState, step: int) -> None:
 def _restart(state: RunState, step: int, before: float) -> None:
     """Starts a new attempt: drops all problems of the previous one, which was over at `before`."""
     marred = state.ended.summary.blemishes if state.ended else state.marred.blemishes(state.steps_done, before)
-    state.marred = BlemishMeter(marred, None)
+    state.marred = BlemishMeter(marred, None, state.marred.starts)
     for rank in state.ranks.values():
         rank.restart(step)
     state.ended = state.stop_requested = None

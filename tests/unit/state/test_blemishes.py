@@ -109,6 +109,21 @@ def test_a_loss_that_diverges(values: Sequence[float], since: int | None) -> Non
     assert [(one.kind, one.since_step) for one in found] == ([("diverged", since)] if since else [])
 
 
+def test_noise_of_few_batches_is_no_divergence_where_an_attempt_goes_on() -> None:
+    noisy = [0.04, *[0.008, 0.05, 0.03, 0.06, 0.02] * 5, 0.07]
+    first = BlemishMeter()
+    first.add(losses(*falling(60)))
+    resumed = BlemishMeter([], 60, first.starts)
+    resumed.add(losses(*noisy, first=61))
+    assert resumed.blemishes(87, 0.0) == []
+    # What it goes up to is above where the first attempt began.
+    resumed.add(losses(*[9.0] * 10, first=88))
+    assert [(one.kind, one.since_step) for one in resumed.blemishes(97, 0.0)] == [("diverged", 88)]
+    # As it would be of a run by itself.
+    (found,) = told(losses(*noisy, *[9.0] * 10))
+    assert (found.kind, found.since_step) == ("diverged", 28)
+
+
 def test_the_median_of_a_long_run_is_of_all_of_it() -> None:
     meter = BlemishMeter()
     for first in range(1, 40_001, 100):
