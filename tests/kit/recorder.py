@@ -33,8 +33,7 @@ from tuiapp.trainers.contract.media import Content
 from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
 from tuiapp.trainers.rank.evaluation import WORST
 from tuiapp.trainers.rank.patience import Patience
-from tuiapp.trainers.rank.profile import Profiler
-from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.reporter import Profiler, Reporter
 from tuiapp.trainers.rank.tensor_files import Tensors
 from tuiapp.trainers.sources.normalization import normalized
 

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import accumulate
-from math import fsum, gcd
+from math import fsum
 from typing import TYPE_CHECKING
 
-from tuiapp.trainers.config.mesh import mesh_of
+from tuiapp.trainers.config.mesh import devices_per_node, divide_batch, mesh_of, weights
 
 if TYPE_CHECKING:
     from tuiapp.trainers.config.run_config import RunConfig
 
-EQUAL, MEASURED = "equal", "measured"
-"""Values of `shares` that are no list."""
 BAND = 0.1
 """A rank's speed counts as another one if it differs by more than this part of the ranks' mean, …"""
 CLEAR = 0.8
 """… in this part of the rounds in which it was measured: other programs slow a rank down for some of them."""
 SMALLEST = 1 / 8
 """Of an equal share, what a rank takes at least, however slow it was measured to be."""
-
-_COUNT = r"[1-9][0-9]{0,6}"
-
-
-def devices_per_node(text: str) -> tuple[int, ...]:
-    """Reads `devices_per_node`, "4+2"; () for "", equally many. Raises ValueError."""
-    if not text:
-        return ()
-    if not re.fullmatch(rf"{_COUNT}( *\+ *{_COUNT})+", text):
-        raise ValueError(f"{text!r} is not a number of devices for each node, as 4+2; for equally many leave it empty.")
-    return tuple(map(int, text.split("+")))
 
 
 def devices_of_nodes(config: RunConfig) -> tuple[int, ...]:
@@ -50,47 +36,14 @@ def node_of(rank: int, ranks: tuple[int, ...]) -> int:
     return next((node for node, end in enumerate(accumulate(ranks)) if rank < end), len(ranks) - 1)
 
 
-def weights(text: str) -> tuple[int, ...]:
-    """Reads `shares`, "3:1", in lowest terms; () for those that are no list. Raises ValueError."""
-    if text in (EQUAL, MEASURED):
-        return ()
-    if not re.fullmatch(rf"{_COUNT}( *: *{_COUNT})+", text):
-        raise ValueError(
-            f"{text!r} is not allowed; it must be {EQUAL}, {MEASURED}, or whole numbers of at least 1, as 3:1, one for "
-            "each rank or each node."
-        )
-    found = tuple(map(int, text.split(":")))
-    common = gcd(*found)
-    return tuple(one // common for one in found)
-
-
 def examples_of_ranks(config: RunConfig) -> tuple[int, ...]:
-    """How many examples of each global batch each rank takes, by `shares`; () for equally many, or not yet known.
+    """Returns the examples of each global batch that each rank takes, by `shares`; () for equally many, or not known.
 
     Of a placed configuration. Raises ValueError if there is no such division.
     """
-    given, batch = weights(config.shares), config.global_batch_size
-    if not given:
+    if not weights(config.shares):
         return ()
-    nodes = devices_of_nodes(config)
-    if len(given) not in (config.devices, len(nodes)):
-        count = f"{config.devices} ranks" + (f" on {len(nodes)} nodes" if len(nodes) > 1 else "")
-        raise ValueError(f"{config.shares} has {len(given)} numbers for {count}: give one for each.")
-    if batch % sum(given):
-        low = batch // sum(given) * sum(given)
-        can = f"{low} or {low + sum(given)}" if low else str(sum(given))
-        raise ValueError(f"{config.shares} does not divide {batch} examples into whole parts: {can} can be divided so.")
-    parts = [batch // sum(given) * one for one in given]
-    if len(given) != config.devices:
-        for number, (part, ranks) in enumerate(zip(parts, nodes, strict=True)):
-            if part % ranks:
-                message = f"{config.shares} gives node {number} {part} examples"
-                raise ValueError(f"{message}, which its {ranks} ranks cannot share equally.")
-        parts = [part // ranks for part, ranks in zip(parts, nodes, strict=True) for _ in range(ranks)]
-    if uneven := [part for part in parts if part % config.accumulate]:
-        message = f"{config.shares} gives a rank {uneven[0]} examples, which make no {config.accumulate} equal parts."
-        raise ValueError(f"{message} That is what accumulate asks for.")
-    return tuple(parts) if len(set(parts)) > 1 else ()
+    return divide_batch(config.shares, config.global_batch_size, devices_of_nodes(config), config.accumulate)
 
 
 def local_batches(config: RunConfig) -> set[int]:

@@ -1,4 +1,4 @@
-"""The mesh of a run's devices, and along which axis the weights are split over one of its axes.
+"""How devices, batches and weights are divided, as the keys `mesh`, `devices_per_node` and `shares` say.
 
 Devices along "batch" have other examples each, those along "model" other parts of the weights. A rule is a regular
 expression, searched for in a weight's name, and the axis that is split: of several the first that is found. An axis is
@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import gcd
 from typing import NamedTuple, TypeAlias
 
 AXES = ("batch", "model")
+
+EQUAL, MEASURED = "equal", "measured"
+"""Values of `shares` that are no list."""
+_COUNT = r"[1-9][0-9]{0,6}"
+
 
 Rules: TypeAlias = Mapping[str, int | None]
 
@@ -75,3 +81,54 @@ def split_of(name: str, shape: tuple[int, ...], rules: Rules, parts: int) -> Spl
     if shape[axis] % parts:
         return Split(None, f"{shape[axis]} is not divisible by {parts}")
     return Split(axis)
+
+
+def devices_per_node(text: str) -> tuple[int, ...]:
+    """Reads `devices_per_node`, "4+2"; () for "", equally many. Raises ValueError."""
+    if not text:
+        return ()
+    if not re.fullmatch(rf"{_COUNT}( *\+ *{_COUNT})+", text):
+        raise ValueError(f"{text!r} is not a number of devices for each node, as 4+2; for equally many leave it empty.")
+    return tuple(map(int, text.split("+")))
+
+
+def weights(text: str) -> tuple[int, ...]:
+    """Reads `shares`, "3:1", in lowest terms; () for those that are no list. Raises ValueError."""
+    if text in (EQUAL, MEASURED):
+        return ()
+    if not re.fullmatch(rf"{_COUNT}( *: *{_COUNT})+", text):
+        raise ValueError(
+            f"{text!r} is not allowed; it must be {EQUAL}, {MEASURED}, or whole numbers of at least 1, as 3:1, one for "
+            "each rank or each node."
+        )
+    numbers = tuple(map(int, text.split(":")))
+    common = gcd(*numbers)
+    return tuple(number // common for number in numbers)
+
+
+def divide_batch(shares: str, batch: int, nodes: tuple[int, ...], accumulate: int) -> tuple[int, ...]:
+    """Divides a global batch over the ranks of nodes with so many devices each, by `shares`; () for equally.
+
+    Raises ValueError if there is no such division.
+    """
+    numbers, devices = weights(shares), sum(nodes)
+    if not numbers:
+        return ()
+    if len(numbers) not in (devices, len(nodes)):
+        count = f"{devices} ranks" + (f" on {len(nodes)} nodes" if len(nodes) > 1 else "")
+        raise ValueError(f"{shares} has {len(numbers)} numbers for {count}: give one for each.")
+    if batch % sum(numbers):
+        low = batch // sum(numbers) * sum(numbers)
+        can = f"{low} or {low + sum(numbers)}" if low else str(sum(numbers))
+        raise ValueError(f"{shares} does not divide {batch} examples into whole parts: {can} can be divided so.")
+    parts = [batch // sum(numbers) * number for number in numbers]
+    if len(numbers) != devices:
+        for number, (part, ranks) in enumerate(zip(parts, nodes, strict=True)):
+            if part % ranks:
+                message = f"{shares} gives node {number} {part} examples"
+                raise ValueError(f"{message}, which its {ranks} ranks cannot share equally.")
+        parts = [part // ranks for part, ranks in zip(parts, nodes, strict=True) for _ in range(ranks)]
+    if uneven := [part for part in parts if part % accumulate]:
+        message = f"{shares} gives a rank {uneven[0]} examples, which make no {accumulate} equal parts."
+        raise ValueError(f"{message} That is what accumulate asks for.")
+    return tuple(parts) if len(set(parts)) > 1 else ()

@@ -9,13 +9,13 @@ import msgspec
 from tuiapp.trainers.config.catalog import BACKENDS, MODELS
 from tuiapp.trainers.config.data_files import DatasetError, NotExaminedError
 from tuiapp.trainers.config.datasets import DATASETS, Dataset, find_dataset, source_of
-from tuiapp.trainers.config.division import devices_of_nodes, devices_per_node, weights
+from tuiapp.trainers.config.division import devices_of_nodes
 from tuiapp.trainers.config.files import absolute, printable
 from tuiapp.trainers.config.gpu_choice import find, most, pick
 from tuiapp.trainers.config.interpreters import find_interpreter, why_not
 from tuiapp.trainers.config.machine import Gpu, Machine, NotHereError, own_address
 from tuiapp.trainers.config.memory import check_data_fits, check_gpus_have_room
-from tuiapp.trainers.config.mesh import mesh_of
+from tuiapp.trainers.config.mesh import devices_per_node, mesh_of, weights
 from tuiapp.trainers.config.mirror import mirror_fault, place_mirror
 from tuiapp.trainers.config.normalization import parse_normalization
 from tuiapp.trainers.config.options import ConfigError, Problem, suggest

@@ -13,8 +13,16 @@ import msgspec
 from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
-from tuiapp.trainers.config.division import EQUAL, MEASURED, devices_per_node, examples_of_ranks, weights
-from tuiapp.trainers.config.mesh import Mesh, mesh_of, parse_mesh
+from tuiapp.trainers.config.mesh import (
+    EQUAL,
+    MEASURED,
+    Mesh,
+    devices_per_node,
+    divide_batch,
+    mesh_of,
+    parse_mesh,
+    weights,
+)
 from tuiapp.trainers.config.mirror import OFF, TENSORBOARD
 from tuiapp.trainers.config.normalization import parse_normalization
 from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
@@ -848,7 +856,8 @@ def _check_shares(config: RunConfig) -> list[Problem]:
     """Problems of how a batch is divided over the ranks, as far as their number is known."""
     try:
         if weights(config.shares) and config.devices:
-            examples_of_ranks(config)
+            nodes = devices_per_node(config.devices_per_node) or (config.devices // config.nodes,) * config.nodes
+            divide_batch(config.shares, config.global_batch_size, nodes, config.accumulate)
     except ValueError as error:
         return [Problem("shares", str(error), also=("global_batch_size", "devices", "nodes", "accumulate"))]
     units, rest = divmod(config.global_batch_size, config.accumulate)

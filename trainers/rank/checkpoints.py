@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tuiapp.trainers.config.division import MEASURED
 from tuiapp.trainers.config.files import open_own
+from tuiapp.trainers.config.mesh import MEASURED
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import best_by
 from tuiapp.trainers.contract.evaluations import NEVER, Evaluated

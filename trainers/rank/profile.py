@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,45 +16,13 @@ import numpy.typing as npt
 from tuiapp.trainers.config.files import make_private
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, Alert, Operation, Profile
-
-if TYPE_CHECKING:
-    from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.reporter import Reporter, Span
 
 LARGEST = 10
 """Operations that are reported."""
 NAME_CHARACTERS = 160
 TRACED_RANKS = 8
 """So many of a run's processes write a trace: that of each is some megabytes."""
-
-
-class Span(NamedTuple):
-    """What a profiler has timed once."""
-
-    name: str
-    kind: str
-    """One of `tuiapp.trainers.contract.events.KINDS`; `HOST` for what no device does."""
-    start: float
-    end: float
-    """Seconds of any clock that is the same for all spans of a device."""
-    own: float
-    """Seconds in which it called nothing that has a span of its own."""
-
-
-class Traced(NamedTuple):
-    """What a device did."""
-
-    rank: int
-    spans: Sequence[Span]
-    peak_bytes: int | None = None
-    process_peak_bytes: int | None = None
-
-
-class Profiler(Protocol):
-    def start(self, directory: Path | None) -> None:
-        """Begins once the devices have done what they were given; a trace is written into `directory`, if given."""
-
-    def stop(self) -> tuple[list[Traced], Path | None]:
-        """Ends when the devices have done all; returns what those of this process did, and the trace's file."""
 
 
 class Tracing:

@@ -14,7 +14,7 @@ import traceback
 from collections import deque
 from math import isfinite
 from time import monotonic, perf_counter, time
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -59,12 +59,41 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tuiapp.trainers.contract.media import Content, MediaFolder
-    from tuiapp.trainers.rank.profile import Profiler
     from tuiapp.trainers.run.rank_end import RankError
     from tuiapp.trainers.run.stacks import Collectives
 
 StepRecord: TypeAlias = tuple[int, Any, float, float, float, Any, float]
 """Step, loss, seconds, examples, learning rate, gradient norm or None, seconds waited for the batch."""
+
+
+class Span(NamedTuple):
+    """What a profiler has timed once."""
+
+    name: str
+    kind: str
+    """One of `tuiapp.trainers.contract.events.KINDS`; `HOST` for what no device does."""
+    start: float
+    end: float
+    """Seconds of any clock that is the same for all spans of a device."""
+    own: float
+    """Seconds in which it called nothing that has a span of its own."""
+
+
+class Traced(NamedTuple):
+    """What a device did."""
+
+    rank: int
+    spans: Sequence[Span]
+    peak_bytes: int | None = None
+    process_peak_bytes: int | None = None
+
+
+class Profiler(Protocol):
+    def start(self, directory: Path | None) -> None:
+        """Begins once the devices have done what they were given; a trace is written into `directory`, if given."""
+
+    def stop(self) -> tuple[list[Traced], Path | None]:
+        """Ends when the devices have done all; returns what those of this process did, and the trace's file."""
 
 
 class Named(NamedTuple):

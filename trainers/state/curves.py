@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from tuiapp.trainers.config.datasets import labels_of
-from tuiapp.trainers.config.division import EQUAL
+from tuiapp.trainers.config.mesh import EQUAL
 from tuiapp.trainers.contract.evaluations import Evaluated
 from tuiapp.trainers.contract.events import AnyEvent, Metrics, Purged, RunEnded, RunStarted
 from tuiapp.trainers.contract.metrics import (

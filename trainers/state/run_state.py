@@ -14,7 +14,8 @@ import msgspec
 
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.datasets import task_of
-from tuiapp.trainers.config.division import devices_per_node, node_of
+from tuiapp.trainers.config.division import node_of
+from tuiapp.trainers.config.mesh import devices_per_node
 from tuiapp.trainers.config.script_syntax import program_name
 from tuiapp.trainers.contract import events as ev
 from tuiapp.trainers.contract.about import About

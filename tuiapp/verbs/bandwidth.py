@@ -50,7 +50,8 @@ def measure_bandwidth(options: Namespace) -> int:
     state, by_key = watch(run)
     facts = _facts(state, framework, read_config(run))
     if options.json:
-        print_json({"run": run.run_id, **facts, "problem": summarise(run).reason if state.status != "completed" else None})
+        problem = None if state.status == "completed" else summarise(run).reason
+        print_json({"run": run.run_id, **facts, "problem": problem})
     else:
         text = "\n".join(_lines(facts))
         print(text if "utf" in (sys.stdout.encoding or "").lower() else to_ascii(text))

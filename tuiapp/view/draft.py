@@ -13,10 +13,10 @@ import msgspec
 
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.data_files import DatasetError
-from tuiapp.trainers.config.division import MEASURED, examples_of_ranks
+from tuiapp.trainers.config.division import examples_of_ranks
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
-from tuiapp.trainers.config.mesh import mesh_of
+from tuiapp.trainers.config.mesh import MEASURED, mesh_of
 from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, format_value, shown
 from tuiapp.trainers.config.placement import check_data, place, placement_problems
 from tuiapp.trainers.config.plan import make_plan

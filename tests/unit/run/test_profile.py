@@ -19,8 +19,8 @@ from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, K
 from tuiapp.trainers.rank.checkpoints import Checkpoints
 from tuiapp.trainers.rank.loop import Evaluate, Step, training
 from tuiapp.trainers.rank.patience import Patience
-from tuiapp.trainers.rank.profile import LARGEST, Span, Traced, largest, spent
-from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.rank.profile import LARGEST, largest, spent
+from tuiapp.trainers.rank.reporter import Reporter, Span, Traced
 from tuiapp.trainers.rank.stop_gate import StopGate
 
 EPOCH = 29

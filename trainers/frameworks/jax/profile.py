@@ -13,7 +13,7 @@ from jax.profiler import ProfileData
 
 from tuiapp.trainers.config.files import take_from_others
 from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, KERNELS, StepMemory
-from tuiapp.trainers.rank.profile import Span, Traced
+from tuiapp.trainers.rank.reporter import Span, Traced
 
 COLLECTIVE = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "nccl")
 COPYING = ("copy", "memcpy", "memset")

@@ -11,7 +11,7 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, HOST, KERNELS
-from tuiapp.trainers.rank.profile import Span, Traced
+from tuiapp.trainers.rank.reporter import Span, Traced
 
 COLLECTIVE = ("nccl", "c10d::", "gloo:", "_c10d_functional::")
 COPYING = ("Memcpy", "Memset", "aten::copy_", "aten::to", "aten::_to_copy", "aten::contiguous", "aten::clone")

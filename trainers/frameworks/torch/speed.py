@@ -12,7 +12,8 @@ import torch.distributed as dist
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from tuiapp.trainers.config.division import BAND, CLEAR, MEASURED, relative_speeds, shares_by_speed
+from tuiapp.trainers.config.division import BAND, CLEAR, relative_speeds, shares_by_speed
+from tuiapp.trainers.config.mesh import MEASURED
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.contract.events import Alert
 from tuiapp.trainers.frameworks.torch.ranks import TrainingSet
