@@ -77,7 +77,7 @@ def test_the_list_of_runs_and_what_is_reached_from_it(environment: dict[str, str
         check(terminal)
         terminal.press("x", "down", "x", "down", "x", "c")
         check(terminal)
-        for key in ("escape", "escape", "n"):
+        for key in ("escape", "escape", "a"):
             terminal.press(key)
             check(terminal)
         terminal.press("ctrl+p", "r")

@@ -199,7 +199,7 @@ def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
         # Back, and from the completed one into the form.
         terminal.press("escape")
         terminal.wait("2 marked")
-        terminal.press("home", "n")
+        terminal.press("home", "a")
         terminal.wait("--like 20261120T101501")
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0

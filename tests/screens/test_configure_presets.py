@@ -129,7 +129,7 @@ async def test_a_built_in_preset_is_duplicated_but_not_renamed(start: Start) -> 
         await pilot.press("ctrl+l", "i")
         await pilot.pause()
         assert not isinstance(pilot.app.screen, SavePreset)
-        await pilot.press("n")
+        await pilot.press("D")
         await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
         await pilot.press("enter")
         await until(pilot, lambda: (presets_dir() / "quickstart-copy.toml").exists())
@@ -158,7 +158,7 @@ async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_i
         await name_it("ctrl+s", "b", "2")
         await until(pilot, lambda: is_on("b2"))
         await pilot.press("ctrl+l")
-        await name_it("n", "b", "3")
+        await name_it("D", "b", "3")
         await until(pilot, lambda: is_on("b3"))
         await name_it("i", "b", "4")
         await until(pilot, lambda: is_on("b4"))
@@ -197,7 +197,7 @@ async def test_a_scroll_bar_that_takes_the_last_column_does_not_come_and_go(
 async def test_no_terminal_is_too_narrow_for_a_list(start: Start, columns: int) -> None:
     async with start() as pilot:
         await pilot.resize_terminal(columns, 40)
-        await pilot.press("ctrl+l", "n")
+        await pilot.press("ctrl+l", "D")
         await pilot.pause()
         # A crash is raised at the end.
 
@@ -218,7 +218,7 @@ async def test_the_first_preset_is_a_script_of_ones_own(
         await type_into(pilot, "arguments", "{lr}")
         assert "no argument" not in words(pilot, "#facts")
         # It is no file that could be copied.
-        await pilot.press("ctrl+l", "n")
+        await pilot.press("ctrl+l", "D")
         await pilot.pause()
         assert not isinstance(pilot.app.screen, SavePreset)
         # Whatever preset was loaded before.

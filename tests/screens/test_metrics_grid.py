@@ -291,7 +291,7 @@ async def test_a_key_that_changes_nothing_says_why(tmp_path: Path) -> None:
         assert "There are 2 curves" in await said("5")
         assert "All of it is in sight" in await said("minus")
         await opened(pilot, app)
-        assert "on the Run screen" in await said("p")
+        assert "on the Run screen" in await said("f2")
         assert "All charts are on this page." in await said("pagedown")
         for key in ("v", "plus", "minus"):
             assert "Enter makes the chart large" in await said(key)

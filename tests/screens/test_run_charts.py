@@ -127,7 +127,7 @@ async def test_a_metric_that_is_pinned_has_a_chart_in_the_next_run_too() -> None
         await pilot.press("G")
         await until(pilot, lambda: isinstance(app.screen, MetricsGrid))
         # The first one is the objective.
-        await pilot.press("p", "escape")
+        await pilot.press("f2", "escape")
         await until(pilot, lambda: app.screen is app.run_screen)
         assert app.run_screen.charts.pinned == (STEP_TIME, TEST_ACCURACY)
     again = RunApp(rewarded())

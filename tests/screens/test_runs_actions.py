@@ -89,11 +89,11 @@ async def test_what_mars_a_run_is_accepted(tmp_path: Path) -> None:
     app = RunsApp(ListLister([summarise(run)]))
     async with app.run_test() as pilot:
         await until(pilot, lambda: "✓▲ completed" in "".join(app.rows))
-        await pilot.press("v")
+        await pilot.press("V")
         await until(pilot, lambda: not summarise(run).blemishes)
         app.lister.put(summarise(run))
         await until(pilot, lambda: "✓ completed" in "".join(app.rows))
-        await pilot.press("v")
+        await pilot.press("V")
         await until(pilot, lambda: any("Nothing mars" in note.message for note in app._notifications))
 
 
@@ -185,7 +185,7 @@ async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[
         await until(pilot, lambda: app.screen is app.runs_screen)
         chosen = [*live, recorded[0].directory]
         await until(pilot, lambda: all(read_about(run)[0].group for run in chosen))
-        await pilot.press("y")
+        await pilot.press("ctrl+y")
         await until(pilot, lambda: app.clipboard.count("\n") == 2)
     assert [read_about(run)[0] for run in chosen] == [About(tags=("lr",), group="sweep")] * 3
     assert read_about(recorded[1].directory)[0] == About()

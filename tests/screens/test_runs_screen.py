@@ -66,7 +66,7 @@ async def test_what_stands_in_the_place_of_no_runs(lister: ListLister, said: str
     app = RunsApp(lister)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: said in words(app, "#instead"))
-        for key in ("enter", "x", "c", "n", "u", "s", "e", "d", "p", "y", "down", "end", "o", "O", "5"):
+        for key in ("enter", "x", "c", "a", "u", "s", "e", "d", "p", "ctrl+y", "down", "end", "o", "O", "5"):
             await pilot.press(key)
         assert app.asked == []
         assert app.screen is app.runs_screen
@@ -145,7 +145,7 @@ async def test_columns_are_picked_and_remembered() -> None:
         return app.runs_screen.query_one(RunTable).render_line(0).text.split()
 
     async def pick(pilot: Pilot[None], app: RunsApp, *keys: str) -> None:
-        await pilot.press("f")
+        await pilot.press("F")
         await until(pilot, lambda: isinstance(app.screen, ColumnPicker))
         await pilot.press(*keys)
         await until(pilot, lambda: app.screen is app.runs_screen)
@@ -327,7 +327,7 @@ async def test_opened_replayed_and_cloned() -> None:
     app = RunsApp(ListLister(THREE))
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 3)
-        await pilot.press("enter", "p", "n")
+        await pilot.press("enter", "p", "a")
         await until(pilot, lambda: len(app.asked) == 3)
         run = THREE[2]
         assert run.config is not None
@@ -344,7 +344,7 @@ async def test_what_does_not_work_for_a_run_is_not_offered() -> None:
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 1)
         assert "schema 7" in details(app)
-        await pilot.press("enter", "p", "n", "u", "s", "e")
+        await pilot.press("enter", "p", "a", "u", "s", "e")
         await pilot.pause()
         assert app.asked == []
         assert app.screen is app.runs_screen

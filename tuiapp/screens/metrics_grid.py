@@ -61,7 +61,7 @@ class MetricsGrid(RefusingScreen[None]):
         Binding("home", "first", "First chart", id="grid.first", show=False),
         Binding("end", "last", "Last chart", id="grid.last", show=False),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="grid.filter"),
-        Binding("p", "pin", "Pin", tooltip="A chart in all runs", id="grid.pin"),
+        Binding("f2", "pin", "Pin", tooltip="A chart in all runs", id="grid.pin"),
         *chart_keys("grid", "log", "axis", without=("metric", "grid", "several")),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
         Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),

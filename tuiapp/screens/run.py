@@ -114,7 +114,7 @@ PAGES = {"left": -1, "right": 1, "far_left": -10, "far_right": 10}
 OF_ENDED = {
     "export": "To export it meanwhile: g, then e.",
     "compare": "To compare it meanwhile: g, then x and c.",
-    "again": "To run it again meanwhile: g, then n.",
+    "again": "To run it again meanwhile: g, then a.",
 }
 """Actions on ended runs alone, which leaves the footer of a live one room; where else they are."""
 

@@ -128,7 +128,7 @@ class RunsScreen(RefusingScreen[None]):
         Binding("enter", "open", "Open", tooltip="Open this run or group", id="runs.open"),
         Binding("x", "mark", "Mark", tooltip="Mark or unmark", id="runs.mark"),
         Binding("c", "compare", "Compare", tooltip="Compare marked runs", id="runs.compare"),
-        Binding("n", "clone", "Clone", tooltip="Clone this to the form", id="runs.clone"),
+        Binding("a", "clone", "Run again", tooltip="Run again, by the form", id="runs.clone"),
         Binding("u", "resume", "Resume", tooltip="Resume, train longer", id="runs.resume"),
         Binding("s", "stop", "Stop", tooltip="Stop marked or this", id="runs.stop"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
@@ -149,10 +149,10 @@ class RunsScreen(RefusingScreen[None]):
         Binding("K,ctrl+up", "move(-1)", "Earlier", tooltip="Earlier in the queue", id="runs.earlier", show=False),
         Binding("J,ctrl+down", "move(1)", "Later", tooltip="Later in the queue", id="runs.later", show=False),
         Binding("b", "objective", "Best by", tooltip="Best by a metric", id="runs.best-by", show=False),
-        Binding("t", "study", "Its study", tooltip="Open its study", id="runs.study", show=False),
+        Binding("T", "study", "Its study", tooltip="Open its study", id="runs.study", show=False),
         Binding("z", "fold", "Fold groups", tooltip="Fold or unfold groups", id="runs.fold", show=False),
         Binding("B", "baseline", "Baseline", tooltip="This as the baseline", id="runs.baseline", show=False),
-        Binding("f", "columns", "Columns", tooltip="Choose the columns", id="runs.columns", show=False),
+        Binding("F", "columns", "Columns", tooltip="Choose the columns", id="runs.columns", show=False),
         Binding(
             "i",
             "about",
@@ -161,9 +161,9 @@ class RunsScreen(RefusingScreen[None]):
             id="runs.about",
             show=False,
         ),
-        Binding("v", "accept", "Accept", tooltip="Accept what mars it", id="runs.accept", show=False),
+        Binding("V", "accept", "Accept", tooltip="Accept what mars it", id="runs.accept", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay this run", id="runs.replay", show=False),
-        Binding("y", "copy_path", "Copy the paths", id="runs.copy", show=False),
+        Binding("ctrl+y", "copy_path", "Copy the paths", id="runs.copy", show=False),
         Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),
         Binding("o", "next_sort", "Sort by next column", id="runs.sort", show=False),
         Binding("O", "reverse", "Reverse the order", id="runs.reverse", show=False),
@@ -610,7 +610,8 @@ class RunsScreen(RefusingScreen[None]):
         groups |= {place: f"{plural(len(found), 'run')}, a line each" for place in unlike}
         objective = self._objectives.of(found[0]) if found else None
         name = objective.name if objective else ""
-        workspace.chart(Charted(found, places, groups, unlike, name, left_out), at_once=bool(self._marked))
+        charted = Charted(found, places, groups, unlike, name, left_out, is_open=any(row.is_open for row in table.rows))
+        workspace.chart(charted, at_once=bool(self._marked))
         has_letters = bool(self._marked) or (workspace.shows_charts and len({*places.values()}) > 1)
         table.mark(places if has_letters else {}, chosen=bool(self._marked))
 

@@ -23,10 +23,10 @@ from tuiapp.library.presets import MY_SCRIPT, Preset
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.widgets.colors import MUTED
 
-HINTS = ("i rename · n duplicate · d delete", "i rename · n copy · d delete", "i rename · n copy")
+HINTS = ("i rename · D duplicate · d delete", "i rename · D copy · d delete", "i rename · D copy")
 """Key hints below the list, longest first; the first one that fits is shown."""
 
-BUILTIN_HINT = "n duplicate"
+BUILTIN_HINT = "D duplicate"
 """At a built-in one, which nothing changes."""
 
 BESIDE_HINT_CELLS = 2
@@ -67,8 +67,8 @@ class PresetList(OptionList):
     BINDING_GROUP_TITLE = "Presets"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("i", "ask('rename')", "Rename preset", id="presets.rename", show=False),
-        Binding("n", "ask('duplicate')", "Duplicate preset", id="presets.duplicate", show=False),
+        Binding("i", "ask('rename')", "Name of the preset", id="presets.rename", show=False),
+        Binding("D", "ask('duplicate')", "Duplicate preset", id="presets.duplicate", show=False),
         Binding("d,delete,backspace", "ask('delete')", "Delete preset", id="presets.delete", show=False),
     ]
 

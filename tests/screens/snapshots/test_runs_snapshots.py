@@ -226,7 +226,7 @@ SCENES: dict[str, Scene] = {
     "runs-about": Scene(runs(NAMED), ("i", *"baseline", "tab", *"lr sweep")),
     "runs-many": Scene(runs([info(n, model="mlp") for n in range(200, 0, -1)]), ("end",)),
     "runs-groups": Scene(runs(GROUPED), ("enter", "down", "enter", "down", "B", "home", "x")),
-    "runs-columns": Scene(runs(GROUPED), ("f", *"learn", "space")),
+    "runs-columns": Scene(runs(GROUPED), ("F", *"learn", "space")),
     "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
     "workspace": Scene(workspace(3), ready=charted),
     "workspace-seeds": Scene(workspace(9, seeds=3), ready=charted),
