@@ -13,6 +13,7 @@ from itertools import pairwise
 from math import inf, isfinite, isnan
 from operator import mul
 from struct import Struct
+from typing import TypeGuard
 
 LOSS = "loss"
 """A rank's mean loss over its part of the global batch, before the update."""
@@ -202,3 +203,8 @@ def last_examples(values: Mapping[str, Sequence[float | None]], counts: Sequence
     """A step's examples, as of an event's last entry; 0 if it does not say."""
     sizes = values.get(EXAMPLES)
     return (sizes[-1] or 0.0) / (counts[-1] if counts else 1) if sizes else 0.0
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Returns whether it is one, which True and False are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

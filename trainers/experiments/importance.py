@@ -15,6 +15,8 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
+from tuiapp.trainers.contract.metrics import is_number
+
 LEAST_TRIALS = 4
 """Of fewer nothing can be said."""
 
@@ -46,7 +48,7 @@ def _differ(trials: Sequence[tuple[Mapping[str, object], float]], key: str) -> b
 
 
 def _distribution(values: Sequence[object], log: bool) -> Any:
-    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = [float(value) for value in values if is_number(value)]
     if len(numbers) < len(values):
         return CategoricalDistribution(sorted({str(value) for value in values}))
     return FloatDistribution(min(numbers), max(numbers), log=log and min(numbers) > 0)

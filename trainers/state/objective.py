@@ -11,7 +11,7 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.datasets import task_of
 from tuiapp.trainers.config.run_config import best_by, figure_of
 from tuiapp.trainers.config.script import subject
-from tuiapp.trainers.contract.metrics import ACCURACIES, TEST, accuracy_percent, split
+from tuiapp.trainers.contract.metrics import ACCURACIES, TEST, accuracy_percent, is_number, split
 from tuiapp.trainers.state.known_metrics import format_accuracy, metric
 from tuiapp.trainers.state.results import result_value, result_values
 from tuiapp.trainers.state.summary import RunInfo
@@ -60,8 +60,7 @@ class Objective:
             value = figures.greatest if self.rises else figures.least
         if value is None:
             value = result_value(info, self.name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
+        return float(value) if is_number(value) and math.isfinite(value) else None
 
     def comparable(self, value: float) -> float:
         """Returns a value as runs are compared by it: accuracies, reported as a share or in per cent, as a share."""
@@ -93,7 +92,7 @@ def objective_names(infos: Iterable[RunInfo]) -> list[str]:
     names: dict[str, None] = {}
     for info in infos:
         for name, value in result_values(info).items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if is_number(value):
                 names[name] = None
     return list(names)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tuiapp.trainers.config.machine import GpuProcess
 from tuiapp.trainers.contract.events import Alert, DeviceSample
+from tuiapp.trainers.contract.metrics import is_number
 from tuiapp.trainers.telemetry.owners import Owners
 from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, Gpu, SourceError
 
@@ -122,7 +123,7 @@ def _number(answer: Mapping[str, Any] | None, key: str) -> float | None:
 
 def _finite(value: Any) -> float | None:
     """Unavailable values are "N/A"."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if is_number(value) else None
 
 
 def _whole(value: float | None, unit: int = 1) -> int | None:

@@ -24,7 +24,7 @@ from tuiapp.trainers.config.options import format_value, suggest
 from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.trainers.config.script_syntax import as_value, read_values, split_words
 from tuiapp.trainers.config.secrets import Masked, mask_values
-from tuiapp.trainers.contract.metrics import ACCURACIES, accuracy_percent, evaluation_of, loss_of, split
+from tuiapp.trainers.contract.metrics import ACCURACIES, accuracy_percent, evaluation_of, is_number, loss_of, split
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.known_metrics import by_importance, format_accuracy, is_bookkeeping, metric
 from tuiapp.trainers.state.objective import Objective, objective_names
@@ -198,9 +198,7 @@ def metric_column(name: str, kind: str = METRIC, rank: int = 0) -> Column[RunInf
 
     def number(info: RunInfo) -> float | None:
         found = value_of(info, full)
-        if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
-            return None
-        return best.comparable(float(found))
+        return best.comparable(float(found)) if is_number(found) and math.isfinite(found) else None
 
     title = name if kind == METRIC else f"{'best' if best.rises == rises else kind.rstrip('.')} {name}"
     title = sanitize(SHORT.get(title, title), MOST_CELLS)
@@ -383,7 +381,7 @@ class Comparison:
             number = float(self.value)
         except ValueError:
             number = math.nan
-        if isinstance(known, int | float) and not isinstance(known, bool) and not math.isnan(number):
+        if is_number(known) and not math.isnan(number):
             return _HOLDS[self.how](float(known), number)
         same = value_text(known).lower() == self.value.lower()
         return same if self.how in ("=", ":") else self.how == "!=" and not same
