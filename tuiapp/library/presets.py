@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.files import make_private, read_limited, user_config, write_atomically
 from tuiapp.trainers.config.options import ConfigError, Problem, shown, suggest
@@ -105,6 +107,11 @@ def load_config(name: str) -> RunConfig:
         assert preset.error is not None
         raise preset.error
     return preset.config
+
+
+def of_run(config: RunConfig) -> RunConfig:
+    """Returns the configuration of a run as a preset has it: how many GPUs, not which were free at the time."""
+    return replace(config, devices=config.devices or len(config.device_ids), device_ids=())
 
 
 def save_preset(name: str, config: RunConfig, description: str = "", *, overwrite: bool = False) -> Path:

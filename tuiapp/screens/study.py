@@ -17,13 +17,15 @@ from textual.widgets import Static
 
 from tuiapp.feeds.runs_feed import RunsFeed
 from tuiapp.library.in_thread import in_thread
+from tuiapp.library.presets import of_run
 from tuiapp.screens.preset_dialogs import confirm_save
 from tuiapp.screens.requests import OpenRun
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments.study import StudyDir, StudyError
 from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
-from tuiapp.view.groups import grouped, listed
+from tuiapp.view.groups import arrange, grouped, listed
 from tuiapp.view.run_list import BY_NAME, column_of
 from tuiapp.view.run_list import state as state_words
 from tuiapp.view.run_values import key_column
@@ -63,7 +65,7 @@ class StudyScreen(CoveredScreenFix[None]):
         Binding("ctrl+s", "save", "Save", tooltip="Save it as a preset", id="study.save"),
         Binding("left,shift+tab", "turn(-1)", "Previous keys", priority=True, id="study.previous", show=False),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
-        Binding("escape,t", "dismiss", "Back", key_display="esc", id="study.back"),
+        Binding("escape,T", "dismiss", "Back", key_display="esc", id="study.back"),
         Binding("q", "app.quit", "Quit", tooltip="Quit tuiapp", id="app.quit-letter", show=False),
     ]
 
@@ -74,6 +76,8 @@ class StudyScreen(CoveredScreenFix[None]):
         self._state: StudyState | None = None
         self._first = 0
         """Number of the key that is drawn at the left."""
+        self._by, self._reverse = "", False
+        """The column that it is sorted by; "" for the best first."""
         self._open = set[str]()
         """Keys of the groups, of runs that differ in their seed alone, that are open."""
         self._importance: Mapping[str, float] = {}
@@ -112,12 +116,15 @@ class StudyScreen(CoveredScreenFix[None]):
     def _show(self, state: StudyState) -> None:
         self.query_one("#heading", Static).update(Content(heading(state)))
         columns = _columns(state)
-        by = columns[1].name if state.objective else "state"
         rows = ranked_rows(state)
+        best: dict[RunDir | str, str] = {listed(rows, lambda _: False)[0].id: "★"} if state.best else {}
+        by = next((column for column in columns if column.name == self._by), columns[1 if state.objective else 0])
+        if self._by:
+            infos = [trial.info for trial in state.trials]
+            rows = arrange(infos, by, reverse=self._reverse, live_first=False)
         shown = listed(rows, lambda group: group.key in self._open)
-        best = {shown[0].id: "★"} if state.best else {}
         drawn = [grouped(column, shown) for column in columns]
-        self.query_one(RunTable).show(shown, drawn, by, reverse=False, stars=best)
+        self.query_one(RunTable).show(shown, drawn, by.name, reverse=self._reverse, stars=best)
         self.call_later(self._draw)
         if state.ended_trials != self._weighed:
             self._weighed = state.ended_trials
@@ -148,7 +155,7 @@ class StudyScreen(CoveredScreenFix[None]):
         width = (self.size.width - 2) // max(1, count) - 3
         height = self.size.height
         left_over = height - len(self.query_one(RunTable).rows) - FRAME_ROWS
-        rows = max(height // SLICE_SHARE + 1, min(left_over, height // 2))
+        rows = max(height // SLICE_SHARE + 1, left_over)
         for key, panel in zip(shown, place.query(Static), strict=True):
             panel.update(Content("\n".join(draw_slice(state, key, width, rows, self._importance.get(key)))))
 
@@ -156,6 +163,13 @@ class StudyScreen(CoveredScreenFix[None]):
     def _turn_group(self, event: RunTable.GroupTurned) -> None:
         if self._state and event.is_open != (event.group.key in self._open):
             self._open ^= {event.group.key}
+            self._show(self._state)
+
+    @on(RunTable.ColumnChosen)
+    def _sort(self, event: RunTable.ColumnChosen) -> None:
+        """Sorts by a column; by the same again the other way round."""
+        self._by, self._reverse = event.name, event.name == self._by and not self._reverse
+        if self._state:
             self._show(self._state)
 
     @on(RunTable.RunChosen)
@@ -174,7 +188,7 @@ class StudyScreen(CoveredScreenFix[None]):
         if row is None or (config := row.infos[0].config) is None:
             self.notify("No configuration is known here.", severity="error")
         else:
-            await confirm_save(self.app, config, None)
+            await confirm_save(self.app, of_run(config), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leaves the keys that turn to the table while all that can be drawn is."""

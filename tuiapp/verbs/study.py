@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 from tuiapp.actions import delete
 from tuiapp.actions.action import ActionError
 from tuiapp.library.export import put_in_place
-from tuiapp.library.presets import save_preset
+from tuiapp.library.presets import of_run, save_preset
 from tuiapp.library.run_index import RunIndex
 from tuiapp.trainers.config.options import format_value
 from tuiapp.trainers.experiments.study import StudyDir, StudyError, find_studies
@@ -162,7 +162,7 @@ def save_best(options: Namespace) -> int:
         raise UsageError(f"{state.name} has no completed trial with a value of its objective yet.")
     if options.save:
         described = f"best of {state.name}: {best.info.about.name}"
-        path = save_preset(options.save, read_config(best.info.directory), described, overwrite=options.force)
+        path = save_preset(options.save, of_run(read_config(best.info.directory)), described, overwrite=options.force)
         tell(f"saved {path}")
     facts = {"run": best.info.directory.run_id, "objective": best.objective, "values": best.values}
     print(json.dumps(facts) if options.json else best.info.directory.run_id)

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import PRUNED
+from tuiapp.trainers.contract.metrics import is_number
 from tuiapp.trainers.experiments.study import Study, StudyDir
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, guess
@@ -149,16 +150,12 @@ def _by_factors(keys: Sequence[str], trials: Sequence[Trial]) -> list[str]:
     """Returns the keys whose values are apart more evenly by factors than by differences."""
     found = []
     for key in keys:
-        values = sorted({float(value) for trial in trials if _is_number(value := trial.values[key]) and value > 0})
+        values = sorted({float(value) for trial in trials if is_number(value := trial.values[key]) and value > 0})
         if len(values) >= LEAST_FACTORS and values[-1] >= FACTOR * values[0]:
             gaps = [(b - a, math.log(b / a)) for a, b in pairwise(values)]
             plain, by_factor = (max(one) / min(one) for one in zip(*gaps, strict=True))
             found += [key] if by_factor < plain else []
     return found
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def heading(state: StudyState) -> str:
@@ -258,7 +255,7 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS, import
     # Losses that fall over decades would all lie on the axis.
     tall = values[0] > 0 and values[-1] / values[0] > FAR
     labels = (log_labels if tall else axis_labels)(ends, unit)
-    numbers = [x for x, _ in known if _is_number(x)]
+    numbers = [x for x, _ in known if is_number(x)]
     words = sorted({str(x) for x, _ in known}) if len(numbers) < len(known) else []
     log = key in state.log_keys and not words and min(numbers) > 0
     xs = [float(words.index(str(x))) if words else _at(x, log=log) for x, _ in known]
