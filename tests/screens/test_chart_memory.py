@@ -35,6 +35,15 @@ async def test_what_was_chosen_is_there_the_next_time(tmp_path: Path) -> None:
         one = chart(again)
         assert (one.options.metric, one.options.log) == (RATE, True)
         assert (one.options.axis, one.options.smoothing) == ("time", 0.8)
+    ranks = RunApp(h.running(8))
+    async with ranks.run_test(size=LARGE) as pilot:
+        await settled(pilot, ranks)
+        await pilot.press("H")
+        await until(pilot, lambda: bool(read_view()[0].forms))
+    ranks = RunApp(h.running(8))
+    async with ranks.run_test(size=LARGE) as pilot:
+        await settled(pilot, ranks)
+        assert (chart(ranks).options.metric, chart(ranks).drawn.form) == (RATE, "band")
     compared = CompareApp(make_runs(tmp_path, 2))
     async with compared.run_test(size=LARGE):
         options = compared.compare_screen.chart.options

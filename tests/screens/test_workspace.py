@@ -124,7 +124,7 @@ async def test_the_runs_of_the_group_at_the_cursor_are_overlaid(tmp_path: Path) 
     for n, run in enumerate(runs):
         change_about(run, Change(group="sweep" if n < 28 else "pair" if n < 30 else ""))
     app = WorkspaceApp(runs)
-    async with app.run_test(size=(120, 60)) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.rows) == 3)
         # All are as good: the newest is on top, a run alone.
         await until(pilot, lambda: app.is_drawn(1))

@@ -66,6 +66,7 @@ def apply(state: RunState, event: object) -> None:
             if event.rss_bytes and (rank := _rank(state, event.rank)):
                 rank.process = event
                 rank.cpu.append(event.cpu_percent)
+                rank.memory.append(event.rss_bytes)
                 state.changed |= {"ranks", "devices"}
         case ev.FrameworkMemory():
             if rank := _rank(state, event.rank):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tuiapp.trainers.contract.events import FrameworkMemory, HostSample, Metrics, PhaseName, RankFailed, RankSample
 from tuiapp.trainers.contract.metrics import LOSS, last_examples, loss_of
-from tuiapp.trainers.state.readings import HISTORY, HostHistory
+from tuiapp.trainers.state.readings import History, HostHistory, new_history
 from tuiapp.trainers.state.totals import StepTotals
 
 PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
@@ -110,7 +110,8 @@ class RankState:
     examples: float = 0.0  # of that step; 0 if it does not say
     last_time: float = 0.0  # of its last report, in seconds since the epoch; 0 before that
     process: RankSample | None = None  # latest sample of its process
-    cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))  # of its process; 100 is one core
+    cpu: History = field(default_factory=new_history)  # of its process; 100 is one core
+    memory: History = field(default_factory=new_history)  # of its process, in bytes
     framework: FrameworkMemory | None = None  # what its framework holds on its device
     failure: RankFailed | None = None
     # When the run was last reported to stand still, in seconds since the epoch; what a rank reports of that time says
@@ -142,6 +143,7 @@ class RankState:
         self.pid, self.phase, self.failure = None, None, None
         self.process = self.framework = None
         self.cpu.clear()
+        self.memory.clear()
         self.step, self.loss, self.loss_name, self.last_time = step, None, "", 0.0
         self.stalled_at = 0.0
         self.pace = Pace()

@@ -29,6 +29,8 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
     axis: Literal["step", "time"] = "step"
     smoothing: float = 0.6
     log: bool = False
+    forms: dict[str, Literal["lines", "band", "heat"]] = {}
+    """How ranks are drawn, by metric; of others as tells most."""
     objective: str = ""
     """What runs are best by, as in the journal; "" until the user chooses it."""
     rises: bool = True

@@ -16,6 +16,7 @@ from textual.containers import Container
 from textual.geometry import Size
 from textual.message import Message
 
+from tuiapp.library.chart_view import MOST_NAMES
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.pickers import MetricList, Pins
 from tuiapp.trainers.contract.metrics import LOSS
@@ -133,7 +134,8 @@ class ChartGrid(Container, Generic[Panel]):
         for place, (panel, name) in enumerate(zip_longest(self.panels, names)):
             panel.display = name is not None or not place
             if name is not None:
-                panel.change(metric=name)
+                kept = {"form": self.memory.view.forms.get(name)} if self._remembers else {}
+                panel.change(metric=name, **kept)
 
     def first(self, names: Sequence[str]) -> str:
         """Returns the metric that the user chose, now or the last time, or else the one of most interest."""
@@ -264,6 +266,9 @@ class ChartGrid(Container, Generic[Panel]):
                 panel.change(axis=axes[place % len(axes)], window=None)
             case "form":
                 panel.next_form()
+                if self._remembers:
+                    forms = {**self.memory.view.forms, options.metric: panel.options.form}
+                    self.memory.keep(forms=dict([*forms.items()][-MOST_NAMES:]))
             case "log":
                 panel.change(log=not options.log)
             case "smoother" | "rougher":

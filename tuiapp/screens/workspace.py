@@ -24,6 +24,9 @@ HIGH = 34
 WIDE = 150
 """From this width on they are beside it; where there is no room for both, either the list or the charts are shown."""
 
+LEAST_ROWS = 4
+"""Of a list that scrolls above the charts of an open group."""
+
 AROUND = 8
 """Lines of the heading, the details and the footer."""
 
@@ -45,6 +48,8 @@ class Charted(NamedTuple):
     """The metric of the first chart."""
     left_out: int = 0
     """Runs of the group for which there are no letters."""
+    is_open: bool = False
+    """A group is open: its charts come before rows of the list that fit."""
 
 
 class Workspace(Container):
@@ -95,9 +100,13 @@ class Workspace(Container):
         size, rows = self.screen.size, len(self.query_one(RunTable).rows)
         below = size.height >= min(HIGH, AROUND + 1 + rows + LEAST_HEIGHT)
         beside = not below and size.width >= WIDE
+        shares = self._charted.is_open and size.height >= AROUND + 1 + LEAST_ROWS + LEAST_HEIGHT
+        scrolls = shares and not below and not beside
+        below |= scrolls
         alone = not beside and not below
         charts = bool(self._charted.runs) and (self._alone if alone else self._wanted)
-        for name, is_set in (("-beside", beside), ("-below", below), ("-alone", alone), ("-charts", charts)):
+        classes = {"-beside": beside, "-below": below, "-scrolls": scrolls, "-alone": alone, "-charts": charts}
+        for name, is_set in classes.items():
             self.set_class(is_set, name)
         self.screen.set_class(alone and charts, "-only-charts")
 

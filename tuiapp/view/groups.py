@@ -95,9 +95,9 @@ class ListRow:
 
 
 def spread_words(spread: Spread, figure: Figure[Any]) -> str:
-    """Formats it as "98.1 ± 0.2 %"."""
+    """Formats it as "98.1 ± 0.2 %", what is the same of all as it is."""
     mean = figure.words(spread.mean)
-    if spread.deviation is None:
+    if not spread.deviation:
         return mean
     short = figure.deviation or (_two_digits if figure.words is format_metric else figure.words)
     deviation = short(spread.deviation)

@@ -129,6 +129,7 @@ def test_the_mean_is_of_completed_runs() -> None:
     assert found.size == 2
     assert found.deviation == pytest.approx(0.02828427)
     assert spread_words(found, figure) == "95.0 ± 2.8 %"
+    assert spread_words(found._replace(deviation=0.0), figure) == "95.0 %"
     # While none is, of all.
     live = spread(*(replace(one, status="running") for one in SEEDS))
     assert live is not None

@@ -114,6 +114,10 @@ def test_devices_have_a_map_a_figure() -> None:
     assert len(lines[4]) <= 118
     few = fold(devices.on_gpus(4))
     assert device_heats(few, gpu_views(few), 118) == []
+    on_cpus = fold([*h.running(6), *h.samples(6, 9.0)])
+    titles = plain(device_heats(on_cpus, [], 118)[0])
+    assert titles.startswith("CPU, of one core  0 %")
+    assert "memory  0 B" in titles
 
 
 def test_a_value_at_the_cursor_keeps_within_the_chart() -> None:

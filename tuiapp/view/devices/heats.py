@@ -8,6 +8,7 @@ import numpy as np
 
 from tuiapp.trainers.state.readings import HISTORY, History
 from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.text import format_bytes
 from tuiapp.view.devices.drawing import Line, beside, percent
 from tuiapp.view.devices.gpu_matrix import METERS
 from tuiapp.view.devices.view import GpuView
@@ -25,18 +26,19 @@ def device_heats(state: RunState, views: Sequence[GpuView], width: int, node: in
         members = gpu_members(state, views)
         for meter in METERS:
             histories = [meter.history(view.gpu) for view in views]
-            known = [value for history in histories for value in history if value is not None]
+            known = _known(histories)
             limits = [limit for view in views if (limit := meter.limit(view.gpu.sample)) is not None]
             if known:
                 top = max(limits or known)
                 maps.append(_map(meter.name, members, histories, top, f"{{:.0f}} {meter.unit}".format))
     elif not views:
         ranks = state.ranks_of(node) if state.nodes else sorted(state.ranks)
-        histories = [state.ranks[rank].cpu for rank in ranks]
-        known = [value for history in histories for value in history if value is not None]
-        if known and len(ranks) >= LEAST_MEMBERS:
+        cpu, memory = ([getattr(state.ranks[rank], name) for rank in ranks] for name in ("cpu", "memory"))
+        known, bytes_known = (_known(histories) for histories in (cpu, memory))
+        if len(ranks) >= LEAST_MEMBERS and bytes_known:
             members = rank_members(state, ranks)
-            maps.append(_map("CPU, of one core", members, histories, max(100.0, *known), _percent))
+            maps += [_map("CPU, of one core", members, cpu, max(100.0, *known), _percent)] if known else []
+            maps.append(_map("memory", members, memory, max(bytes_known), format_bytes))
     if not maps:
         return []
     stacks = -(-len(maps) // max(1, (width + GAP) // (LEAST_CELLS + GAP)))
@@ -47,6 +49,10 @@ def device_heats(state: RunState, views: Sequence[GpuView], width: int, node: in
         blocks = [draw(cells) for draw in maps[first : first + across]]
         lines += [[], *(beside(row, cells, GAP) for row in zip(*blocks, strict=True))]
     return lines[1:]
+
+
+def _known(histories: Sequence[History]) -> list[float]:
+    return [value for history in histories for value in history if value is not None]
 
 
 def _percent(value: float) -> str:
