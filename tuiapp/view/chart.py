@@ -481,8 +481,8 @@ def _set_axes(chart: Chart, options: ChartOptions, columns: int, rows: int) -> N
 
     While a whole run is shown on a linear axis, the first 5 % of each curve's values are left out if the axis is at
     most half as long without them: a loss that falls from 2.4 to 0.05 at once would hide that it rises to 0.26 later.
-    All values after them are on the axis. Utilization, a share of a whole, has 0 to 100 %; an accuracy has the part where
-    its values are, since what tells runs apart is mostly near 100 %.
+    All values after them are on the axis. Utilization, a share of a whole, has 0 to 100 %; an accuracy has the part
+    where its values are, since what tells runs apart is mostly near 100 %.
     """
     drawn = [*chart.curves, *chart.raw, *chart.bands, *filter(None, (chart.band, chart.evaluation_line))]
     ends = [values[~np.isnan(values)] for curve in drawn for values in (curve.low, curve.high)]
