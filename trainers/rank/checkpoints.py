@@ -199,7 +199,7 @@ class Checkpoints:
             # Nobody waits for this thread's exception, and training need not end with it.
             shutil.rmtree(pending, ignore_errors=True)
             text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; earlier checkpoints are intact"
-            self._report.send(Alert(kind="checkpoint", severity="error", text=text))
+            self._report.send(Alert(kind="checkpoint", severity="error", step=step, text=text))
             return
         # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it
         # overtakes them; counting them would drop what it resumes from.

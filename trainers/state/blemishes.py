@@ -18,7 +18,7 @@ from tuiapp.trainers.state.text import format_duration, plural
 WINDOW = 0.02
 """Part of a run's steps whose median loss is compared."""
 LEAST_WINDOW = 5
-"""Values at least, of which one tells nothing: the losses of batches differ by more than `TIMES`."""
+"""Values at least. In a run of so few they must all be high: the losses of its batches differ by more than `TIMES`."""
 TIMES = 3.0
 """A loss has diverged whose last median is so many times the least one, and above that with which the run began."""
 LEAST_VALUES = 20
@@ -118,13 +118,14 @@ class _Curve:
         size = max(LEAST_WINDOW, int(WINDOW * len(self._values)))
         medians = [median(self._values[begin : begin + size]) for begin in range(0, len(self._values), size)]
         # The last one may be of fewer.
-        last, least = median(self._values[-size:]), min(*medians[:-1], self.start)
+        tail, least = self._values[-size:], min(*medians[:-1], self.start)
+        last = median(tail) if size > LEAST_WINDOW else min(tail)
         if not (0 < TIMES * least < last and last > (self.start if start is None else start)):
             return
         below = max((n for n, one in enumerate(medians[:-1], start=1) if one <= TIMES * least), default=0)
         above = (n for n in range(below * size, len(self._values)) if self._values[n] > TIMES * least)
         since = self._steps[next(above, -1)]
-        text = f"the training loss diverged: {last:.4g} at the end, {least:.4g} at its best"
+        text = f"the training loss diverged: {median(tail):.4g} at the end, {least:.4g} at its best"
         yield Blemish(kind="diverged", since_step=since, text=text)
 
 
@@ -192,7 +193,7 @@ class BlemishMeter:
     def blemishes(self, steps: int, now: float) -> list[Blemish]:
         """Returns those known so far, of a run that has come to so many steps; `now` in seconds since the epoch."""
         begin = self.resumed_from
-        known = [one for one in self.before if begin is None or (one.since_step or 0) <= begin]
+        known = [one for one in self.before if begin is None or _stays(one, begin)]
         if curve := self._losses.get(name := loss_of(self._losses)):
             known += [*curve.not_finite(steps, self._told)] or curve.diverged(self.begun_with.get(name))
         for kind, (first, count) in self._alerts.items():
@@ -208,6 +209,11 @@ class BlemishMeter:
             known.append(Blemish(kind="joined", since_step=self._joined_from, text=text))
         # Of a kind that an earlier attempt had, too, the present one's.
         return list({one.kind: one for one in known}.values())
+
+
+def _stays(one: Blemish, begin: int) -> bool:
+    """Whether what marred an earlier attempt mars one that goes on after step `begin`, which exports anew."""
+    return one.kind != "export" and (one.since_step or 0) <= begin
 
 
 def unaccepted(summary: Summary, about: About) -> list[Blemish]:
