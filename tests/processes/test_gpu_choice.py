@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.kit import ROOT
 from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from tests.kit.harness import Watched
 from tests.kit.waiting import wait_until
@@ -88,21 +87,6 @@ def test_hidden_gpus_are_not_trained_on(tmp_path: Path, visible: str, why: str) 
     assert f"platform: cuda cannot be used here: {why} all 4 GPUs of this machine." in refused.said
 
 
-@pytest.mark.parametrize(
-    ("devices", "given"),
-    [
-        (1, ["GPU-0002"]),
-        pytest.param(2, ["GPU-0002", "GPU-0003"], marks=pytest.mark.nightly),
-        pytest.param(0, ["GPU-0002", "GPU-0003"], marks=pytest.mark.nightly),
-    ],
-)
-def test_idle_gpus_come_first(tmp_path: Path, devices: int, given: list[str]) -> None:
-    nvml = FakeNvml(tmp_path, several(2, **BUSY) + gpu("GPU-0002", **IDLE) + gpu("GPU-0003", **IDLE))
-    found = run(tmp_path, nvml, f"devices={devices}")
-    assert (found.code, found.gpus) == (0, [given] * len(given))
-    assert "in use" not in found.said
-
-
 @pytest.mark.nightly
 def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
     mine = f"process {os.getpid()} {70 * GIB}"
@@ -114,26 +98,6 @@ def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
     # The user's name is not known where pids are the host's.
     assert warning.endswith(" 1 process 70.0 GiB")
     assert found.said.index("in use") < found.said.index("given")
-
-
-@pytest.mark.nightly
-def test_indices_are_cudas_where_the_fastest_gpu_is_counted_first(tmp_path: Path) -> None:
-    slow, fast = (f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in (1, 2))
-    nvml = FakeNvml(tmp_path, gpu(slow, "Slow") + gpu(fast, "Fast"))
-    source = ROOT / "tests/kit/fake_cuda.c"
-    target = Path(nvml.environment["LD_LIBRARY_PATH"]) / "libcuda.so.1"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", target, source], check=True)
-    order = {"FAKE_CUDA_ORDER": f"{fast},{slow}", "CUDA_VISIBLE_DEVICES": "0"}
-    assert run(tmp_path, nvml, **order).gpus == [[fast]]
-    assert run(tmp_path, nvml, **order, CUDA_DEVICE_ORDER="PCI_BUS_ID").gpus == [[slow]]
-
-
-@pytest.mark.nightly
-def test_gpus_that_a_control_group_withholds_do_not_count(tmp_path: Path) -> None:
-    """As in a job of Slurm's, whose CUDA_VISIBLE_DEVICES counts what the job may use."""
-    withheld = gpu("GPU-0000", "Fake 0", "fault nvmlDeviceGetHandleByIndex_v2 return 4")
-    found = run(tmp_path, FakeNvml(tmp_path, withheld + gpu("GPU-0001")), CUDA_VISIBLE_DEVICES="0")
-    assert (found.code, found.gpus) == (0, [["GPU-0001"]]), found.said
 
 
 @pytest.mark.nightly

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from contextlib import ExitStack
 from pathlib import Path
-from shutil import which
 
 import psutil
 import pytest
@@ -211,26 +209,3 @@ def test_a_job_of_torchrun_on_two_machines(runs_dir: Path, tmp_path: Path) -> No
             jobs.append(job)
         stops_as_one(runs_dir, {"host-0", "host-1"})
         assert [job.wait(DEADLINE_S) for job in jobs] == [0, 0]
-
-
-@pytest.mark.nightly
-def test_a_job_of_mpirun_on_two_machines(runs_dir: Path, tmp_path: Path) -> None:
-    if which("mpirun") is None:
-        pytest.skip("not installed: mpirun (Debian: openmpi-bin)")
-    script, shell = tmp_path / "train.py", tmp_path / "shell"
-    script.write_text(textwrap.dedent(UNTIL_STOPPED).replace('"loss"', '"total"'))
-    with machines() as two, ExitStack() as ended:
-        # In the place of ssh, whose first word is the machine.
-        lines = [f'{two.address(node)}) exec {" ".join(two.command(node, "sh", "-c"))} "$*";;' for node in range(2)]
-        shell.write_text("\n".join(["#!/bin/sh", 'host="$1"; shift; case "$host" in', *lines, "esac", ""]))
-        shell.chmod(0o755)
-        words = ["--allow-run-as-root", "--mca", "plm_rsh_agent", str(shell), "--mca", "btl_tcp_if_include", "eth0"]
-        hosts = ",".join(f"{two.address(node)}:2" for node in range(2))
-        variables = [word for name in ("TUIAPP_RUNS_DIR", "PYTHONPATH") for word in ("-x", name)]
-        command = ["mpirun", *words, *variables, "--host", hosts, "-np", "4", sys.executable, str(script)]
-        environment = {**os.environ, "TUIAPP_RUNS_DIR": str(runs_dir), "PYTHONPATH": os.getcwd()}
-        job = subprocess.Popen(two.command(0, *command), env=environment)
-        ended.callback(job.wait)
-        ended.callback(job.terminate)
-        stops_as_one(runs_dir, {os.uname().nodename}, nodes=1)
-        assert job.wait(DEADLINE_S) == 0

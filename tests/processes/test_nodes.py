@@ -113,16 +113,6 @@ def test_sigterm_to_tuiapp_join_stops_the_run(runs_dir: Path, fake: Callable[...
 
 
 @pytest.mark.nightly
-def test_a_run_that_waits_for_its_nodes_can_be_stopped(runs_dir: Path) -> None:
-    with launched(ON_TWO, runs_dir) as run:
-        text = run.wait(LogLine).text
-        assert text.startswith("waiting for 1 more node: on each run `tuiapp join 127.0.0.1:")
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        run.wait_gone()
-
-
-@pytest.mark.nightly
 def test_a_killed_agent_is_the_first_cause_of_the_runs_failure(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
     with launched(ON_TWO, runs_dir) as run, agent(run) as other:
@@ -157,21 +147,6 @@ def test_nodes_meet_on_ports_that_a_firewall_lets_through(runs_dir: Path, fake: 
             run.at_step(3)
             ports = {one.environ()["MASTER_PORT"] for one in run.processes("tuiapp.trainers.rank.process")}
             assert ports == {str(high)}
-
-
-@pytest.mark.nightly
-def test_a_run_whose_ports_are_all_taken_says_so(runs_dir: Path) -> None:
-    with listening(2) as (low, high):
-        with launched(msgspec.structs.replace(ON_TWO, master_port=f"{low}-{high}"), runs_dir) as run:
-            end = run.end()
-            assert (end.status, end.reason) == (
-                "failed",
-                f"the run cannot listen for its nodes: none of the ports {low} to {high} of 127.0.0.1 is free",
-            )
-            run.wait_gone()
-        with launched(msgspec.structs.replace(ON_TWO, master_port=str(low)), runs_dir) as run, agent(run):
-            assert "rank 0 cannot listen for the others: none of the ports" in run.end().reason
-            run.wait_gone()
 
 
 @pytest.mark.nightly
@@ -273,23 +248,6 @@ def test_a_node_speaks_for_its_own_ranks_alone(runs_dir: Path, fake: Callable[..
         while not other.finished:
             other.advance()
         assert run.end().status == "stopped"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "data",
-    [b"GET / HTTP/1.1\r\n\r\n", b"\0" * (1 << 20), b"{}\n", b'{"nonce":"\xff"}\n'],
-    ids=["http", "20 MB", "json", "no text"],
-)
-def test_garbage_on_the_port_is_dropped(runs_dir: Path, fake: Callable[..., None], data: bytes) -> None:
-    fake()
-    with launched(SHORT, runs_dir) as run:
-        address = address_of(run)
-        with socket.create_connection(address) as stranger, socket.create_connection(address), agent(run):
-            with suppress(OSError):
-                for _ in range(20):
-                    stranger.sendall(data)
-            assert run.end().status == "completed"
 
 
 @pytest.mark.nightly

@@ -9,15 +9,14 @@ from textwrap import dedent
 import pytest
 from msgspec.structs import replace
 
-from tests.kit.harness import launched, resumed
+from tests.kit.harness import launched
 from tuiapp.trainers.config.plan import make_plan, write_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.events import Alert, LogLine, Metrics, Predictions, RunEnded
+from tuiapp.trainers.contract.events import Alert, LogLine, Metrics, RunEnded
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.journal_keeper import DigestWriter
 from tuiapp.trainers.run.supervisor import Supervisor
-from tuiapp.trainers.state.status import read_config
 
 ODD = os.fsdecode(b"odd-\xff")
 
@@ -68,30 +67,6 @@ def test_a_folder_and_a_step_of_event_files(tmp_path: Path, runs_dir: Path) -> N
         (said,) = (alert.text for alert in run.of(Alert) if alert.kind == "metric")
         assert f"step {2**60:,}" in said
         assert any("odd-\\xff/events.out.tfevents.9 is not an event file" in line.text for line in run.of(LogLine))
-
-
-@pytest.mark.nightly
-def test_a_built_in_trainer_in_a_runs_directory_and_on_classes_of_such_names(tmp_path: Path) -> None:
-    pytest.importorskip("PIL")
-    import numpy as np
-    from PIL import Image
-
-    for name in (ODD, "dog"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for number in range(10):
-            picture = Image.fromarray(np.full((8, 8, 3), 20 * number, np.uint8))
-            picture.save(tmp_path / "images" / name / f"{number}.png")
-    config = RunConfig(
-        dataset=f"folder:{tmp_path / 'images'}", image_size=8, model="mlp", platform="cpu", devices=1,
-        global_batch_size=4, epochs=1,
-    )  # fmt: skip
-    with launched(config, tmp_path / ODD) as run:
-        assert run.end().status == "completed"
-        assert run.of(Predictions)[0].names == ["dog", "odd-\\xff"]
-        run.wait_gone()
-    with resumed(run.run, replace(read_config(run.run), epochs=2)) as again:
-        assert again.end().status == "completed"
-        again.wait_gone()
 
 
 def test_a_supervisor_that_fails_records_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,19 +139,6 @@ def test_what_outlives_supervisor_and_reaper_is_found_and_ended(
         assert summarise(run.run).status == "lost"
 
 
-@pytest.mark.nightly
-def test_a_stopped_rank_is_torn_down(runs_dir: Path, fake: Callable[..., None]) -> None:
-    fake()
-    with launched(FOUR, runs_dir) as run:
-        run.at_step(1)
-        os.kill(run.pid(0), signal.SIGSTOP)
-        os.kill(run.pid(1), signal.SIGKILL)
-        began = time.monotonic()
-        assert run.end().failed_rank == 1
-        run.wait_gone()
-        print(f"\nwith a rank in SIGSTOP: all gone after {time.monotonic() - began:.2f} s")
-
-
 def test_the_first_cause_comes_first_and_what_follows_from_it_is_folded_under_it(
     runs_dir: Path, fake: Callable[..., None]
 ) -> None:
@@ -164,18 +151,6 @@ def test_the_first_cause_comes_first_and_what_follows_from_it_is_folded_under_it
         assert "sitecustomize.py" in next(one for one in failures if one.rank == 2).traceback
         others = {one.rank: one.error for one in failures if one.rank != 2}
         assert all("Connection" in error for error in others.values()), others
-        run.wait_gone()
-
-
-def test_death_before_the_first_step_is_told_within_two_seconds(runs_dir: Path, fake: Callable[..., None]) -> None:
-    fake("kill:1:1")
-    with launched(MLP, runs_dir) as run:
-        failed = run.wait(RankFailed, lambda one: one.rank == 1)
-        assert failed.step == 0
-        seen = _view(run, "rank 1") - failed.mono
-        print(f"\nkill before step 1: in the view {seen:.2f} s after the rank's end")
-        assert seen < 2
-        assert "before its first step" in run.end().reason
         run.wait_gone()
 
 

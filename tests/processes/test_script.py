@@ -144,35 +144,6 @@ def test_a_script_gets_sigterm_and_its_grace(tmp_path: Path, runs_dir: Path) -> 
         assert left_over(run) == []
 
 
-@pytest.mark.nightly
-def test_semaphores_of_processes_that_it_spawned_are_removed(tmp_path: Path, runs_dir: Path) -> None:
-    config = of_script(
-        tmp_path,
-        """
-        import multiprocessing as mp, time
-        def work(lock):
-            print("semaphore", lock._semlock.name, flush=True)
-            time.sleep(600)
-        if __name__ == "__main__":
-            context = mp.get_context("spawn")
-            lock = context.Lock()
-            process = context.Process(target=work, args=(lock,))
-            process.start()
-            process.join()
-        """,
-        processes="one",
-    )
-    with launched(config, runs_dir) as run:
-        said = run.wait(LogLine, lambda event: event.text.startswith("semaphore /"))
-        semaphore = Path("/dev/shm", f"sem.{said.text.split()[1][1:]}")
-        assert semaphore.exists()
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        run.wait_gone()
-        assert left_over(run) == []
-    assert not semaphore.exists()
-
-
 def test_a_script_is_started_again_in_the_same_run(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -193,20 +164,6 @@ def test_a_script_is_started_again_in_the_same_run(tmp_path: Path, runs_dir: Pat
         assert sorted(path.name for path in run.run.code.iterdir()) == ["train.py"]
         with pytest.raises(LaunchError, match="the script has completed"):
             resume(run.run)
-
-
-@pytest.mark.nightly
-def test_a_changed_script_is_kept_beside_the_first(tmp_path: Path, runs_dir: Path) -> None:
-    config = of_script(tmp_path, "raise SystemExit(1)")
-    with launched(config, runs_dir) as run:
-        run.end()
-        run.wait_gone()
-        of_script(tmp_path, "print('better')")
-        with resumed(run.run) as again:
-            assert again.end().status == "completed"
-            again.wait_gone()
-    kept = {path.name: path.read_text() for path in run.run.code.iterdir()}
-    assert kept == {"train.py": "raise SystemExit(1)", "attempt-2-train.py": "print('better')"}
 
 
 @pytest.mark.nightly
@@ -272,25 +229,3 @@ def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs
         assert run.end().status == "completed"
         assert "it is no longer used" in run.wait(Alert, lambda event: event.kind == "output-pattern").text
         assert lines(run.of(LogLine))[-1] == "done"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("found", [True, False])
-def test_settings_that_find_nothing_are_named(tmp_path: Path, runs_dir: Path, found: bool) -> None:
-    config = of_script(
-        tmp_path,
-        "print('loss 1')",
-        output_pattern=r"loss (?P<loss>\S+)" if found else r"loss=(?P<loss>\S+)",
-        tensorboard_dir="" if found else str(tmp_path / "logs"),
-    )
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed"
-        notes = [event.text for event in run.of(LogLine) if event.rank is None]
-    assert (
-        notes == []
-        if found
-        else [
-            r"output_pattern 'loss=(?P<loss>\\S+)' found no number in the output",
-            f"no scalar was written below tensorboard_dir {str(tmp_path / 'logs')!r}",
-        ]
-    )

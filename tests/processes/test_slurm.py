@@ -165,36 +165,6 @@ def test_a_queued_run_that_nothing_watches_stays_queued(
         assert jobs(in_cluster) == [blocker]
 
 
-def test_a_job_that_was_cancelled_while_nothing_watched_it(
-    in_cluster: dict[str, str], runs_dir: Path, blocker: str
-) -> None:
-    with launched(IN_JOB, runs_dir) as run:
-        waits = run.wait(Queued)
-        _kill_watcher(run)
-        subprocess.run(["scancel", waits.job], env=in_cluster, check=True)
-        _listed(runs_dir)
-        end = run.end()
-        assert (end.status, end.reason) == ("stopped", f"its Slurm job {waits.job} was cancelled before it started")
-        run.wait_gone()
-        assert summarise(run.run).status == "stopped"
-
-
-def test_a_queued_run_that_nothing_watches_starts_by_itself(
-    in_cluster: dict[str, str], runs_dir: Path, blocker: str, no_framework: None
-) -> None:
-    with launched(IN_JOB, runs_dir) as run:
-        run.wait(Queued)
-        _kill_watcher(run)
-        subprocess.run(["scancel", blocker], env=in_cluster, check=True)
-        run.wait(RunStarted, seconds=PATIENCE_S)
-        run.at_step(3)
-        wait_until(lambda: summarise(run.run).status == "running")
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        run.wait_gone()
-        assert summarise(run.run).status == "stopped"
-
-
 def _kill_watcher(run: Watched) -> None:
     """As a machine does that restarts, or one that ends what users leave running on it."""
     watchers = run.processes(WATCHER)
@@ -226,24 +196,6 @@ def test_a_requeued_run_goes_on_by_itself(
         assert run.of(Checkpoint)[-1].step == last.summary.steps
         run.wait_gone()
         assert summarise(run.run).status == "stopped"
-
-
-def test_a_run_out_of_time_goes_on_by_itself(
-    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
-) -> None:
-    fake()
-    config = msgspec.structs.replace(IN_JOB, requeue=True, slurm="--exclusive -t 1")
-    with launched(config, runs_dir) as run:
-        first = run.end(PATIENCE_S)
-        assert (first.status, first.reason) == ("stopped", f"by Slurm's time limit, after step {first.summary.steps:,}")
-        (job,) = jobs(in_cluster)
-        again = _starts_again(run, job, in_cluster, after=first)
-        run.wait(Metrics, lambda event: event.seq > again.seq)
-        # What the user stops does not go on.
-        mailbox.send(run.run.commands, "stop")
-        assert run.wait(RunEnded, lambda event: event.seq > again.seq).reason.startswith("on request")
-        run.wait_gone()
-        wait_until(lambda: not jobs(in_cluster))
 
 
 def _starts_again(run: Watched, job: str, cluster: dict[str, str], after: RunEnded) -> RunStarted:
@@ -320,17 +272,6 @@ def test_a_run_that_loses_a_node_goes_on_by_itself(
         assert run.wait(RunEnded, lambda event: event.seq > again.seq).status == "stopped"
         run.wait_gone()
         wait_until(lambda: not jobs(in_cluster))
-
-
-def test_a_run_whose_code_fails_is_not_queued_again(
-    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
-) -> None:
-    fake("raise:1:5")
-    with launched(msgspec.structs.replace(IN_JOB, requeue=True), runs_dir) as run:
-        assert run.end(PATIENCE_S).status == "failed"
-        run.wait_gone()
-        wait_until(lambda: not jobs(in_cluster))
-        assert summarise(run.run).status == "failed"
 
 
 def test_what_slurm_refuses_is_said(in_cluster: dict[str, str], runs_dir: Path) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import textwrap
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
@@ -21,7 +19,6 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import (
-    Alert,
     Checkpoint,
     Facts,
     HostSample,
@@ -106,17 +103,6 @@ def test_an_exception_is_named_with_its_traceback(start: Start, runs_dir: Path) 
     assert "train0.py" in watched.of(RankFailed)[0].traceback
 
 
-@pytest.mark.nightly
-def test_a_rank_that_is_killed_is_named(start: Start, runs_dir: Path) -> None:
-    process = start("import time, tuiapp\ntuiapp.log({'loss': 1}, step=7)\ntime.sleep(600)")
-    watched = the_run(runs_dir)
-    watched.wait(Metrics)
-    process.kill()
-    assert watched.end().status == "failed"
-    assert watched.end().reason == "rank 0 failed at step 7: its process ended without tuiapp.finish()"
-    watched.wait_gone()
-
-
 STOPPED = """
     import torch.distributed as dist, tuiapp
     dist.init_process_group("gloo")
@@ -157,26 +143,6 @@ def test_all_ranks_of_torchrun_are_one_run_and_a_stop_ends_them_before_the_same_
 
 
 @pytest.mark.nightly
-def test_a_script_that_never_asks_is_stopped_by_sigterm(start: Start, runs_dir: Path) -> None:
-    process = start("import time, tuiapp\ntuiapp.log({'loss': 1})\ntime.sleep(600)")
-    watched = the_run(runs_dir)
-    watched.wait(Metrics)
-    mailbox.send(watched.run.commands, "stop")
-    assert process.wait(DEADLINE_S) == -signal.SIGTERM
-    assert watched.end().status == "stopped"
-    assert [request.agreed for request in watched.of(StopRequested)] == [False]
-
-
-def test_ctrl_c_stops(start: Start, runs_dir: Path) -> None:
-    process = start("import time, tuiapp\ntuiapp.log({'loss': 1})\ntime.sleep(600)")
-    watched = the_run(runs_dir)
-    watched.wait(Metrics)
-    process.send_signal(signal.SIGINT)
-    assert watched.end().status == "stopped"
-    assert watched.of(StopRequested)[0].by == "Ctrl-C"
-
-
-@pytest.mark.nightly
 def test_a_script_may_save_after_ctrl_c(start: Start, runs_dir: Path) -> None:
     process = start("""
         import time, tuiapp
@@ -193,25 +159,6 @@ def test_a_script_may_save_after_ctrl_c(start: Start, runs_dir: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert watched.end().status == "stopped"
     assert process.communicate(timeout=DEADLINE_S)[0] == "saved\n"
-
-
-@pytest.mark.nightly
-def test_a_run_directory_that_is_removed_does_not_end_the_script(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    process = start("""
-        import pathlib, time, tuiapp
-        while not pathlib.Path("go").exists():
-            tuiapp.log({"loss": 1})
-            time.sleep(0.01)
-        print("trained")
-    """)
-    watched = the_run(runs_dir)
-    watched.wait(Metrics)
-    shutil.rmtree(watched.run.path)
-    watched.wait_gone()
-    (tmp_path / "go").touch()
-    out, error = process.communicate(timeout=DEADLINE_S)
-    assert out == "trained\n"
-    assert error.count("training continues, nothing more is reported") == 1
 
 
 @pytest.mark.nightly
@@ -282,13 +229,6 @@ def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Pat
     assert facts.summary == {"f1": 0.5, "best": 1, "last": 2, "loss": 0.5}
 
 
-def test_values_that_are_not_finite_are_said_once(start: Start, runs_dir: Path) -> None:
-    ends_well(start("import tuiapp\nfor step in range(1, 50): tuiapp.log({'loss': float('nan')}, step=step)"))
-    watched = the_run(runs_dir)
-    watched.end()
-    assert [alert.text for alert in watched.of(Alert) if alert.kind == "nan"] == ["rank 0: loss is nan at step 1"]
-
-
 RESUMES = """
     import json, os, time, tuiapp
     tuiapp.init(name="again", total_steps=80)
@@ -330,52 +270,6 @@ def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it
     assert not find_gaps(run.run.journal).found
     rows = [row for row in rows_of(run.run, "metrics") if row["attempt"] == 2 or int(str(row["step"])) <= 40]
     assert [row["loss"] for row in rows] == wanted
-
-
-def test_late_values_are_recorded_and_steps_that_are_none_are_said_once(start: Start, runs_dir: Path) -> None:
-    error = ends_well(
-        start("""
-        import tuiapp
-        for step in (1, 4, 2, 4): tuiapp.log({"loss": step}, step=step)
-        tuiapp.log({"loss": 5})
-        for step in (-1, 2**60): tuiapp.log({"loss": 0}, step=step)
-    """)
-    )
-    assert error.count("step -1 is not in 0 to") == error.count("it is not recorded") == 1
-    watched = the_run(runs_dir)
-    watched.end()
-    assert [(row["step"], row["loss"]) for row in rows_of(watched.run, "metrics")] == [
-        (1, 1.0), (4, 4.0), (2, 2.0), (4, 4.0), (5, 5.0),
-    ]  # fmt: skip
-
-
-def test_what_is_logged_in_a_loop_is_kept_as_it_was_logged(start: Start, runs_dir: Path) -> None:
-    ends_well(
-        start("""
-        import math, numpy as np, tuiapp
-        for step in range(1, 5001):
-            tuiapp.log({"loss": 1 / step, "single": np.float32(step / 7), "odd": math.inf if step % 2 else math.nan})
-    """)
-    )
-    watched = the_run(runs_dir)
-    watched.end()
-    rows = list(rows_of(watched.run, "metrics"))
-    assert [row["loss"] for row in rows] == [1 / step for step in range(1, 5001)]
-    assert [str(row["single"]) for row in rows] == [str(np.float32(step / 7)) for step in range(1, 5001)]
-    assert not summarise(watched.run).summary.blemishes
-
-
-@pytest.mark.nightly
-def test_what_comes_too_fast_is_joined_and_said(start: Start, runs_dir: Path) -> None:
-    ends_well(start("import tuiapp\nfor step in range(1, 100_001): tuiapp.log({'loss': 1 / step, 'n': step})"))
-    watched = the_run(runs_dir)
-    watched.end()
-    events = watched.of(Metrics)
-    rows = [count for event in events for count in event.rows or [1] * len(event)]
-    assert sum(rows) == 100_000
-    assert len(rows) < 60_000
-    (blemish,) = summarise(watched.run).summary.blemishes
-    assert (blemish.kind, blemish.text.split()[1]) == ("joined", "rows")
 
 
 def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:
@@ -456,26 +350,6 @@ def test_a_run_is_gone_on_with_by_its_id(start: Start, runs_dir: Path) -> None:
     assert [(row["attempt"], row["step"]) for row in rows if row["step"] in (5, 10, 15)] == [(1, 5), (2, 10), (3, 15)]
 
 
-@pytest.mark.nightly
-def test_wandb_logs_one_step_in_parts(start: Start, runs_dir: Path) -> None:
-    error = ends_well(
-        start("""
-        import tuiapp as wandb
-        wandb.init(sync_tensorboard=True)
-        for step in range(3):
-            wandb.log({"loss": step}, commit=False)
-            wandb.log({"accuracy": step}, commit=False)
-            wandb.log()
-        wandb.log({"loss": 3}, step=10, commit=False)
-        wandb.log({"accuracy": 3})
-    """)
-    )
-    assert "sync_tensorboard has no effect; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files" in error
-    watched = the_run(runs_dir)
-    watched.end()
-    assert curve(watched, 0, "loss") == curve(watched, 0, "accuracy") == {1: 0.0, 2: 1.0, 3: 2.0, 10: 3.0}
-
-
 def test_the_present_run_is_added_to(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
@@ -530,31 +404,6 @@ def test_each_init_begins_a_run(start: Start, runs_dir: Path, tmp_path: Path, by
         }
 
 
-@pytest.mark.nightly
-def test_two_jobs_with_one_port_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    text = f"""
-        import os, time, tuiapp
-        tuiapp.log({{"loss": 1}})
-        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
-    """
-    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    one = [start(text, RANK=str(rank), **job) for rank in range(2)]
-    first = the_run(runs_dir)
-    for rank in (0, 1):
-        first.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
-    two = [start(text, RANK=str(rank), **job) for rank in range(2)]
-    second = the_run(runs_dir, 2)
-    for rank in (0, 1):
-        second.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
-    (tmp_path / "go").touch()
-    assert not any("reports as rank" in ends_well(process) for process in one)
-    for rank, process in enumerate(two):
-        said = ends_well(process)
-        assert f"process {one[rank].pid} reports as rank {rank} of {first.run.run_id}: this is another run" in said
-    assert {len(watched.of(Metrics)) for watched in (first, second)} == {2}
-    assert {watched.end().status for watched in (first, second)} == {"completed"}
-
-
 def test_what_is_wrong_in_a_call_costs_that_alone_and_is_said_once(start: Start, runs_dir: Path) -> None:
     error = ends_well(
         start("""
@@ -595,20 +444,3 @@ def test_sys_exit_that_is_caught_is_no_end(start: Start, runs_dir: Path, then: s
     start(text).communicate(timeout=DEADLINE_S)
     end = the_run(runs_dir).end()
     assert (end.status, "instead" in end.reason) == (("completed", False) if then == "pass" else ("failed", True))
-
-
-@pytest.mark.nightly
-def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Start, runs_dir: Path) -> None:
-    error = ends_well(
-        start(r"""
-        import tuiapp
-        tuiapp.init(config={"seed": 2**70, "path": "\udcff"})
-        tuiapp.log({"loss": 1, ("a", "b"): 2, "\udcff": 3, "x" * 1000: 4}, step=1)
-    """)
-    )
-    watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
-    assert "Traceback" not in error
-    names = ("loss", "('a', 'b')", r"\xff", "x" * 200)
-    assert [curve(watched, 0, name) for name in names] == [{1: 1.0}, {1: 2.0}, {1: 3.0}, {1: 4.0}]
-    assert [fact.config for fact in watched.of(Facts)] == [{"seed": str(2**70), "path": r"\xff"}]

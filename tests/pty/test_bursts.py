@@ -51,39 +51,3 @@ def test_a_focus_that_moves_paints_only_what_changes(environment: dict[str, str]
         painted = len(terminal.raw) - before
         print(f"\n5 tabs within the form: {painted:,} bytes written")
         assert painted < 20_000
-
-
-@pytest.mark.parametrize(
-    "sequence",
-    [
-        pytest.param(b"\x1b[" + b"?1;" * 7000 + b"m", id="CSI"),
-        pytest.param(b"\x1b]52;c;" + b"?q" * 25_000, id="OSC-without-an-end"),
-        pytest.param(b"\x1bP" + b"?q" * 25_000 + b"\x1b\\", id="DCS"),
-    ],
-)
-def test_a_long_sequence_is_no_key(environment: dict[str, str], sequence: bytes) -> None:
-    with Terminal(TUIAPP, environment=environment) as terminal:
-        terminal.wait(READY)
-        terminal.wait_for_silence()
-        before = len(terminal.raw)
-        terminal.process.send(sequence)
-        terminal.wait_for_silence(1.0, 60)
-        assert len(terminal.raw) == before
-        terminal.process.send(sequence)
-        terminal.press("ctrl+q")
-        assert terminal.wait_exit() == 0
-        assert terminal.restored()
-
-
-def test_an_escape_in_a_paste_is_no_key(environment: dict[str, str]) -> None:
-    with Terminal(TUIAPP, environment=environment) as terminal:
-        terminal.wait(READY)
-        terminal.press("ctrl+s")
-        terminal.wait("Save preset")
-        terminal.wait_for_silence()
-        terminal.press("\x1b[200~one\x1b[201x\x1b\x1b]two\x1b[201~")
-        terminal.wait(r"one\[201x\]two")
-        terminal.press("escape")
-        terminal.wait_gone("Save preset")
-        terminal.press("ctrl+q")
-        assert terminal.wait_exit() == 0

@@ -87,23 +87,3 @@ def test_the_list_of_runs_and_what_is_reached_from_it(environment: dict[str, str
             terminal.wait_for_silence()
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
-
-
-def test_presets(environment: dict[str, str]) -> None:
-    with Terminal(TUIAPP, environment=environment) as terminal:
-        terminal.wait("quickstart")
-        terminal.press("ctrl+l", "end")
-        check(terminal)
-        for _ in range(4):
-            terminal.press("enter")
-            check(terminal)
-            terminal.press("ctrl+l", "up")
-        terminal.press("ctrl+s")
-        terminal.wait("Save preset")
-        check(terminal)
-        terminal.press("\x1b[200~[red]\x9b31m\x07x\x1b[201~")
-        check(terminal)
-        terminal.press("escape")
-        terminal.wait_gone("Save preset")
-        terminal.press("ctrl+q")
-        assert terminal.wait_exit() == 0

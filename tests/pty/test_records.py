@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.recorded import record
-from tests.kit.terminal import Terminal
 from tuiapp.actions.delete import sweep_removed
 from tuiapp.library.find import list_runs
 from tuiapp.trainers.contract.rundir import RunDir
@@ -30,21 +28,6 @@ def runs(tmp_path: Path) -> Path:
     record(tmp_path / "runs", FIRST, h.completed())
     record(tmp_path / "runs", SECOND, interrupted.failed())
     return tmp_path / "runs"
-
-
-def start(runs: Path, *arguments: str) -> Terminal:
-    environment: Mapping[str, str] = {"TUIAPP_RUNS_DIR": str(runs)}
-    return Terminal([sys.executable, "-P", "-m", "tuiapp", *arguments], 100, 30, environment)
-
-
-@pytest.mark.parametrize(("answer", "left"), [("n", 2), ("", 2), ("y", 1)])
-def test_a_deletion_is_asked_about(runs: Path, answer: str, left: int) -> None:
-    with start(runs, "rm", FIRST) as terminal:
-        terminal.wait(r"Delete 1 run with all checkpoints\? \[y/N\]")
-        assert f"{FIRST} · completed · 290 steps" in terminal.text
-        terminal.press(answer, "enter")
-        assert terminal.wait_exit() == 0
-    assert len(list_runs(runs)) == left
 
 
 def test_a_removal_that_is_killed_leaves_no_half_run(runs: Path) -> None:

@@ -142,25 +142,6 @@ def test_stopped_without_being_asked(environment: dict[str, str]) -> None:
         assert modes(terminal) == before
 
 
-@pytest.mark.nightly
-def test_x10_mouse_reports(environment: dict[str, str]) -> None:
-    draw = random.Random(6668)
-    with Terminal(TUIAPP, environment=environment) as terminal:
-        terminal.wait(READY)
-        terminal.wait_for_silence()
-        before = terminal.text
-        for _ in range(50):
-            report = b"\x1b[M" + bytes([32 + draw.randrange(4), 33 + draw.randrange(222), 33 + draw.randrange(222)])
-            cut = draw.randrange(2, len(report) + 1)
-            terminal.process.send(report[:cut])
-            terminal.process.send(report[cut:])
-        terminal.process.send(b"\xff\xfe\xc8")
-        terminal.wait_for_silence()
-        assert terminal.text == before
-        terminal.press("ctrl+q")
-        assert terminal.wait_exit() == 0
-
-
 @pytest.mark.by_hand
 def test_a_storm_of_resizes(environment: dict[str, str]) -> None:
     draw = random.Random(18)
@@ -182,31 +163,3 @@ def test_a_storm_of_resizes(environment: dict[str, str]) -> None:
         wait_until(lambda: len(found := differing()) <= 1 and 39 not in found)
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
-
-
-@pytest.mark.nightly
-def test_exported_columns_do_not_count(environment: dict[str, str]) -> None:
-    with Terminal(TUIAPP, environment={**environment, "COLUMNS": "80", "LINES": "24"}) as terminal:
-        terminal.wait(READY)
-        terminal.wait_for_silence()
-        wide = terminal.text
-        assert max(len(line.rstrip()) for line in wide.splitlines()) > 100
-        terminal.resize(90, 30)
-        terminal.wait_for_silence()
-        terminal.resize(120, 40)
-        wait_until(lambda: terminal.text == wide)
-        terminal.press("ctrl+q")
-        assert terminal.wait_exit() == 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("where", ["2>stderr.txt", "2>&-", "2>/dev/null"])
-def test_stderr_elsewhere(environment: dict[str, str], tmp_path: Path, where: str) -> None:
-    command = ["/bin/sh", "-c", f"cd {tmp_path} && exec {sys.executable} -P -m tuiapp {where}"]
-    with Terminal(command, environment=environment) as terminal:
-        terminal.wait(READY)
-        terminal.press("ctrl+q")
-        assert terminal.wait_exit() == 0
-        assert terminal.restored()
-    file = tmp_path / "stderr.txt"
-    assert not file.exists() or file.read_text() == ""

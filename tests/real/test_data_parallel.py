@@ -55,27 +55,3 @@ def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
     # The running statistics too.
     assert_close(result_of_two.loss, result_of_one.loss, within)
     assert abs((result_apart.loss or 0) - (result_of_one.loss or 0)) > within
-
-
-@pytest.mark.by_hand
-@pytest.mark.timeout(600)
-def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> None:
-    """A scale that is not learned (convnet), bfloat16, and torch.compile, which goes around the collectives."""
-    config = {"model": "convnet", "sync_batch_norm": True, "precision": "bfloat16", "compile": True}
-    losses, _ = _curve(runs_dir, 2, **config)
-    assert losses[-1] < losses[0]
-
-
-@pytest.mark.by_hand
-@pytest.mark.timeout(600)
-def test_a_compiled_run_has_the_same_curve(runs_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-    # PyTorch sets it in a process that has compiled.
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    plain, result = _curve(runs_dir, 2, **NET)
-    compiled, compiled_result = _curve(runs_dir, 2, **NET, compile=True)
-    # It was compiled indeed, and is kept for the next time.
-    assert list((home / "cache" / "tuiapp" / "torch").rglob("*.so"))
-    within = in_training(msgspec.structs.replace(CONFIG, **NET))
-    assert_close(compiled, plain, within)
-    assert_close(compiled_result.loss, result.loss, within)

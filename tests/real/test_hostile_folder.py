@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.kit import ROOT
 from tests.kit.installs import KINDS, Built, Install, build, install
 from tests.kit.variants import mostly_by_hand
 from tuiapp.library.find import list_runs
@@ -65,7 +62,6 @@ BUILTIN = (
     "--set", "model=py:mine.py:net", "--set", "dataset=py:data.py:data", "--set", "platform=cpu", "--set", "devices=1",
     "--set", "epochs=1", "--set", "global_batch_size=48",
 )  # fmt: skip
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "--log-dir", "torchrun")
 
 
 def fill(folder: Path, *several: dict[str, str]) -> Path:
@@ -91,24 +87,6 @@ def completed(runs_dir: Path) -> None:
     assert run.wait_until_over(30)
     info = summarise(run)
     assert info.status == "completed", info.reason
-
-
-def test_a_users_file_has_its_own_trainers_where_pythonpath_names_our_tree(tmp_path: Path) -> None:
-    fill(tmp_path, OWN, BREAKING, {"data.py": DATA})
-    load = "import pathlib, tuiapp.trainers.sources.user_code as code; code.load(pathlib.Path('data.py').absolute())"
-    command = [sys.executable, "-P", "-c", load]
-    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("launcher", [("train.py",), (*TORCHRUN, "train.py"), ("-m", "tuiapp", "run", "train.py")])
-def test_a_script_has_modules_of_its_own(launcher: tuple[str, ...], installed: Install, tmp_path: Path) -> None:
-    folder = fill(tmp_path / "folder", OWN, LIKE_PYTHONS, {"train.py": SCRIPT})
-    variables = {"TUIAPP_RUNS_DIR": str(tmp_path / "runs")}
-    # The launchers' commands have not the working directory on their search path, a script has its own.
-    done = installed.run(*launcher, cwd=folder, variables=variables, safe=len(launcher) > 1)
-    assert done.returncode == 0, done.stderr
-    completed(tmp_path / "runs")
 
 
 @pytest.mark.nightly

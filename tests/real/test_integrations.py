@@ -11,10 +11,7 @@ import pytest
 from tests.kit.harness import Watched
 from tests.kit.own_scripts import TORCHRUN, Start, curve, ends_well, saved_then_stopped, the_run
 from tests.kit.variants import mostly_by_hand
-from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import Checkpoint, Facts, Metrics
-from tuiapp.trainers.state.fold import apply
-from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.contract.events import Checkpoint, Facts
 
 pytestmark = pytest.mark.nightly
 
@@ -87,34 +84,6 @@ def test_huggingface_saves_and_stops_on_all_ranks(start: Start, runs_dir: Path, 
     assert watched.started.world_size == 2
     for rank in (0, 1):
         assert max(curve(watched, rank, "loss")) == last
-    watched.wait_gone()
-
-
-def test_huggingface_stops_without_an_evaluation_that_a_stop_would_not_wait_for(
-    start: Start, runs_dir: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("transformers")
-    # Of 16 steps each.
-    more = 'logging_steps=5, eval_strategy="epoch", save_strategy="epoch", save_total_limit=1'
-    process = start(f"{HUGGINGFACE}\n    main({str(tmp_path / 'out')!r}, 10**6, {more})")
-    watched = the_run(runs_dir)
-    watched.wait(Metrics, lambda event: event.last_step >= 32)
-    mailbox.send(watched.run.commands, "stop")
-    end = watched.end()
-    assert end.status == "stopped"
-    ends_well(process)
-    last = max(curve(watched, 0, "epoch"))
-    assert end.reason == f"on request, after step {last:,}"
-    saves = [save.step for save in watched.of(Checkpoint)]
-    assert saves == [*range(16, last, 16), last]
-    # That of the end is the script's own.
-    assert [step for step in curve(watched, 0, "eval/loss") if step < last] == saves[:-1]
-    state = RunState()
-    for event in watched.events:
-        apply(state, event)
-    rows = state.curves.last_epochs()
-    assert [(row.number, row.steps) for row in rows if row.is_whole] == [(n, 16) for n in range(1, last // 16 + 1)]
-    assert (state.epoch, state.epochs) == (-(-last // 16), 10**6 // 16)
     watched.wait_gone()
 
 
@@ -198,22 +167,6 @@ def test_lightning_saves_and_stops_on_all_ranks(start: Start, runs_dir: Path, la
     watched.wait_gone()
 
 
-@pytest.mark.by_hand
-def test_lightning_names_the_checkpoint_of_the_stop(start: Start, runs_dir: Path, tmp_path: Path) -> None:
-    pytest.importorskip("lightning")
-    process = start(f"{LIGHTNING}\n    main(-1, ModelCheckpoint({str(tmp_path / 'best')!r}))")
-    watched = the_run(runs_dir)
-    watched.wait(Checkpoint)
-    mailbox.send(watched.run.commands, "stop")
-    assert watched.end().status == "stopped"
-    ends_well(process)
-    last = max(curve(watched, 0, "loss"))
-    *earlier, saved = watched.of(Checkpoint)
-    assert (saved.name, saved.step) == (str(watched.run.checkpoints / f"step-{last:08}.ckpt"), last)
-    assert all(Path(one.name).parent == tmp_path / "best" and one.step < last for one in earlier)
-    watched.wait_gone()
-
-
 KERAS = """
     import keras, numpy as np
     from tuiapp.integrations.keras import TuiappCallback
@@ -267,41 +220,6 @@ def test_keras_reports_a_training_loop_of_ones_own(start: Start, runs_dir: Path)
     assert curve(watched, 0, "loss") == {step: 1.0 + (step - 1) % 5 for step in range(1, 11)}
     assert curve(watched, 0, "val/loss") == {5: 2.0, 10: 3.0}
     assert (config_of(watched), total_steps_of(watched)) == ({"model": "tiny"}, [])
-    watched.wait_gone()
-
-
-def test_keras_goes_on_after_the_epochs_of_an_earlier_process(start: Start, runs_dir: Path) -> None:
-    ends_well(
-        start(
-            """
-        import keras
-        from tuiapp.integrations.keras import TuiappCallback
-
-        tiny = keras.Sequential(name="tiny")
-        callbacks = keras.callbacks.CallbackList([TuiappCallback()], model=tiny, epochs=4, steps=5)
-        callbacks.on_train_begin()
-        for epoch in (2, 3):
-            callbacks.on_epoch_begin(epoch)
-            for batch in range(5):
-                callbacks.on_train_batch_end(batch, {"loss": 1.0 + batch})
-            callbacks.on_epoch_end(epoch, {"loss": 5.0, "val_loss": 2.0 + epoch})
-    """,
-            KERAS_BACKEND="jax",
-        )
-    )
-    watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
-    assert list(curve(watched, 0, "loss")) == list(range(11, 21))
-    assert curve(watched, 0, "val/loss") == {15: 4.0, 20: 5.0}
-    assert total_steps_of(watched) == [20]
-    watched.wait_gone()
-
-
-def test_keras_reports_several_batches_at_once(start: Start, runs_dir: Path) -> None:
-    ends_well(start(f"{KERAS}\n    main(2, batches=4)", KERAS_BACKEND="jax"))
-    watched = the_run(runs_dir)
-    assert watched.end().status == "completed"
-    assert list(curve(watched, 0, "loss")) == [4, 8, 10, 14, 18, 20]
     watched.wait_gone()
 
 

@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.kit.harness import launched, resumed
 from tests.kit.isolated import isolated
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import settings_path
 from tuiapp.trainers.contract.events import RankStarted
-from tuiapp.trainers.launch import LaunchError
 
 pytestmark = pytest.mark.nightly
 
@@ -60,36 +58,6 @@ def test_torch_with_data_of_ones_own_and_resumed(torch_alone: str, tmp_path: Pat
         with resumed(run.run, more) as again:
             assert again.end().status == "completed"
             assert again.steps_of(0) == [5, 6]
-
-
-def test_images_are_decoded_where_pillow_is(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for number in range(30):
-            Image.new("RGB", (16, 16), (number, 0, 99)).save(tmp_path / "images" / name / f"{number}.png")
-    set_environment("torch", torch_alone)
-    config = RunConfig(
-        model="mlp", dataset=f"folder:{tmp_path}/images", image_size=8, platform="cpu", devices=1, global_batch_size=16,
-        epochs=1,
-    )  # fmt: skip
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed", run.end()
-        run.wait_gone()
-
-
-@pytest.mark.by_hand
-def test_jax_alone(tmp_path: Path, runs_dir: Path) -> None:
-    set_environment("jax", isolated(tmp_path / "jax", "jax", "flax", "optax", "numpy", "msgspec"))
-    with launched(RunConfig(backend="jax-pmap", model="mlp", platform="cpu", epochs=1), runs_dir) as run:
-        assert run.end().status == "completed", run.end()
-        run.wait_gone()
-
-
-def test_the_users_code_lacks_what_the_interpreter_lacks(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:
-    (tmp_path / "mine.py").write_text("import textual\ndef data(): pass\n")
-    config = RunConfig(dataset=f"py:{tmp_path}/mine.py:data", platform="cpu", python=torch_alone)
-    with pytest.raises(LaunchError, match="No module named 'textual'"), launched(config, runs_dir):
-        pass
 
 
 def test_a_script_runs_in_the_one_of_scripts(torch_alone: str, tmp_path: Path, runs_dir: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import msgspec
@@ -80,32 +78,6 @@ def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
         assert not end.reason.endswith("at once")
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, end.summary.steps + 1))
         run.wait_gone()
-
-
-@pytest.mark.nightly
-@ONE_AT_LEAST
-def test_a_process_that_is_killed(runs_dir: Path, backend: str) -> None:
-    with launched(_on(backend), runs_dir) as run:
-        run.at_step(1)
-        os.kill(run.pid(1), signal.SIGKILL)
-        end = run.end()
-        assert (end.status, end.failed_rank) == ("failed", 0)
-        assert "SIGKILL" in end.reason
-        run.wait_gone()
-
-
-@pytest.mark.by_hand
-@pytest.mark.nightly
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("devices", [2, 4])
-@EACH
-def test_twenty_runs_in_a_row_none_of_which_hangs(runs_dir: Path, backend: str, devices: int) -> None:
-    """Collectives of virtual CPU devices deadlock where XLA's threads are too few: see `rank_environment`."""
-    for _ in range(20):
-        with launched(_on(backend, model="net", devices=devices, epochs=2), runs_dir) as run:
-            end = run.end()
-            assert end.status == "completed", end
-            run.wait_gone()
 
 
 @ONE_AT_LEAST

@@ -9,10 +9,8 @@ import pytest
 
 from tests.kit.harness import launched
 from tests.kit.npz import make_arrays, write_npz
-from tuiapp.trainers.config import datasets as data_catalog
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.launch import launch
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
@@ -73,22 +71,6 @@ def test_damaged_images_are_refused_before_the_launch(runs_dir: Path, damaged: P
         launch(RunConfig(dataset=f"npz:{damaged}", model="mlp", platform="cpu", devices=1), runs_dir)
     assert f"dataset: {damaged}: x_train cannot be read: Bad CRC-32" in str(caught.value)
     assert not runs_dir.exists() or not list(runs_dir.iterdir())
-
-
-def test_damaged_images_of_a_large_file_are_said_of_the_run_in_words(
-    runs_dir: Path, damaged: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What takes long to read the ranks alone read.
-    monkeypatch.setattr(data_catalog, "CHECKED_BYTES", 0)
-    with launched(RunConfig(dataset=f"npz:{damaged}", model="mlp", platform="cpu", devices=1), runs_dir) as run:
-        end = run.end()
-        (failed,) = run.of(RankFailed)
-        assert end.status == "failed"
-        assert end.reason.startswith(f"rank 0 failed before its first step: {damaged}: x_train cannot be read: Bad CRC")
-        assert failed.error.endswith("Save or copy the file again.")
-        assert failed.traceback == ""
-        assert failed.error in failed.last_lines
-        run.wait_gone()
 
 
 @pytest.mark.by_hand

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from tests.kit.harness import MLP, launched
-from tests.kit.nodes import agent
 from tests.kit.recorder import JAX_BACKENDS
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.contract import mailbox
@@ -64,22 +63,3 @@ def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, r
     # Whatever the umask, and whoever wrote it.
     open_to_others = {str(path): mode for path in runs_dir.rglob("*") if (mode := path.lstat().st_mode & 0o077)}
     assert not open_to_others
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("backend", ["torch-ddp", "jax-sharding"])
-def test_each_node_keeps_the_traces_of_its_own_ranks(backend: str, runs_dir: Path, tmp_path: Path) -> None:
-    home = tmp_path / "other"
-    config = msgspec.structs.replace(
-        MLP, backend=backend, devices=4, epochs=6, checkpoint_every=0, launcher="join", nodes=2, network="lo"
-    )
-    with launched(config, runs_dir) as run, agent(run, home=home):
-        mailbox.send(run.run.commands, "profile", 5)
-        assert run.end(170).status == "completed"
-        found = run.of(Profile)
-        assert sorted((one.rank, one.node, one.steps) for one in found) == [(0, 0, 5), (1, 0, 5), (2, 1, 5), (3, 1, 5)]
-        [step] = {one.step for one in found}
-        for one in found:
-            directory = run.run.path if one.node == 0 else home / "tuiapp" / "nodes" / run.run.run_id
-            assert one.trace.startswith(f"profiles/step-{step}/")
-            assert (directory / one.trace).is_file()

@@ -212,17 +212,6 @@ def test_a_rank_that_computes_more_takes_fewer(runs_dir: Path, tmp_path: Path) -
     assert "mean speed" not in said
 
 
-@pytest.mark.by_hand
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", ["torch-fsdp", "keras-torch"])
-def test_measured_on_other_backends_changes_no_bit(runs_dir: Path, backend: str) -> None:
-    config = msgspec.structs.replace(EQUAL, backend=backend, model="convnet", shares="measured", max_steps=3)
-    measured = run_of(config, runs_dir)
-    parts = [int(measured.reports(rank)[0].values[EXAMPLES][0] or 0) for rank in range(2)]
-    by_hand = run_of(msgspec.structs.replace(config, shares=":".join(map(str, parts))), runs_dir)
-    assert [by_hand.losses(rank) for rank in range(2)] == [measured.losses(rank) for rank in range(2)]
-
-
 TEXT = {"model": "gpt-small", "dataset": "shakespeare", "max_steps": 4, "context": 16}
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
-import psutil
 import pytest
-from msgspec.structs import replace
 
-from tests.kit.harness import launched, resumed
+from tests.kit.harness import launched
 from tests.kit.user_files import write_data, write_images, write_model
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config import memory
@@ -19,7 +16,6 @@ from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import LogLine, RankFailed
 from tuiapp.trainers.launch import LaunchError, launch
-from tuiapp.trainers.launch.examination import examine
 from tuiapp.trainers.state.status import read_config
 
 pytestmark = pytest.mark.nightly
@@ -49,26 +45,6 @@ def test_a_run_on_what_a_function_returns(
     assert (run.run.code / "data.py").read_text() == (tmp_path / "data.py").read_text()
 
 
-@pytest.mark.by_hand
-def test_a_model_and_data_of_two_files_of_one_name(runs_dir: Path, tmp_path: Path) -> None:
-    data, model = (tmp_path / name for name in ("data", "model"))
-    data.mkdir()
-    model.mkdir()
-    value, net = write_data(data), write_model(model, "torch")
-    (model / "torch_net.py").rename(model / "data.py")
-    config = RunConfig(
-        dataset=value, model=net.replace("torch_net", "data"), platform="cpu", devices=1, global_batch_size=30, epochs=1
-    )
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed"
-        run.wait_gone()
-    with resumed(run.run, replace(read_config(run.run), epochs=2)) as again:
-        assert again.end().status == "completed"
-        again.wait_gone()
-    assert not again.alerts()
-    assert sorted(path.name for path in run.run.code.iterdir()) == ["data-2.py", "data.py"]
-
-
 def test_an_error_in_the_users_code_is_the_launchs_with_its_traceback(runs_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "data.py"
     file.write_text("def arrays():\n    print('begun')\n    return open('/none')\n")
@@ -83,49 +59,6 @@ def test_an_error_in_the_users_code_is_the_launchs_with_its_traceback(runs_dir: 
     ]
     assert lines[-1] == "FileNotFoundError: [Errno 2] No such file or directory: '/none'"
     assert not runs_dir.exists()
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("import sys; sys.exit(3)", "SystemExit: 3"),
-        ("import os; print('bye', flush=True); os._exit(3)", "bye\nit ended its process with exit code 3"),
-    ],
-)
-def test_code_that_ends_its_process(runs_dir: Path, tmp_path: Path, body: str, words: str) -> None:
-    file = tmp_path / "data.py"
-    file.write_text(f"def arrays():\n    {body}\n")
-    with pytest.raises(LaunchError) as caught:
-        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
-    assert words in str(caught.value)
-    assert not runs_dir.exists()
-
-
-LEFT_BEHIND = {
-    "a thread": "threading.Thread(target=time.sleep, args=(1000,)).start()",
-    "a child": "subprocess.Popen(['sleep', '1000'])",
-    "a child with a session of its own": "subprocess.Popen(['sleep', '1000'], start_new_session=True)",
-    "a forked child": "os.fork() or time.sleep(1000)",
-    "a worker": "multiprocessing.get_context('spawn').Process(target=time.sleep, args=(1000,)).start()",
-}
-
-
-@pytest.mark.parametrize("what", LEFT_BEHIND)
-def test_what_a_data_function_leaves_behind_holds_nothing_up(
-    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    value, file = write_data(tmp_path), tmp_path / "data.py"
-    text = file.read_text().replace("def arrays():\n", f"def arrays():\n    {LEFT_BEHIND[what]}\n")
-    assert LEFT_BEHIND[what] in text
-    file.write_text(f"import multiprocessing, os, subprocess, threading, time\n{text}")
-    monkeypatch.setenv("TUIAPP_TEST_LEFT", str(tmp_path))
-    began = time.monotonic()
-    assert examine(RunConfig(dataset=value, model="mlp")).train_examples == 300
-    seconds = time.monotonic() - began
-    print(f"\n{what}: {seconds:.1f} s")
-    assert seconds < 30
-    environments = [process.info["environ"] or {} for process in psutil.process_iter(["environ"])]
-    assert not [one for one in environments if one.get("TUIAPP_TEST_LEFT") == str(tmp_path)]
 
 
 X = "np.zeros((60, 12, 10), np.uint8)"
@@ -190,12 +123,6 @@ def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) ->
         assert run.end().status == "completed"
         run.wait_gone()
     assert [path.name for path in run.run.code.iterdir()] == [file.name]
-
-
-def test_a_batch_larger_than_the_data_is_refused(runs_dir: Path, tmp_path: Path) -> None:
-    config = RunConfig(dataset=write_data(tmp_path), platform="cpu", global_batch_size=302)
-    with pytest.raises(ConfigError, match="global_batch_size: 302 is more than the 300 training examples"):
-        launch(config, runs_dir)
 
 
 @pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "keras-jax"], "torch-ddp"))

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.events import Paste, Resize
+from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Button, Input
-from textual.widgets._toast import Toast
 
 from tests.kit.configure_app import screen, until
 from tests.kit.shown import notices
@@ -27,7 +25,6 @@ from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.terminal.driver import RobustDriver
-from tuiapp.terminal.key_queue import MAX_PASTED
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.contract.mailbox import take
@@ -78,15 +75,6 @@ async def test_leaves_at_once_without_a_run(tmp_path: Path, machine: Machine) ->
     assert app.farewell == ""
 
 
-async def test_leaves_at_once_when_the_run_has_ended(tmp_path: Path, machine: Machine, ended: RunDir) -> None:
-    app = make_app(tmp_path, machine, ended)
-    async with app.run_test() as pilot:
-        assert isinstance(app.screen, RunScreen)
-        await pilot.press("q")
-        await until(pilot, lambda: app._exit)
-    assert app.farewell == ""
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("keys", "commands", "farewell"),
@@ -109,23 +97,6 @@ async def test_a_live_run_is_left_or_stopped(
     assert app.farewell.startswith(farewell)
 
 
-async def test_the_question_on_leaving_says_that_the_run_has_ended(tmp_path: Path, machine: Machine) -> None:
-    run = make_run(tmp_path)
-    lock = run.take_lock()
-    app = make_app(tmp_path, machine, run)
-    async with app.run_test() as pilot:
-        await pilot.press("q")
-        dialog = await asked(pilot)
-        await pilot.press("right", "right")
-        os.close(lock)
-        # It is composed anew: meanwhile it has no box.
-        await until(pilot, lambda: "The run has ended" in [box.border_title for box in dialog.query("#dialog")])
-        assert [button.id for button in dialog.query(Button)] == ["quit", "cancel"]
-        await pilot.press("enter")
-        await until(pilot, lambda: app._exit)
-    assert take(run.commands) == []
-
-
 @pytest.mark.by_hand
 async def test_notices_stay_on_their_screen(tmp_path: Path, machine: Machine) -> None:
     app = make_app(tmp_path, machine, make_run(tmp_path))
@@ -146,36 +117,6 @@ async def test_notices_stay_on_their_screen(tmp_path: Path, machine: Machine) ->
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, RunsScreen))
         assert "later" not in notices(app)
-
-
-async def test_a_notice_is_seen_once_under_a_dialog(tmp_path: Path, machine: Machine) -> None:
-    def seen() -> list[Screen[Any]]:
-        return [screen for screen in app.screen_stack for toast in screen.query(Toast) if toast.region]
-
-    app = make_app(tmp_path, machine, make_run(tmp_path))
-    async with app.run_test(notifications=True) as pilot:
-        await pilot.press("6")
-        await until(pilot, lambda: bool(seen()))
-        run = app.screen
-        await pilot.press("question_mark")
-        await until(pilot, lambda: seen() == [app.screen] != [run])
-        await pilot.press("escape")
-        await until(pilot, lambda: seen() == [run])
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("keys", [["escape"], ["left", "enter"]])
-async def test_leaving_can_be_called_off(tmp_path: Path, machine: Machine, live: RunDir, keys: list[str]) -> None:
-    app = make_app(tmp_path, machine, live)
-    async with app.run_test() as pilot:
-        await pilot.press("ctrl+q")
-        await asked(pilot)
-        # Asking twice asks once.
-        await pilot.press("ctrl+q")
-        await pilot.press(*keys)
-        await until(pilot, lambda: isinstance(app.screen, RunScreen))
-        assert not app._exit
-    assert take(live.commands) == []
 
 
 @pytest.mark.nightly
@@ -207,20 +148,6 @@ async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: R
         assert isinstance(app.screen, ConfigureScreen)
         assert not app.screen.launching
     assert "continues" in app.farewell
-
-
-@pytest.mark.nightly
-async def test_a_paste_of_a_whole_log_is_cut(tmp_path: Path, machine: Machine) -> None:
-    app = make_app(tmp_path, machine)
-    async with app.run_test() as pilot:
-        await ready(pilot)
-        box = next(box for box in app.screen.query(Input) if box.display)
-        box.value = ""
-        box.focus()
-        await until(pilot, lambda: box.has_focus)
-        app.post_message(Paste("9" * 100_000))
-        await until(pilot, lambda: box.value != "")
-    assert box.value == "9" * MAX_PASTED
 
 
 async def test_children_see_no_color(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,38 +66,3 @@ async def test_a_run_without_the_metric_shows_its_own() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         assert chart(app).options.metric == LOSS
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("written", "why"),
-    [
-        ("{", "truncated"),
-        ('{"smoothing": 7}', "smoothing = 7"),
-        ('{"axis": "sideways"}', "sideways"),
-        (" " * 70_000, "longer"),
-    ],
-)
-async def test_a_damaged_file_is_ignored_with_a_word_and_replaced(written: str, why: str) -> None:
-    view_path().parent.mkdir(parents=True)
-    view_path().write_text(written)
-    app = RunApp(h.running())
-    async with app.run_test(size=LARGE, notifications=True) as pilot:
-        await settled(pilot, app)
-        assert (chart(app).options.smoothing, chart(app).options.axis) == (0.6, "step")
-        (notice,) = app._notifications
-        assert why in notice.message
-        assert str(view_path()) in notice.message
-        await pilot.press("y")
-    assert read_view() == (ChartView(log=True), "")
-
-
-@pytest.mark.nightly
-async def test_a_file_that_cannot_be_written_is_named(home: Path) -> None:
-    (home / ".local").write_text("no directory")
-    app = RunApp(h.running())
-    async with app.run_test(size=LARGE, notifications=True) as pilot:
-        await settled(pilot, app)
-        await pilot.press("y")
-        await until(pilot, lambda: any("not kept" in notice.message for notice in app._notifications))
-        assert chart(app).options.log

@@ -24,7 +24,6 @@ from tuiapp.trainers.contract.events import Facts, LogLine, encode
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import MISSING
-from tuiapp.view.chart import ChartOptions
 from tuiapp.view.frame import LEFT_CELLS
 from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.plot import Plot
@@ -243,34 +242,6 @@ async def test_the_cursor_reads_the_values_of_all_runs(tmp_path: Path) -> None:
         assert chart.cursor is None
 
 
-async def test_curves_stand_still_while_values_are_read(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path, 2)
-    app = CompareApp(runs)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await read(pilot, app)
-        await pilot.press("v")
-        drawn = app.compare_screen.chart.drawn
-        app.compare_screen._feed.version += 1
-        app.compare_screen._update()
-        assert app.compare_screen.chart.drawn is drawn
-        await pilot.press("v")
-        assert app.compare_screen.chart.drawn is not drawn
-
-
-async def test_reading_is_said_until_it_is_done(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path, 2)
-    app = CompareApp(runs)
-    feed = app.compare_screen._feed
-    feed.start = lambda: None  # type: ignore[method-assign]
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "reading 2 runs, 0 %" in app.said("#heading"))
-        await until(pilot, lambda: app.said("#instead") == "reading …")
-        assert app.said("#rows").count("reading 0 %") == 2
-        feed._thread.start()
-        await read(pilot, app)
-        assert "reading" not in app.said("#heading") + app.said("#rows")
-
-
 async def test_a_run_that_goes_on_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuiapp.feeds.compare_feed.POLL_S", 0.05)
     runs = make_runs(tmp_path, 2)
@@ -286,35 +257,3 @@ async def test_a_run_that_goes_on_grows(tmp_path: Path, monkeypatch: pytest.Monk
             file.write(encode(h.ended("completed", 9.0)))
         os.close(lock)
         await until(pilot, lambda: "running" not in app.said("#rows") and app.plot != before)
-
-
-async def test_runs_of_which_nothing_can_be_read(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path, 2)
-    runs[0].journal.unlink()
-    os.mkfifo(runs[0].journal)
-    runs[1].journal.write_bytes(os.urandom(10_000))
-    app = CompareApp(runs)
-    async with app.run_test() as pilot:
-        await read(pilot, app)
-        assert "none of these runs has reported loss yet" in app.said("#instead")
-        for key in ("m", "escape", "t", "y", "1", "left_square_bracket", "right"):
-            await pilot.press(key)
-        assert "unreadable" in app.said("#rows")
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is not app.compare_screen)
-
-
-async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path, 2)
-    change_about(runs[0], Change(name="baseline"))
-    app = CompareApp(runs)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "baseline" in app.said("#rows"))
-        heading, *rows = app.said("#rows").splitlines()
-        assert heading.replace("★", " ").split() == ["a", "━", "baseline", "b", "━", runs[1].run_id]
-        names = [row.split("  ")[0].strip() for row in rows]
-        assert names[:3] == ["★ test/accuracy ↑", "learning_rate", "state"], "what makes the difference comes first"
-        source, options = app.compare_screen._source, ChartOptions()
-        drawn = source.build(options, columns=40, rows=5)
-        legend = str(source.legend(drawn, options, None, dark=True, width=90))
-        assert legend == f"a ━ baseline  b ━ ★ {runs[1].run_id}"

@@ -9,9 +9,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
-from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
+from tests.kit.configure_app import Launches, Start, field, screen, type_into, words
 from tests.kit.npz import make_arrays, write_npz
-from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.path_suggester import complete
 
 pytestmark = pytest.mark.nightly
@@ -76,27 +75,6 @@ async def test_what_is_wrong_with_a_file_is_said_beside_the_field(start: Start, 
         await pilot.app.workers.wait_for_complete()
 
 
-async def test_escape_goes_back_to_the_menu(start: Start, name: str) -> None:
-    async with start(size=(120, 40)) as pilot:
-        await open_input(pilot)
-        await pilot.press(*name.removeprefix("npz:"), "escape")
-        await pilot.pause()
-        assert field(pilot, "dataset").text == "digits"
-        assert field(pilot, "dataset").query_one(ChoiceInput).has_focus
-        assert screen(pilot).command == "tuiapp run"
-        # What was typed is there when it is wanted again.
-        assert (await open_input(pilot)).value == name
-
-
-async def test_a_path_is_completed(start: Start, name: str) -> None:
-    async with start(size=(120, 40)) as pilot:
-        box = await open_input(pilot)
-        await pilot.press(*"fa")
-        await until(pilot, lambda: box._suggestion == name)
-        await pilot.press("right")
-        assert box.value == name
-
-
 def test_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data" / "more").mkdir(parents=True)
     for file in ("b.npz", "a.txt", ".hidden.npz", "new\nline.npz"):
@@ -118,14 +96,6 @@ def test_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "\0/x": None,
     }.items():
         assert complete(typed, ".npz") == found, typed
-
-
-def test_names_of_a_file_are_completed(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("def first(): ...\nclass Second: ...\n")
-    assert complete(f"{tmp_path}/ne", ".py", named=True) == f"{tmp_path}/net.py"
-    assert complete(f"{tmp_path}/net.py:", ".py", named=True) == f"{tmp_path}/net.py:first"
-    assert complete(f"{tmp_path}/net.py:S", ".py", named=True) == f"{tmp_path}/net.py:Second"
-    assert complete(f"{tmp_path}/none.py:S", ".py", named=True) is None
 
 
 async def test_a_folder_of_images_has_a_size(start: Start, tmp_path: Path) -> None:

@@ -7,13 +7,11 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from tests.kit.configure_app import Start, field, screen, type_into, until
-from tests.screens.test_gpu_checklist import gpu, machine_of
 from tuiapp.library.presets import save_preset
-from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.pickers import FieldList
 from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.widgets.choice_input import ChoiceInput
-from tuiapp.widgets.config_form import ConfigForm, FoldLine
+from tuiapp.widgets.config_form import FoldLine
 from tuiapp.widgets.option_field import LABEL_CELLS, OptionField
 
 
@@ -110,32 +108,3 @@ async def test_what_is_typed_on_a_choice_leads_to_its_value(start: Start) -> Non
         await pilot.press("q", "escape")
         await until(pilot, lambda: choice.has_focus)
         assert field(pilot, "backend").text == "script"
-
-
-@pytest.mark.nightly
-async def test_a_number_takes_no_key_of_the_screen(start: Start) -> None:
-    async with start() as pilot:
-        await type_into(pilot, "epochs", "3")
-        await pilot.press("question_mark")
-        await until(pilot, lambda: isinstance(pilot.app.screen, KeysHelp))
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is screen(pilot))
-        await look_for(pilot, "name")
-        await pilot.press("enter")
-        await until(pilot, lambda: field(pilot, "name").has_focus_within)
-        await pilot.press("a", "slash", "question_mark")
-        await until(pilot, lambda: field(pilot, "name").text == "a/?")
-        assert field(pilot, "epochs").text == "3"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("gpus", [0, 8])
-async def test_a_small_screen_has_fourteen_fields(start: Start, gpus: int) -> None:
-    async with start(size=(80, 24), machine=machine_of(*map(gpu, range(gpus)))) as pilot:
-        form = screen(pilot).query_one(ConfigForm)
-
-        def shown() -> int:
-            fields = screen(pilot).query(OptionField)
-            return sum(form.content_region.contains_region(one.region) for one in fields if one.display)
-
-        await until(pilot, lambda: shown() >= 14)

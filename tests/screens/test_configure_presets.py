@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
-from textual.screen import Screen
 from textual.widgets import Static
 
 from tests.kit.configure_app import Start, field, screen, type_into, until, words
@@ -31,33 +28,6 @@ async def test_preset_fills_form_and_command(start: Start) -> None:
         assert screen(pilot).command == "tuiapp run mlp --set learning_rate=0.01 --set epochs=3"
         assert field(pilot, "epochs").changed
         assert not field(pilot, "seed").changed
-
-
-async def test_presets_edited_by_hand_are_read_anew(start: Start) -> None:
-    path = save_preset("mine", RunConfig(epochs=9))
-    async with start(preset="mine") as pilot:
-        save_preset("mine", RunConfig(epochs=11), overwrite=True)
-        save_preset("new", RunConfig())
-        await pilot.press("ctrl+l")
-        assert screen(pilot).query_one(PresetList).get_option("own/new")
-        # What the form holds stays; the command says how it differs from the file as it is now.
-        assert screen(pilot).command == "tuiapp run mine --set epochs=9"
-        path.write_text("epochs = 'many'\n")
-        await pilot.press("ctrl+l")
-        assert "✗ mine" in str(screen(pilot).query_one(PresetList).get_option("own/mine").prompt)
-        assert screen(pilot).command == "tuiapp run --set epochs=9"
-
-
-async def test_overwriting_what_appeared_meanwhile_is_asked(start: Start) -> None:
-    async with start() as pilot:
-        path = save_preset("mine", RunConfig(epochs=9))
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
-        await pilot.press(*"mine", "enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
-        assert load_config("mine").epochs == 9
-        assert path.exists()
-        await pilot.press("escape", "escape")
 
 
 @pytest.mark.nightly
@@ -167,38 +137,6 @@ async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_i
         await pilot.press("right", "enter")
         await until(pilot, lambda: not (presets_dir() / "b4.toml").exists() and is_on("c"))
 
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("columns", [4, 5])
-async def test_a_scroll_bar_that_takes_the_last_column_does_not_come_and_go(
-    start: Start, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layouts: list[Screen[Any]] = []
-    lay_out = Screen._refresh_layout
-
-    def count(screen: Screen[Any], *args: Any, **named: Any) -> None:
-        layouts.append(screen)
-        lay_out(screen, *args, **named)
-
-    monkeypatch.setattr(Screen, "_refresh_layout", count)
-    async with start() as pilot:
-        await pilot.resize_terminal(columns, 40)
-        for _ in range(40):
-            before = len(layouts)
-            await asyncio.sleep(0.1)
-            if len(layouts) == before:
-                break
-        else:
-            pytest.fail(f"laid out {len(layouts)} times, and still not at rest")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("columns", [1, 5, 8])
-async def test_no_terminal_is_too_narrow_for_a_list(start: Start, columns: int) -> None:
-    async with start() as pilot:
-        await pilot.resize_terminal(columns, 40)
-        await pilot.press("ctrl+l", "D")
-        await pilot.pause()
         # A crash is raised at the end.
 
 

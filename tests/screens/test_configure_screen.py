@@ -9,7 +9,6 @@ from textual.widgets import Button, Static
 
 from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
 from tuiapp.trainers.config.machine import Machine
-from tuiapp.trainers.config.options import ConfigError, Problem
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm
@@ -81,17 +80,6 @@ async def test_launch_gets_what_the_form_holds(start: Start, launches: Launches)
 
 
 @pytest.mark.nightly
-async def test_configuration_error_of_a_launch_is_shown_beside_its_field(start: Start, launches: Launches) -> None:
-    launches.error = ConfigError([Problem("devices", "the last GPU was just taken."), Problem("", "and it rains")])
-    async with start() as pilot:
-        await pilot.click("#launch")
-        await pilot.app.workers.wait_for_complete()
-        await pilot.pause()
-        assert field(pilot, "devices").problem == "the last GPU was just taken."
-        assert "And it rains" in words(pilot, "#failure")
-
-
-@pytest.mark.nightly
 async def test_run_is_launched_once(start: Start, launches: Launches) -> None:
     async with start() as pilot:
         screen(pilot).launching = True
@@ -116,33 +104,6 @@ async def test_every_field_can_be_reached_with_keys_on_a_small_screen(start: Sta
             await pilot.press("down")
             await pilot.pause()
         assert screen(pilot).query_one("#command").region.bottom <= 24
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [(160, 17), (160, 40), (200, 40)])
-async def test_the_form_has_two_columns_where_one_is_too_high(start: Start, size: tuple[int, int]) -> None:
-    async with start(size=size) as pilot:
-        await until(pilot, lambda: screen(pilot).is_mounted)
-        left, right = (field(pilot, key).region for key in ("devices", "optimizer"))
-        assert right.x > left.right
-        assert abs(right.y - left.y) <= 2
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("opens", ["ctrl+s", "ctrl+g"])
-async def test_the_form_fits_a_size_that_the_terminal_took_while_it_was_covered(start: Start, opens: str) -> None:
-    async with start() as pilot:
-        form = screen(pilot)
-        await pilot.press(opens)
-        await until(pilot, lambda: pilot.app.screen is not form)
-        await pilot.resize_terminal(200, 40)
-        if opens == "ctrl+s":
-            # It can be seen around the dialog.
-            await until(pilot, lambda: form.has_class("-wide"))
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is form and form.has_class("-wide"))
-        assert not form.has_class("-normal")
-        assert field(pilot, "optimizer").region.x > field(pilot, "devices").region.right
 
 
 @pytest.mark.nightly

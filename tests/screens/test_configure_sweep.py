@@ -47,17 +47,6 @@ async def test_the_form_says_how_many_runs_and_queues_them(
         assert len(find_waiting(tmp_path / "runs")) == 6
 
 
-async def test_a_comma_turns_a_menu_into_a_list(start: Start) -> None:
-    async with start(preset="mlp") as pilot:
-        await until(pilot, lambda: screen(pilot).is_mounted)
-        field(pilot, "optimizer").focus_control()
-        await pilot.press("comma", *"sgd")
-        await until(pilot, lambda: "2 runs: optimizer adam, sgd" in words(pilot, "#facts"))
-        await pilot.press("escape")
-        await until(pilot, lambda: "sweep" not in words(pilot, "#facts"))
-        assert field(pilot, "optimizer").text == "adam"
-
-
 async def test_a_number_of_trials_makes_it_a_search(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,17 +82,6 @@ async def test_a_number_of_trials_makes_it_a_search(
         assert study.search is not None
         assert (study.search.trials, study.search.pruner, study.metric) == (40, "hyperband", "test/accuracy")
         assert study.axes == {"learning_rate": "log:1e-5..1e-1"}
-
-
-async def test_without_optuna_the_form_says_what_to_install(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuiapp.trainers.experiments.study.find_spec", lambda _: None)
-    async with start(preset="mlp") as pilot:
-        await type_into(pilot, "seed", "0..4")
-        await until(pilot, lambda: field(pilot, "trials").display)
-        assert not screen(pilot).query_one("#launch").has_class("-blocked"), "a grid needs none"
-        await type_into(pilot, "trials", "3")
-        await until(pilot, lambda: "pip install 'tuiapp[sweep]'" in field(pilot, "trials").problem)
-        assert screen(pilot).query_one("#launch").has_class("-blocked")
 
 
 async def test_a_search_of_a_script_needs_what_its_trials_are_best_by(

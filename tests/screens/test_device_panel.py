@@ -14,9 +14,8 @@ from tests.kit import device_histories as d
 from tests.kit import histories as h
 from tests.kit.run_app import RunApp, settled, until
 from tuiapp.trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
-from tuiapp.view.palette import series_color
 from tuiapp.widgets.device_panel import DevicePanel
-from tuiapp.widgets.text_view import TextPanel, TextView
+from tuiapp.widgets.text_view import TextView
 
 SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
 
@@ -39,20 +38,6 @@ async def shown(events: Sequence[AnyEvent], size: tuple[int, int], *keys: str) -
         return lines_of(app)
 
 
-async def test_of_an_ended_run_colours_follow_the_theme() -> None:
-    app = RunApp(h.completed(gpus=True))
-    async with app.run_test(size=NORMAL) as pilot:
-        await settled(pilot, app)
-
-        def drawn_for(dark: bool) -> bool:
-            lines = app.run_screen.query_one(DevicePanel).query_one(TextView)._lines
-            return any(series_color(0, dark=dark) in str(span.style) for line in lines for span in line.spans)
-
-        await until(pilot, lambda: drawn_for(dark=True))
-        app.theme = "textual-light"
-        await until(pilot, lambda: drawn_for(dark=False))
-
-
 @pytest.mark.nightly
 async def test_what_has_failed_is_said_beneath_what_is_known() -> None:
     problem = TelemetrySource(source="sampler", problem="killed by SIGSEGV; started again in 4 s", **h.at(43.2))
@@ -60,13 +45,6 @@ async def test_what_has_failed_is_said_beneath_what_is_known() -> None:
     assert "▲ sampler: killed by SIGSEGV" in "\n".join(lines)
     waiting = await shown([*h.beginning(2), problem], NORMAL)
     assert waiting[0].startswith("▲ sampler: killed")
-
-
-@pytest.mark.nightly
-async def test_samples_that_have_not_come() -> None:
-    assert "sampling…" in (await shown(h.beginning(2), NORMAL))[0]
-    over = [*h.beginning(2), h.ended("completed", 4.0)]
-    assert "the run has no samples" in (await shown(over, NORMAL))[0]
 
 
 @pytest.mark.nightly
@@ -114,17 +92,3 @@ async def test_the_processes_of_this_machine_are_listed_only_while_they_are_on_s
         looked = panel._read_at
         panel.show(app.run_screen.state)
         assert panel._read_at == looked
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("key", ["2", "4"])
-async def test_a_large_panel_grows_with_the_terminal(key: str) -> None:
-    app = RunApp(h.completed())
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot, app)
-        await pilot.press(key)
-        panel = app.screen.query_one("#devices" if key == "2" else "#sharding", TextPanel)
-        shown = panel.query_one(TextView)
-        for size in (NORMAL, WIDE, SMALL, WIDE):
-            await pilot.resize_terminal(*size)
-            await until(pilot, lambda: shown.size.height == str(shown.render()).count("\n") + 1)

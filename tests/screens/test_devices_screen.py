@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,13 +17,11 @@ from textual.app import App
 
 from tests.kit import histories as h
 from tests.kit.run_app import until
-from tuiapp.app import TuiApp
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.pickers import ProcessList
-from tuiapp.trainers.config.machine import Machine
-from tuiapp.trainers.contract.events import AnyEvent, Event, HostSample, TelemetrySource
+from tuiapp.trainers.contract.events import AnyEvent, Event, TelemetrySource
 from tuiapp.widgets.device_panel import DevicePanel
 
 
@@ -105,29 +102,6 @@ async def test_a_sampler_that_ends_says_why_and_is_started_anew(
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, DevicesScreen))
     assert not [child for child in psutil.Process().children() if "tuiapp.trainers.telemetry" in child.cmdline()]
-
-
-@pytest.mark.nightly
-async def test_it_opens_from_anywhere_once(tmp_path: Path, machine: Machine) -> None:
-    app = TuiApp(runs_dir=tmp_path, machine=machine)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("f3", "f3")
-        await until(pilot, lambda: isinstance(app.screen, DevicesScreen))
-        assert sum(isinstance(screen, DevicesScreen) for screen in app.screen_stack) == 1
-        assert "Watch the devices" in [command.title for command in app.get_system_commands(app.screen)]
-        await until(pilot, lambda: "host CPU" in text_of(app) or "▲ sampler" in text_of(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, DevicesScreen))
-
-
-def test_the_first_sample_does_not_wait_for_the_interval(tmp_path: Path) -> None:
-    feed = SamplerFeed(tmp_path, 3600)
-    try:
-        deadline = time.monotonic() + 60
-        while not any(isinstance(event, HostSample) for event in feed.read(0.1)):
-            assert time.monotonic() < deadline
-    finally:
-        feed.close()
 
 
 def _sampler() -> psutil.Process:

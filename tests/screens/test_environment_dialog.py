@@ -10,13 +10,12 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, OptionList
 
-from tests.kit.configure_app import Start, field, screen, until, words
+from tests.kit.configure_app import Start, field, until
 from tests.kit.wheels import offline
 from tuiapp.screens.environment_dialog import EnvironmentDialog
 from tuiapp.trainers.config.catalog import Backend
 from tuiapp.trainers.config.installed import OWN, Installed
 from tuiapp.trainers.config.interpreters import environments_dir, find_interpreter
-from tuiapp.trainers.config.settings import settings_path
 
 pytestmark = pytest.mark.nightly
 
@@ -99,15 +98,3 @@ async def test_escape_cancels_before_and_while_it_is_made(
         await until(pilot, lambda: dialog(pilot) is None)
         assert not (environments_dir() / "torch").exists()
         assert "torch not installed" in field(pilot, "backend").problem
-
-
-async def test_one_that_the_settings_name_is_not_replaced(start: Start, tmp_path: Path) -> None:
-    settings_path().parent.mkdir(parents=True)
-    settings_path().write_text(f'[environments]\ntorch = "{tmp_path}/none"\n')
-    async with start() as pilot:
-        assert f"'{tmp_path}/none' does not exist; change [environments] torch" in field(pilot, "backend").problem
-        await choose(pilot, "torch-ddp")
-        await until(pilot, lambda: bool(pilot.app._notifications))
-        assert dialog(pilot) is None
-        assert words(pilot, "#facts")
-        assert screen(pilot) is pilot.app.screen

@@ -66,14 +66,3 @@ async def test_the_search_shows_its_prompt_wherever_it_is_started(
         box = app.run_screen.query_one(LogView).query_one(Input)
         assert (box.value, box.has_focus) == ("abc", True)
         assert box.region.area > 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("key", "words"), [("6", "No failure or hang."), ("7", "No predictions were reported.")])
-async def test_a_panel_with_nothing_to_show_says_so(key: str, words: str) -> None:
-    app = RunApp(h.running())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await press(pilot, key)
-        assert words in notices(app)
-        assert app.run_screen.chosen == ""

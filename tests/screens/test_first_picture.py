@@ -11,11 +11,10 @@ from textual._compositor import Compositor
 from textual.geometry import Size
 from textual.strip import Strip
 
-from tests.kit.configure_app import Start, field, screen, until
+from tests.kit.configure_app import field, screen, until
 from tests.screens.test_app import make_run
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
-from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun
 from tuiapp.screens.run import RunScreen
 from tuiapp.trainers.config.machine import Machine
@@ -57,30 +56,6 @@ async def test_keys_typed_before_the_form_is_there_reach_its_fields(tmp_path: Pa
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen(pilot).is_mounted and field(pilot, "devices").text == "4")
         await until(pilot, lambda: "9" in field(pilot, "global_batch_size").text)
-
-
-@pytest.mark.nightly
-async def test_keys_after_one_that_opens_a_question_answer_it(start: Start, tmp_path: Path) -> None:
-    async with start() as pilot:
-        for key, character in (("ctrl+s", None), ("a", "a"), ("b", "b"), ("enter", None)):
-            pilot.app.post_message(events.Key(key, character))
-        saved = tmp_path / "home" / "config" / "tuiapp" / "presets" / "ab.toml"
-        await until(pilot, saved.exists)
-        assert not isinstance(pilot.app.screen, Choice)
-
-
-@pytest.mark.nightly
-async def test_beneath_a_run_there_is_nothing_until_it_is_seen(tmp_path: Path, machine: Machine) -> None:
-    app = TuiApp(runs_dir=tmp_path, machine=machine, run=make_run(tmp_path))
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: len(app.screen_stack) > 1)
-        await pilot.pause(0.2)
-        beneath = app.screen_stack[0]
-        assert not isinstance(beneath, ConfigureScreen)
-        assert not beneath.query("*").exclude(".-textual-system")
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, ConfigureScreen) and app.screen.is_mounted)
-        assert app.screen_stack == [beneath, app.screen]
 
 
 @pytest.mark.nightly

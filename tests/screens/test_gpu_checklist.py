@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.kit.configure_app import Launches, Start, field, screen, type_into, until, words
+from tests.kit.configure_app import Start, field, screen, until, words
 from tuiapp.trainers.config.machine import Gpu, GpuProcess, Machine
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist, describe_gpus, details
@@ -59,18 +59,6 @@ def test_a_gpu_with_the_systems_memory_says_so() -> None:
     assert details(spark).startswith("the system's memory · ")
 
 
-def test_who_uses_a_gpu_is_not_cut_where_there_is_little_room() -> None:
-    ada = GpuProcess(pid=7, user="ada", name="python", memory_bytes=12 * GIB)
-    gpus = [gpu(0, 13 * GIB, ada), gpu(1, name="NVIDIA RTX 6000 Ada Generation")]
-    told = {room: [str(line) for line in describe_gpus(gpus, frozenset(), room)] for room in (80, 60, 44)}
-    assert told[80][1] == "[ ]  1  NVIDIA RTX 6000 Ada Gen…   139/139 GiB free    7 % busy  unused"
-    assert told[60][1] == "[ ]  1 RTX 6000 Ada Generati…  139/139 GiB free   7 % unused"
-    assert told[44] == [
-        "[ ]  0 H200    126/139 GiB free   7 % ada",
-        "[ ]  1 RTX 6…  139/139 GiB free   7 % unused",
-    ]
-
-
 @pytest.mark.nightly
 async def test_looking_again_keeps_what_was_chosen_and_where_one_is(start: Start) -> None:
     async with start(machine=machine_of(gpu(0), gpu(1))) as pilot:
@@ -101,15 +89,6 @@ async def test_looking_again_keeps_what_was_chosen_and_where_one_is(start: Start
         assert str(alone.get_option_at_index(1).prompt).startswith("[ ]")
 
 
-async def test_what_jax_takes_of_a_gpu_that_others_use_is_said(start: Start) -> None:
-    async with start(machine=machine_of(gpu(0, 100 * GIB))) as pilot:
-        assert "JAX" not in words(pilot, "#facts")
-        await type_into(pilot, "backend", "jax-sharding")
-        await until(pilot, lambda: "39.0 GiB free, of which JAX takes 38.0 GiB" in words(pilot, "#facts"))
-        screen(pilot).call_later(screen(pilot).take_machine, machine_of(gpu(0, 139 * GIB - 1)))
-        await until(pilot, lambda: "but JAX needs 0.5 GiB to start" in field(pilot, "device_ids").problem)
-
-
 async def test_a_key_looks_at_the_devices_again(start: Start) -> None:
     async with start() as pilot:
         assert screen(pilot)._machine is not None
@@ -117,15 +96,3 @@ async def test_a_key_looks_at_the_devices_again(start: Start) -> None:
         await pilot.press("f6")
         await until(pilot, lambda: screen(pilot)._machine is not known)
         assert "in all" in words(pilot, "#facts")
-
-
-@pytest.mark.nightly
-async def test_mig_instances_are_listed_and_chosen(start: Start, launches: Launches) -> None:
-    parts = [gpu(1, part=part, uuid=f"MIG-{part}", name="NVIDIA H200 MIG 1g.18gb") for part in (0, 2)]
-    async with start(machine=machine_of(*parts)) as pilot:
-        checklist = screen(pilot).query_one(GpuChecklist)
-        assert str(checklist.get_option_at_index(2).prompt).startswith("[ ] 1:2")
-        checklist.focus()
-        await pilot.press("down", "down", "enter", "ctrl+r")
-        await pilot.app.workers.wait_for_complete()
-        assert launches.configs[0].device_ids == ("1:2",)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import time
 from typing import Any
 
@@ -13,7 +11,6 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.kit.configure_app import Start, field, screen, until
-from tuiapp.screens.pickers import FieldList
 
 
 def type_at_once(pilot: Pilot[Any], *keys: str) -> None:
@@ -52,20 +49,6 @@ async def test_other_keys_and_pastes_among_them_keep_their_places(start: Start) 
 
 
 @pytest.mark.nightly
-async def test_a_key_that_a_number_leaves_to_the_screen_is_not_typed_with_it(start: Start) -> None:
-    async with start() as pilot:
-        box = field(pilot, "epochs").query_one(Input)
-        box.focus()
-        await until(pilot, lambda: box.has_focus)
-        type_at_once(pilot, *"12")
-        pilot.app.post_message(Key("slash", "/"))
-        type_at_once(pilot, *"seed")
-        await until(pilot, lambda: isinstance(pilot.app.screen, FieldList))
-        await until(pilot, lambda: pilot.app.screen.query_one(Input).value == "seed")
-        assert box.value == "12"
-
-
-@pytest.mark.nightly
 async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,25 +69,6 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
         await until(pilot, lambda: second.value == "42")
         assert second.has_focus
         assert first.value != "42"
-
-
-@pytest.mark.nightly
-async def test_keys_that_wait_when_the_program_ends_leave_no_error(start: Start) -> None:
-    errors: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    async with start() as pilot:
-        screen(pilot).launching = True
-        type_at_once(pilot, *"abc")
-        keys = pilot.app._keys  # type: ignore[attr-defined]
-        while len(keys._waiting) < 3:
-            await asyncio.sleep(0.005)
-        waits = keys._busy
-        pilot.app.exit()
-    await asyncio.wait([waits], timeout=60)
-    del waits, keys._busy
-    gc.collect()
-    await asyncio.sleep(0)
-    assert not errors
 
 
 @pytest.mark.nightly
@@ -151,15 +115,3 @@ async def test_leaving_overtakes_what_waits_too_long(start: Start, monkeypatch: 
         type_at_once(pilot, *["tab", "1"] * 500, "ctrl+q")
         await until(pilot, lambda: pilot.app._exit)
         assert len(moved) < 400
-
-
-@pytest.mark.nightly
-async def test_leaving_waits_its_turn_behind_a_few_keys(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuiapp.terminal.key_queue.LEAVE_PATIENCE_S", 60.0)
-    async with start() as pilot:
-        box = field(pilot, "epochs").query_one(Input)
-        box.focus()
-        await until(pilot, lambda: box.has_focus)
-        type_at_once(pilot, *"42", "home", "7", "ctrl+q")
-        await until(pilot, lambda: pilot.app._exit)
-        assert box.value == "742"

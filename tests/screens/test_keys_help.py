@@ -54,16 +54,6 @@ async def test_the_keys_of_where_one_is(size: tuple[int, int]) -> None:
             await until(pilot, lambda: isinstance(app.screen, KeysHelp))
 
 
-async def test_the_palette_has_what_can_be_done_and_no_movements() -> None:
-    app = Stage(preset="quickstart")
-    async with app.run_test() as pilot:
-        await pilot.pause()
-        titles = [command.title for command in app.get_system_commands(app.screen)]
-        assert len(titles) == len(set(titles))
-        assert {"Launch the run", "Save as a preset", "Theme"} <= set(titles)
-        assert {"Down", "First", "Focus Next", "Page Up"}.isdisjoint(titles)
-
-
 async def test_the_palette_has_the_footers_actions_first_and_enter_takes_what_was_searched() -> None:
     app = Stage(preset="quickstart")
     async with app.run_test(size=(80, 24)) as pilot:

@@ -48,35 +48,6 @@ async def test_what_is_launched_is_kept_at_once(start: Start, launches: Launches
         assert read_last_form() == (LastForm(changes={"epochs": "3"}), "")
 
 
-@pytest.mark.nightly
-async def test_an_untouched_form_says_nothing_of_last_time(start: Start) -> None:
-    for _ in range(2):
-        async with start(preset="quickstart", remembers=True) as pilot:
-            assert title(pilot) == "quickstart"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"{", "truncated"),
-        (b'{"changes": 1}', "Expected `object`"),
-        (b'{"schema": 2}', "schema 2, and this version of tuiapp reads schema 1"),
-        (b'{"changes": {"key_of_the_future": "1"}}', "'key_of_the_future'"),
-        (b"x" * 70_000, "longer than 64 KiB"),
-    ],
-)
-async def test_a_file_that_cannot_be_used_is_ignored_with_a_word(start: Start, content: bytes, words: str) -> None:
-    form_path().parent.mkdir(parents=True)
-    form_path().write_bytes(content)
-    async with start(preset="quickstart", remembers=True) as pilot:
-        await until(pilot, lambda: bool(pilot.app._notifications))
-        (note,) = pilot.app._notifications
-        assert words in note.message
-        assert screen(pilot).command == "tuiapp run quickstart"
-    assert read_last_form()[1] == ""
-
-
 def test_what_is_kept_is_what_differs_from_the_defaults() -> None:
     texts = {**to_texts(RunConfig(epochs=3)), "name": "x", "tags": "y"}
     assert msgspec.to_builtins(last_form("mlp", texts)) == {"schema": 1, "preset": "mlp", "changes": {"epochs": "3"}}

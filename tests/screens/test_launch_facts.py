@@ -9,7 +9,7 @@ from tests.kit.configure_app import Start, screen, until
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.view.draft import Draft, command_line, examine, to_texts
-from tuiapp.widgets.launch_facts import LaunchFacts, _training, _whole_facts, fact_lines
+from tuiapp.widgets.launch_facts import LaunchFacts, _training, _whole_facts
 from tuiapp.widgets.text_view import TextView
 
 LINE = "Memory    26 MiB per device · 6 GiB free   activations 17 MiB · data 5 MiB"
@@ -61,21 +61,3 @@ async def test_the_focused_button_opens_facts_that_are_left_out(start: Start, si
         assert facts.region.bottom <= screen(pilot).size.height
         await pilot.press("shift+tab")
         await until(pilot, lambda: facts.size.height == lines)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("nodes", "where"), [(1, "in all"), (2, "on each node")])
-async def test_the_hosts_memory_is_each_nodes(start: Start, nodes: int, where: str) -> None:
-    config = RunConfig(platform="cpu", devices=2 * nodes, nodes=nodes, launcher="join" if nodes > 1 else "local")
-    async with start(size=(200, 60), config=config) as pilot:
-        assert f"MiB {where}" in str(screen(pilot).query_one("#facts", TextView).render())
-
-
-def test_a_mesh_and_the_weights_that_it_leaves_whole_are_told() -> None:
-    machine = Machine(cpu_cores=8, memory_total_bytes=1 << 33, memory_available_bytes=1 << 32)
-    config = RunConfig(backend="jax-sharding", model="mlp", platform="cpu", mesh="model=4")
-    draft = examine(to_texts(config), RunConfig(), machine)
-    facts = "\n".join(map(str, fact_lines(draft, machine)))
-    assert "4 virtual CPU devices · 48 examples a step on each · mesh batch=1,model=4; whole on each device: " in facts
-    assert "out.kernel, out.bias (10 is not divisible by 4)" in facts
-    assert "parameters 233 KiB" in facts

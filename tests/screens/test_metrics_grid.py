@@ -19,9 +19,8 @@ from tests.kit.shown import is_drawn
 from tests.screens.test_compare_screen import CompareApp, read
 from tests.screens.test_run_screen import text_of
 from tuiapp.library.chart_view import change_view
-from tuiapp.screens import metrics_grid
 from tuiapp.screens.metrics_grid import MetricsGrid
-from tuiapp.trainers.contract.events import AnyEvent, Metrics, encode
+from tuiapp.trainers.contract.events import AnyEvent, encode
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.run_header import RunHeader
@@ -138,21 +137,6 @@ async def test_the_filter_narrows_and_escape_takes_it_back() -> None:
 
 
 @pytest.mark.nightly
-async def test_settings_are_those_of_the_chart_and_their_keys_work() -> None:
-    app = RunApp(own.running(), now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await pilot.press("t", "y", "right_square_bracket")
-        await opened(pilot, app)
-        assert "by time · logarithmic · smoothing 0.8" in heading(app)
-        assert grid(app).visible_charts[0].drawn.log
-        await pilot.press("t", "y", *["left_square_bracket"] * 4)
-        await drawn(pilot, app)
-        assert "by step · not smoothed" in heading(app)
-        assert grid(app).visible_charts[0].drawn.axis == "step"
-
-
-@pytest.mark.nightly
 async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards() -> None:
     app = RunApp([own.started()], now=62.0)
     async with app.run_test(size=LARGE) as pilot:
@@ -174,51 +158,6 @@ async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards(
         await until(pilot, lambda: app.screen is app.run_screen)
         await until(pilot, lambda: "60 steps" in str(app.run_screen.query_one(RunHeader).render()))
         assert "COMPLETED" in str(app.run_screen.query_one(RunHeader).render())
-
-
-@pytest.mark.nightly
-async def test_what_never_varied_is_a_line_until_it_varies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_grid, "LOOK_S", 0.0)
-    app = RunApp([own.started(), *(own.logged(step, ["train/loss"]) for step in (1, 2)), decay(1), decay(2)], now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await opened(pilot, app)
-        assert shown(app) == ["train/loss"]
-        assert "page" not in heading(app)
-        line = grid(app).query_one("#constants", Static)
-        assert str(line.render()) == "constant  decay 0.0100"
-        app.feed.events = [decay(3, 0.02)]
-        await until(pilot, lambda: shown(app) == ["train/loss", "decay"] and not line.display)
-
-
-def decay(step: int, value: float = 0.01) -> Metrics:
-    return Metrics(rank=0, first_step=step, values={"decay": [value]}, **h.at(2.0 + step / 2))
-
-
-@pytest.mark.nightly
-async def test_a_click_selects_and_a_second_one_enlarges() -> None:
-    app = RunApp(own.running(), now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await opened(pilot, app)
-        one = grid(app).visible_charts[1]
-        await pilot.click(one, offset=(20, 5))
-        assert selected(app) == one.options.metric
-        await pilot.click(one, offset=(20, 5), times=2)
-        await drawn(pilot, app)
-        assert grid(app).large
-
-
-@pytest.mark.nightly
-async def test_a_terminal_of_a_few_lines_ends_nothing() -> None:
-    app = RunApp(own.running(2), now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await opened(pilot, app)
-        for size in ((20, 5), (10, 3), (40, 10), LARGE):
-            await pilot.resize_terminal(*size)
-            await pilot.pause()
-            await until(pilot, lambda: is_drawn(grid(app)))
 
 
 @pytest.mark.nightly

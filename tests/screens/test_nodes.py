@@ -7,10 +7,9 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.kit import node_histories as nodes
-from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.kit.run_app import SMALL, RunApp, settled, until
 from tuiapp.trainers.contract.events import RunStarted
 from tuiapp.widgets.device_panel import DevicePanel
-from tuiapp.widgets.log_view import LogView
 
 
 def lines(app: RunApp) -> list[str]:
@@ -66,15 +65,6 @@ async def test_large_the_panel_shows_all_of_the_chosen_node(keys: tuple[str, ...
 
 
 @pytest.mark.nightly
-async def test_a_node_that_has_not_joined_has_nothing_to_show() -> None:
-    app = RunApp(nodes.running(3, 6)[:1])
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "2", "end")
-        assert any("node 2 has no samples yet" in line for line in lines(app))
-
-
-@pytest.mark.nightly
 async def test_the_list_is_never_longer_than_the_nodes_of_a_resumed_run() -> None:
     app = RunApp(nodes.running(4, 8))
     async with app.run_test(size=SMALL) as pilot:
@@ -87,17 +77,3 @@ async def test_the_list_is_never_longer_than_the_nodes_of_a_resumed_run() -> Non
         await press(pilot, "down", "up")
         assert any("▾ 0 gpubox" in line for line in lines(app))
         assert [line.split()[1] for line in lines(app) if line.startswith(" ▸ ")] == ["1"]
-
-
-@pytest.mark.nightly
-async def test_a_click_folds_a_node_and_chooses_a_rank() -> None:
-    app = RunApp(nodes.running(2, 4))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await press(pilot, "3")
-        await pilot.click("#ranks #rows", offset=(12, 1))
-        await pilot.pause()
-        assert marks(app) == "▸▾"
-        await pilot.click("#ranks #rows", offset=(12, 3))
-        await pilot.pause()
-        assert app.run_screen.query_one(LogView).rank == 3

@@ -23,28 +23,6 @@ def header(app: RunApp) -> str:
     return str(app.run_screen.query_one(RunHeader).render())
 
 
-@pytest.mark.parametrize("size", [LARGE, SMALL])
-async def test_the_header_shows_the_name_that_the_script_gave(size: tuple[int, int]) -> None:
-    app = RunApp([own.started(config={"backend": "script", "script": "train.py"})], now=1.0)
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot, app)
-        app.feed.events = [Facts(name="base\x1b[31mline", total_steps=500, **h.at(1))]
-        await until(pilot, lambda: "baseline · " in header(app))
-        assert "of 500" in header(app)
-        assert "train.py" in header(app)
-
-
-@pytest.mark.nightly
-async def test_a_script_that_logs_once_a_minute_is_not_silent() -> None:
-    events: list[AnyEvent] = [own.started(), *(own.logged(n, ["ppl"], seconds=60.0 * n) for n in range(1, 5))]
-    app = RunApp(events, now=300.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        rank = app.run_screen.state.ranks[0]
-        assert rank.silent_after_s == 240.0
-        assert "60.0 s/step" in header(app)
-
-
 NAMES = ("loss", "val/loss", "accuracy", "entropy", "train/ppl", "tokens_per_second", "lr", "grad_norm")
 
 
@@ -141,12 +119,3 @@ async def test_a_script_that_reports_its_epoch_has_epochs(size: tuple[int, int])
         heading, *rows = str(shown.render()).splitlines()
         assert heading.split() == ["epoch", "steps", "loss", "seconds", "eval/loss"]
         assert [row.split()[:2] for row in rows] == [["3", "40"], ["2", "40"], ["1", "40"]]
-
-
-@pytest.mark.nightly
-async def test_a_script_that_reports_no_epoch_has_no_epochs() -> None:
-    app = RunApp(own.running(), now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await pilot.press("8")
-        await until(pilot, lambda: any("no metric `epoch`" in note.message for note in app._notifications))

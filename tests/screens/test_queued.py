@@ -55,14 +55,6 @@ def test_lists_know_what_a_requeued_run_has_reached(tmp_path: Path) -> None:
         os.close(lock)
 
 
-def test_lists_know_that_its_job_has_put_it_back_into_the_queue(tmp_path: Path) -> None:
-    run = record(tmp_path, "20261120T101500-torch-ddp-net-3fa1", [nodes.queued(), *interrupted.stopped()])
-    assert summarise(run).status == "stopped"
-    run.queued.write_text("12")
-    info = summarise(run)
-    assert (info.status, info.summary.steps, info.reason) == ("queued", 72, "Slurm job 12 is queued")
-
-
 def test_lists_say_why_it_waits(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     trouble = Alert(kind="slurm", text="Slurm does not answer", **h.at(9.0))

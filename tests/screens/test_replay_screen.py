@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import histories as h
-from tests.kit.run_app import LARGE, SMALL, RunApp, until
+from tests.kit.run_app import LARGE, RunApp, until
 from tests.kit.shown import shown_lines
 from tests.screens.test_run_screen import text_of
 from tests.unit.state.test_replay import Clock, Source, journal
@@ -52,28 +52,3 @@ async def test_a_replay_is_marked_and_can_be_paused_moved_and_sped_up(tmp_path: 
         await until(pilot, lambda: len(shown_lines(log)) == 1)
         await pilot.press("space", *["full_stop"] * 30)
         await until(pilot, lambda: screen.state.status == "completed")
-
-
-async def test_nothing_is_asked_of_the_run(tmp_path: Path) -> None:
-    clock = Clock()
-    app, feed = replay_app(tmp_path, clock)
-    async with app.run_test(size=SMALL) as pilot:
-        screen = app.run_screen
-        await until(pilot, lambda: screen.is_mounted and feed.duration > 0)
-        await pilot.press("s", "S", "u")
-        await pilot.pause()
-        assert app.screen is screen
-        assert not (tmp_path / "commands").exists()
-        assert {"s", "S", "u"}.isdisjoint(key for key, one in screen.active_bindings.items() if one.enabled)
-
-
-async def test_a_click_goes_to_that_place(tmp_path: Path) -> None:
-    clock = Clock()
-    app, feed = replay_app(tmp_path, clock)
-    async with app.run_test(size=LARGE) as pilot:
-        await until(pilot, lambda: app.run_screen.is_mounted and feed.duration > 0)
-        bar = app.run_screen.query_one(ReplayBar)
-        await until(pilot, lambda: "17s" in str(bar.render()))
-        start, length = bar._line
-        await pilot.click(bar, offset=(1 + start + length // 2, 0))
-        await until(pilot, lambda: 8.0 < feed.position < 9.5)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from textual.screen import Screen
 
 from tests.kit import histories as h
 from tests.kit.run_app import LARGE, RunApp, settled, until
-from tests.kit.screen_text import screen_text
 from tuiapp.screens.confirm import Choice
-from tuiapp.widgets.run_header import RunHeader
 
 
 async def test_with_a_question_open_nothing_beneath_is_painted_again_and_again() -> None:
@@ -35,20 +33,6 @@ async def test_with_a_question_open_nothing_beneath_is_painted_again_and_again()
         await pilot.pause(1.0)
         # Sixty each, were it not for the mend.
         assert len(painted) < 10
-
-
-async def test_what_comes_is_shown_beneath_a_question() -> None:
-    app = RunApp(h.running(last_step=72))
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        app.push_screen(Choice("Really?", "Think about it.", [("yes", "Yes", "primary")]))
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        app.feed.events += h.completed()[-3:]
-        await until(pilot, lambda: app.run_screen.state.status == "completed")
-        header = app.run_screen.query_one(RunHeader)
-
-        await until(pilot, lambda: "COMPLETED" in str(header.render()))
-        await until(pilot, lambda: "COMPLETED" in screen_text(cast(Any, app)))
 
 
 async def test_a_new_layout_is_painted_though_widgets_are_exchanged_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import pytest
 from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
-from tests.kit import histories as h
-from tests.kit.folding import fold
 from tests.kit.run_app import until
 from tuiapp.trainers.state.run_state import LogEntry
-from tuiapp.trainers.state.signs import Condition
-from tuiapp.view.rank_list import RANK_COLUMNS, RankRow, rank_rows
-from tuiapp.view.table import fitting
 from tuiapp.widgets.log_rows import LogRows, _wrap
-
-
-def row(state: str = "● training", device: str = "a cuda:0") -> RankRow:
-    symbol, words = state.split(" ", 1)
-    condition = Condition(words, "good", symbol)
-    return replace(rank_rows(fold(h.beginning(1)), h.START)[0], device=device, condition=condition)
-
-
-def columns(width: int, rows: Sequence[RankRow]) -> dict[str, int]:
-    """The titles of those that fit, and their widths."""
-    return {column.title: column.width for column in fitting(RANK_COLUMNS, width, rows)}
-
-
-@pytest.mark.parametrize(
-    ("names", "cells"),
-    [(["a cpu"], 8), (["j cuda:9", "k cuda:10"], 9), (["dx cuda:127"], 11), (["a " + "x" * 40], 14)],
-)
-def test_the_names_of_devices_are_whole(names: list[str], cells: int) -> None:
-    assert columns(100, [row(device=name) for name in names])["device"] == cells
-
-
-@pytest.mark.parametrize(("state", "cells"), [("✓ done", 15), ("✖ failed first: SIGKILL", 23), ("✖ " + "x" * 40, 24)])
-def test_what_is_said_of_ranks_is_whole(state: str, cells: int) -> None:
-    shown = columns(76, [row("✖ exit 1"), row(state)])
-    assert shown["state"] == cells
-    assert {"rank", "device", "step", "loss", "behind", "state"} <= shown.keys()
 
 
 def test_the_log_is_cut_between_words() -> None:

@@ -19,16 +19,14 @@ from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.screens.pickers import MetricList
 from tuiapp.screens.run_reader import RunReader
-from tuiapp.terminal.ascii_filter import AsciiFilter
 from tuiapp.trainers.contract.events import AnyEvent, Metrics
 from tuiapp.trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.fold import apply
-from tuiapp.view.chart import Chart, ChartOptions
+from tuiapp.view.chart import ChartOptions
 from tuiapp.view.frame import LEFT_CELLS
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.plot import GRID_DOT, MOST_LINES, Plot
+from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.rank_table import RankTable
 
 
@@ -86,15 +84,6 @@ def rewarded() -> list[AnyEvent]:
 def shown(app: RunApp) -> list[str]:
     """The metrics of the charts on the screen."""
     return [panel.options.metric for panel in app.run_screen.charts.panels if panel.region.area]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("size", "count"), [((200, 60), 4), ((160, 40), 4), (LARGE, 3), ((100, 30), 2), (SMALL, 1)])
-async def test_as_many_charts_as_there_is_room_for(size: tuple[int, int], count: int) -> None:
-    app = RunApp(rewarded())
-    async with app.run_test(size=size) as pilot:
-        await drawn(pilot, app)
-        await until(pilot, lambda: shown(app) == ["loss", TEST_ACCURACY, "kl", "reward"][:count])
 
 
 @pytest.mark.nightly
@@ -236,24 +225,6 @@ async def test_the_mouse_reads_zooms_and_chooses_a_rank() -> None:
         await until(pilot, lambda: app.run_screen._source.rank is None)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("no_color", "ascii_only", "lines"), [(False, False, True), (True, False, False), (False, True, False)]
-)
-async def test_a_faint_grid_where_it_does_not_look_like_curves(
-    no_color: bool, ascii_only: bool, lines: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = RunApp(h.completed())
-    app.no_color = no_color
-    monkeypatch.setattr(app, "get_line_filters", lambda: [AsciiFilter()] if ascii_only else [])
-    async with app.run_test(size=LARGE) as pilot:
-        plot = (await drawn(pilot, app)).plot
-        rows = [plot.render_line(row).text[LEFT_CELLS:] for row in range(plot.rows)]
-        faint = [row for row in rows if GRID_DOT in row]
-        assert bool(faint) == lines
-        assert len(faint) <= MOST_LINES
-
-
 async def test_only_what_changed_is_painted() -> None:
     app = RunApp(h.running(2, last_step=121))
     async with app.run_test(size=LARGE) as pilot:
@@ -274,37 +245,6 @@ async def test_only_what_changed_is_painted() -> None:
         await until(pilot, lambda: one.drawings > drawings)
         assert painted
         assert all(0 < regions < 6 for regions in painted)
-
-
-async def test_a_size_that_comes_before_the_plot_has_one() -> None:
-    app = RunApp(h.beginning())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        one = chart(app)
-        plot = one.query_one(Plot)
-        assert not plot.display
-        for event in h.running():
-            apply(app.run_screen.state, event)
-        # The plot comes on show now, and is laid out later.
-        app.run_screen.charts.redraw()
-        app.run_screen.charts.redraw()
-        await until(pilot, lambda: is_current(one) and one.drawings > 0)
-        assert plot.size
-        assert plot._cells is not None
-        assert plot._cells.inks.shape == (plot.rows, plot.columns)
-
-
-@pytest.mark.parametrize("size", [(3, 3), (6, 10), (40, 2), (9, 4)])
-async def test_a_chart_may_have_no_room_for_its_axes(size: tuple[int, int]) -> None:
-    class Bare(App[None]):
-        def compose(self) -> ComposeResult:
-            yield Plot()
-
-    app = Bare()
-    async with app.run_test(size=size) as pilot:
-        app.query_one(Plot).show(Chart(y_ticks=[(0.0, "0.0"), (1.0, "1.0")]))
-        await pilot.pause()
-        assert app._exception is None
 
 
 async def test_any_number_of_charts_of_any_sources_share_what_they_are_told_to() -> None:

@@ -25,9 +25,7 @@ from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.option_field import OptionField
-from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.run_header import RunHeader
-from tuiapp.widgets.text_view import TextView
 
 
 def offered(app: RunApp) -> set[str]:
@@ -229,20 +227,6 @@ async def test_a_run_lost_before_its_journal_held_a_checkpoint(run_dir: Path, sa
             assert "from step 29 to 290" in words
         else:
             await until(pilot, lambda: "It cannot be resumed: there is no usable checkpoint." in said(app))
-
-
-@pytest.mark.nightly
-async def test_fewer_ranks_than_before() -> None:
-    app = RunApp(interrupted.stopped(3), now=62.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        source, log = app.run_screen._source, app.run_screen.query_one(LogView)
-        rows = app.run_screen.query_one(RankTable).query_one("#rows", TextView)
-        await pilot.press("r", "r", "r")
-        await until(pilot, lambda: log.rank == 2)
-        app.feed.events = interrupted.resumed(1)
-        await until(pilot, lambda: log.rank is None and source.rank is None)
-        await until(pilot, lambda: len(str(rows.render()).splitlines()) == 1)
 
 
 @pytest.mark.nightly

@@ -22,7 +22,6 @@ from tuiapp.trainers.state.fold import apply
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.failure_panel import FailurePanel
-from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.pictures import Pictures
 from tuiapp.widgets.run_header import RunHeader
@@ -89,35 +88,6 @@ async def test_beside_the_worst_examples_are_their_pictures(tmp_path: Path) -> N
         assert sum("7: horse" in line for line in lines) == 1
 
 
-async def test_a_run_without_epochs_has_no_panel_of_them() -> None:
-    app = RunApp([replace(h.started(), steps_per_epoch=0), *h.running(last_step=60)[1:]])
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await pilot.press("8")
-        await pilot.pause()
-        assert len(visible(app)) == 5
-        assert "/epoch" not in str(app.run_screen.query_one(RunHeader).render())
-
-
-async def test_one_panel_at_a_time_at_80_by_24() -> None:
-    app = RunApp(h.running())
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot, app)
-        assert visible(app) == ["loss"]
-        for key, name in zip("23451", [*[*PANELS][1:5], "loss"], strict=True):
-            await pilot.press(key)
-            await pilot.pause()
-            assert visible(app) == [name]
-        await pilot.click("#tabs", offset=(12, 0))
-        await pilot.pause()
-        assert visible(app) == ["devices"]
-        await pilot.resize_terminal(*LARGE)
-        await pilot.pause()
-        await pilot.press("2")
-        # A new size is settled by a timer.
-        await until(pilot, lambda: len(visible(app)) == 5)
-
-
 async def test_a_click_opens_the_panel_that_the_tab_names() -> None:
     app = RunApp([*h.running(), h.predictions(29, 8.0)])
     async with app.run_test(size=SMALL) as pilot:
@@ -127,18 +97,6 @@ async def test_a_click_opens_the_panel_that_the_tab_names() -> None:
         await pilot.click("#tabs", offset=(str(tabs.render()).index("7 predictions"), 0))
         await pilot.pause()
         assert visible(app) == ["predictions"]
-
-
-async def test_the_open_tab_is_named_in_the_least_terminal() -> None:
-    app = RunApp(h.running())
-    async with app.run_test(size=(40, 12)) as pilot:
-        await settled(pilot, app)
-        tabs = app.run_screen.query_one(PanelTabs)
-        assert str(tabs.render()) == " 1 loss   2   3   4   5   8 "
-        await pilot.press("5")
-        await until(pilot, lambda: str(tabs.render()) == " 1   2   3   4   5 log   8 ")
-        await pilot.click(tabs, offset=(5, 0))
-        await until(pilot, lambda: visible(app) == ["devices"])
 
 
 async def test_a_failure_shows_its_first_cause_and_traceback() -> None:
@@ -169,21 +127,6 @@ async def test_of_many_ranks_the_dead_one_is_in_sight_and_its_failure_leaves_no_
         assert str(rows._lines[0]).split()[0] == "13"
         panel = app.run_screen.query_one(FailurePanel)
         assert panel.region.height == 2 + panel.virtual_size.height
-
-
-async def test_keys_of_the_chart() -> None:
-    app = RunApp(h.running())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        chart, log = app.run_screen.query_one(ChartPanel), app.run_screen.query_one(LogView)
-        source = app.run_screen._source
-        await pilot.press("y", "right_square_bracket", "r")
-        assert (chart.options.log, chart.options.smoothing, source.rank, log.rank) == (True, 0.8, 0, 0)
-        await pilot.press("y", *["left_square_bracket"] * 9, "r")
-        assert (chart.options.log, chart.options.smoothing, source.rank, log.rank) == (False, 0.0, 1, 1)
-        await pilot.press("r")
-        assert (source.rank, log.rank) == (None, None)
-        assert chart.drawings > 0
 
 
 async def test_the_chart_draws_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:

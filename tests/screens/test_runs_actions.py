@@ -131,22 +131,6 @@ async def test_runs_are_deleted_once_that_is_said(recorded: list[RunInfo]) -> No
         assert not recorded[0].directory.path.exists()
 
 
-async def test_a_journal_is_compacted_once_that_is_said(tmp_path: Path) -> None:
-    run = record(tmp_path, "20261120T101500-torch-ddp-net-3fa1", h.running(last_step=20_000))
-    journal, size = run.journal, run.journal.stat().st_size
-    app = RunsApp(ListLister([summarise(run)]))
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: len(app.rows) == 1)
-        await pilot.press("Z")
-        await answered(pilot, "keep")
-        await until(pilot, lambda: app.screen is app.runs_screen)
-        assert journal.stat().st_size == size
-        await pilot.press("Z")
-        await answered(pilot, "compact")
-        await until(pilot, lambda: any(", now " in note.message for note in app._notifications))
-        assert journal.stat().st_size < size
-
-
 async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[RunInfo], tmp_path: Path) -> None:
     live = [record(tmp_path, f"20261120T10130{n}-torch-ddp-net-3fb{n}", h.running(last_step=72)) for n in range(2)]
     locks = [run.take_lock() for run in live]
@@ -253,30 +237,6 @@ async def test_a_run_is_exported(recorded: list[RunInfo], tmp_path: Path) -> Non
         await pilot.press("enter")
         await until(pilot, lambda: any("144 rows" in note.message for note in app._notifications))
     assert len((tmp_path / "x.csv").read_text().splitlines()) == 145
-
-
-async def test_all_marked_runs_are_exported(recorded: list[RunInfo], tmp_path: Path) -> None:
-    app = RunsApp(ListLister(recorded))
-    folder = tmp_path / "figures"
-    folder.mkdir()
-    taken = folder / f"{recorded[1].directory.run_id}-steps.csv"
-    taken.touch()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 2)
-        await pilot.press("x", "down", "x", "e")
-        await until(pilot, lambda: isinstance(app.screen, ExportDialog))
-        assert app.screen.query_one("#dialog").border_title == "Export 2 runs"
-        box, verdict = app.screen.query_one("#path", Input), app.screen.query_one("#verdict", Static)
-        box.value = str(folder)
-        # Nothing is written if one of them is there already.
-        await until(pilot, lambda: f"{taken} exists" in str(verdict.content))
-        taken.unlink()
-        box.value = f"{folder}/"
-        await until(pilot, lambda: str(verdict.content).endswith("and 1 more"))
-        box.focus()
-        await pilot.press("enter")
-        await until(pilot, lambda: any("2 runs in" in note.message for note in app._notifications))
-    assert {path.name for path in folder.iterdir()} == {f"{info.directory.run_id}-steps.csv" for info in recorded}
 
 
 async def test_a_report_of_the_marked_runs_is_written(

@@ -7,10 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.selection import Selection
 from textual.widgets import Static
 
 from tests.kit.run_app import until
@@ -22,7 +20,6 @@ from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.state.summary import ListedStatus, RunInfo
-from tuiapp.view.run_list import as_sorted
 from tuiapp.widgets.run_table import RunTable
 from tuiapp.widgets.text_view import TextView
 
@@ -299,14 +296,6 @@ async def test_rows_keep_their_places_until_the_user_sorts() -> None:
         assert listed(app) == [1, 2, 3, 4]
 
 
-def test_a_run_that_begins_stays_before_those_that_wait() -> None:
-    waits = [dataclasses.replace(info(n, "queued"), place=n) for n in (1, 2)]
-    now = [info(1, "running"), dataclasses.replace(waits[1], place=1)]
-    again = [as_sorted(one, before) for one, before in zip(now, waits, strict=True)]
-    assert [one.place for one in again] == [0, 1]
-    assert [one.place for one in map(as_sorted, now, again)] == [0, 1]
-
-
 async def test_marked_runs_are_compared() -> None:
     app = RunsApp(ListLister(THREE))
     async with app.run_test() as pilot:
@@ -352,39 +341,6 @@ async def test_what_does_not_work_for_a_run_is_not_offered() -> None:
         await until(pilot, lambda: isinstance(app.screen, Choice))
 
 
-async def test_outside_text_can_do_nothing_to_the_screen() -> None:
-    evil = info(1, "failed", reason="[@click=app.quit]x[/] \x1b]52;c;aGk=\x07end", dataset="npz:/tmp/\x1b[31m[red].npz")
-    app = RunsApp(ListLister([evil]))
-    async with app.run_test(size=(200, 60)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 1)
-        assert "[@click=app.quit]x[/] end" in details(app)
-        await pilot.press("C")
-        await until(pilot, lambda: "npz:[red].npz" in app.rows[0])
-        assert "\x1b" not in app.rows[0]
-
-
-async def test_rows_can_be_selected_and_copied() -> None:
-    app = RunsApp(ListLister(THREE))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 3)
-        await pilot.mouse_down("RunTable", offset=(5, 1))
-        await pilot.hover("RunTable", offset=(26, 1))
-        await pilot.mouse_up("RunTable", offset=(26, 1))
-        await until(pilot, lambda: bool(app.screen.get_selected_text()))
-        assert (app.screen.get_selected_text() or "").split() == ["running", "jax-pmap"]
-
-
-async def test_selected_text_is_marked() -> None:
-    app = RunsApp(ListLister(THREE))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 3)
-        table = app.runs_screen.query_one(RunTable)
-        app.runs_screen.selections = {table: Selection(Offset(3, 1), Offset(9, 1))}
-        chosen = app.runs_screen.get_component_rich_style("screen--selection").bgcolor
-        marked = [style is not None and style.bgcolor == chosen for _, style, _ in table.render_line(2)]
-        assert marked == [False, True, *[False] * (len(marked) - 2)]
-
-
 async def test_the_first_picture_has_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     class Late(ListLister):
         def take(self) -> Listing | None:
@@ -403,16 +359,3 @@ async def test_the_first_picture_has_the_runs(monkeypatch: pytest.MonkeyPatch) -
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 3)
     assert not any(empty)
-
-
-async def test_long_details_are_read_to_their_end() -> None:
-    reason = "rank 1 was killed by SIGKILL at step 418 — the kernel's out-of-memory killer? " * 2
-    app = RunsApp(ListLister([info(2), info(1, "failed", reason=reason.strip())]))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 2)
-        shown_in = app.runs_screen.query_one("#details")
-        await until(pilot, lambda: shown_in.content_size.height == 4)
-        await pilot.press("down")
-        await until(pilot, lambda: shown_in.content_size.height > 4)
-        shown = "".join(line.text for line in app.screen._compositor.render_strips(app.size)[shown_in.region.y :])
-        assert " ".join(shown.split()).count("out-of-memory killer?") == 2

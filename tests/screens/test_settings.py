@@ -12,18 +12,15 @@ from textual.pilot import Pilot
 from tests.kit.configure_app import Start, until
 from tests.screens.test_app import make_run
 from tuiapp.app import TuiApp
-from tuiapp.screens.confirm import Choice
 from tuiapp.screens.palette import Palette
 from tuiapp.screens.pickers import ThemeList
 from tuiapp.screens.preferences import bindings, nodes
-from tuiapp.screens.run import RunScreen
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.facts import wants_ascii
 from tuiapp.terminal.key_names import key_problem
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.options import Problem
 from tuiapp.trainers.config.settings import Settings, read_settings, settings_path
-from tuiapp.trainers.state.summary import summarise
 
 
 async def choose_theme(pilot: Pilot[None], *keys: str) -> None:
@@ -80,13 +77,6 @@ async def test_keys_are_remapped_and_unknown_ones_named(start: Start) -> None:
         assert (said.count("bell: 3"), said.count("configure.lunch")) == (1, 1)
 
 
-async def test_a_key_that_there_is_not_is_named_and_the_old_one_stays(start: Start) -> None:
-    async with start(settings=Settings(keys={"configure.copy": "f9,ctrl+foo+x"})) as pilot:
-        await pilot.press("ctrl+y")
-        assert pilot.app.clipboard == "tuiapp run"
-        await until(pilot, lambda: any("'ctrl+foo+x'" in note.message for note in pilot.app._notifications))
-
-
 def test_keys_of_all_bindings_are_keys() -> None:
     assert [bound for bound in bindings() for key in bound.keys.split(",") if key_problem(key)] == []
 
@@ -96,25 +86,6 @@ def test_keys_of_all_bindings_are_keys() -> None:
 )
 def test_keys_that_there_are(key: str) -> None:
     assert key_problem(key) == ""
-
-
-@pytest.mark.parametrize(
-    ("key", "hint"),
-    [
-        ("ctrl+foo+x", "Allowed before a +: alt, ctrl,"),
-        ("contrl+x", "Did you mean 'ctrl'?"),
-        ("Ctrl+x", "Did you mean 'ctrl'?"),
-        ("ctrl+", 'it must be keys, comma-separated, as "f9"'),
-        ("ctrl+ctrl+x", "Did you mean 'ctrl+x'?"),
-        ("ctrl+alt+x", "Did you mean 'alt+ctrl+x'?"),
-        ("page_up", "Did you mean 'pageup'?"),
-        ("f99", "is not allowed"),
-        ("shift+a", "Did you mean 'A'?"),
-        ("\x1b", "is not allowed"),
-    ],
-)
-def test_keys_that_there_are_not(key: str, hint: str) -> None:
-    assert hint in key_problem(key)
 
 
 async def test_without_unicode_everything_is_ascii(start: Start) -> None:
@@ -180,34 +151,6 @@ async def test_the_bell_rings_once_when_a_run_that_went_on_has_ended(
         await until(pilot, lambda: bool(rung))
         await pilot.pause(0.1)
         assert rung == [1]
-
-
-async def test_no_notice_of_a_run_that_is_on_the_screen_beneath_a_question_too(
-    tmp_path: Path, machine: Machine
-) -> None:
-    here, elsewhere = make_run(tmp_path, 1), make_run(tmp_path, 2)
-    app = TuiApp(runs_dir=tmp_path, run=here, machine=machine)
-    async with app.run_test(notifications=True) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, RunScreen))
-        app.push_screen(Choice("Really?", "Think about it.", [("yes", "Yes", "primary")]))
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        app._ends.ring(summarise(here))
-        app._ends.ring(summarise(elsewhere))
-        await until(pilot, lambda: bool(app._notifications))
-        assert [note.title for note in app._notifications] == ["A run has ended"]
-
-
-@pytest.mark.nightly
-async def test_a_theme_that_cannot_be_kept_is_said_in_words(start: Start) -> None:
-    settings_path().parent.parent.mkdir(parents=True, exist_ok=True)
-    settings_path().parent.write_text("in the directory's place")
-    async with start() as pilot:
-        await choose_theme(pilot, "enter")
-        await until(pilot, lambda: bool(pilot.app._notifications))
-        said = [note.message for note in pilot.app._notifications if note.title == "The theme was not saved"]
-        assert said
-        assert said[0].startswith(f"Cannot write {settings_path()}: ")
-        assert "Errno" not in said[0]
 
 
 def test_every_key_has_a_name_to_be_remapped_by() -> None:

@@ -67,43 +67,6 @@ def test_replicated_shows_every_device_in_one_cell() -> None:
     assert lines[2].strip("║░ ").split() == list("abcdefghijklmnop")
 
 
-def test_an_array_smaller_than_the_mesh_says_who_holds_none() -> None:
-    lines = drawn(8, named("labels", [3], {"batch": 8}, ["batch"]))
-    assert [cell.split()[0] for cell in lines[2].strip("│").split("│")] == ["a", "b", "c"]
-    assert lines[3] == "d e f g h hold none of it"
-    assert "0 B to 4 B" in lines[0] + lines[1]
-
-
-@pytest.mark.parametrize("devices", [32, 64, 600])
-def test_more_parts_than_cells_take_several_lines(devices: int) -> None:
-    lines = drawn(devices, named("batch", [2 * devices], {"batch": devices}, ["batch"]))
-    assert all(len(line) <= 46 for line in lines[2:])
-    assert len(lines) <= 11
-    assert lines[2].startswith("│")
-    if devices == 600:
-        assert lines[-1].endswith("more parts")
-
-
-def test_tall_parts_have_their_shapes_and_bytes() -> None:
-    mesh = {"batch": 2}
-    state = fold(jax_run(2, named("batch", [64, 28], mesh, ["batch", None]), named("bias", [8], mesh, [None])))
-    lines = [str(line) for line in ShardingMap.picture_lines(state, 60, dark=True, height=5)]
-    assert len(lines) == 2 * (2 + 5) + 1
-    parts = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines[2:7]]
-    assert parts[1][0].split() == ["a", "0–31"]
-    assert parts[2] == ["32×28", "32×28"]
-    assert parts[3] == ["3.50 KiB", "3.50 KiB"]
-    assert lines[-3].strip("║░").split() == ["a", "b"]
-
-
-@pytest.mark.parametrize("width", [20, 60])
-def test_in_narrow_parts_only_what_fits(width: int) -> None:
-    state = fold(jax_run(16, named("batch", [64, 28], {"batch": 16}, ["batch", None])))
-    lines = [str(line) for line in ShardingMap.picture_lines(state, width, dark=True, height=3)]
-    assert max(map(len, lines)) <= width
-    assert "×" not in "".join(lines[2:])
-
-
 @pytest.mark.parametrize("width", [56, 76, 116])
 def test_what_a_step_exchanges_is_never_cut_in_a_word(width: int) -> None:
     calls = {"all-gather before forward": 4_726_784, "all-gather before backward": 4_726_784}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -62,45 +60,6 @@ async def test_only_changed_lines_in_sight_are_rendered() -> None:
         app.query_one(VerticalScroll).scroll_to(y=195, animate=False)
         await until(pilot, lambda: 200 in app.lines.rendered)
         assert app.lines.render_line(200).text == "changed"
-
-
-async def test_it_is_as_high_as_its_lines() -> None:
-    app = _Page(LINES[:3])
-    async with app.run_test(size=(40, HEIGHT)) as pilot:
-        await until(pilot, lambda: app.lines.size.height == 3)
-        for count in (9, 2, 5):
-            app.lines.update(LINES[:count])
-            await until(pilot, lambda count=count: app.lines.size.height == count)  # type: ignore[misc]
-            assert str(app.lines.render()) == "\n".join(f"line {number}" for number in range(count))
-        assert app.static.region.y == app.lines.region.y + 5
-
-
-STYLED = [
-    Content.assemble(
-        "plain ", ("bold", "bold"), (" muted", "$text-muted"), (" hot", "bold #D55E00 on $foreground 12%")
-    ),
-    Content(""),
-    Content("日本語 and more than there is room for"),
-    Content.styled("reversed", "reverse"),
-]
-
-
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
-async def test_they_look_as_those_of_a_static(theme: str) -> None:
-    app = _Page(STYLED)
-    async with app.run_test(size=(24, HEIGHT)) as pilot:
-        app.theme = theme
-        app.static.styles.text_wrap, app.static.styles.text_overflow = "nowrap", "ellipsis"
-        await pilot.pause()
-        drawn, others = (each.render_lines(each.size.region) for each in (app.lines, app.static))
-        assert len(drawn) == len(STYLED)
-        assert [one.text for one in drawn] == [one.text for one in others]
-        assert [*map(looks, drawn)] == [*map(looks, others)]
-
-
-def looks(strip: Strip) -> list[tuple[str, Style | None]]:
-    """Its parts without what is clickable or selectable."""
-    return [(one.text, one.style.clear_meta_and_links() if one.style else None) for one in strip]
 
 
 async def test_selected_lines_are_copied_and_marked() -> None:

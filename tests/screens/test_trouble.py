@@ -12,7 +12,6 @@ from textual.widgets import Static
 
 from tests.kit import histories as h
 from tests.kit import interrupted
-from tests.kit import node_histories as nodes
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tuiapp.screens import orphans as strays_module
 from tuiapp.screens.confirm import Choice
@@ -48,19 +47,6 @@ def _told(app: RunApp) -> str:
     return content.plain if isinstance(content, Content) else str(content)
 
 
-async def test_the_log_of_a_rank_on_another_node_is_named_where_it_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    app = RunApp(nodes.failed(), now=9.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await until(pilot, lambda: app.run_screen.query_one(FailurePanel).display)
-        run, told = app.run_screen.run, _told(app)
-        assert f"full log, on node 1, gpubox02: {run.path}/ranks/15/stderr.log\n" in told
-        assert f"or, if that is not shared: {tmp_path}/tuiapp/nodes/{run.run_id}/ranks/15/stderr.log\n" in told
-
-
 async def test_the_panel_of_trouble_is_called_after_what_it_shows() -> None:
     app = RunApp(h.running(last_step=72), now=41.0)
     async with app.run_test(size=SMALL) as pilot:
@@ -74,18 +60,6 @@ async def test_the_panel_of_trouble_is_called_after_what_it_shows() -> None:
         app.feed.events = interrupted.failed()[-3:]
         await until(pilot, lambda: tabs.names[-2] == "6 failure")
         assert (panel.border_title, tabs.active, len(tabs.names)) == ("6 failure", 5, 7)
-
-
-async def test_a_hang_that_is_over_is_told_no_more() -> None:
-    app = RunApp(hanging(), now=41.0)
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        panel = app.run_screen.query_one(FailurePanel)
-        await until(pilot, lambda: panel.display)
-        over = Alert(kind="hang", severity="info", rank=1, text="the ranks get on again", ended=True, **h.at(50.0))
-        app.feed.events = [over]
-        await until(pilot, lambda: not panel.display)
-        assert not app.run_screen.query_one(AlertStrip).display
 
 
 @pytest.mark.nightly
@@ -130,10 +104,3 @@ async def test_what_a_run_left_behind_is_ended_when_the_user_says_so(tmp_path: P
             await pilot.pause()
             await app.workers.wait_for_complete()
             assert end.called == ends
-
-
-async def test_nothing_is_asked_when_nothing_was_left(tmp_path: Path) -> None:
-    app = Bare(tmp_path)
-    async with app.run_test(size=SMALL):
-        await app.workers.wait_for_complete()
-        assert len(app.screen_stack) == 1

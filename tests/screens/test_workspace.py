@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from textual.app import ComposeResult
 from textual.widgets import Static
 
 from tests.kit import histories as h
@@ -146,35 +145,6 @@ async def test_the_runs_of_the_group_at_the_cursor_are_overlaid(tmp_path: Path) 
         await pilot.press("x", "home", "x")
         await until(pilot, lambda: app.is_drawn(2))
         assert app.legend.startswith(f"a ━ {runs[0].run_id}  b ━ {runs[30].run_id}")
-
-
-async def test_charts_may_be_removed_while_they_are_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the dashboard is left in the moment in which they are first shown."""
-    compose, removed = RunsCharts.compose, []
-
-    def leave(charts: RunsCharts) -> ComposeResult:
-        removed.append(charts.remove())
-        yield from compose(charts)
-
-    monkeypatch.setattr(RunsCharts, "compose", leave)
-    app = WorkspaceApp(make_runs(tmp_path, 2))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: bool(removed))
-        await pilot.press("down", "up")
-        await until(pilot, lambda: not app.runs_screen.query(RunsCharts))
-
-
-@pytest.mark.nightly
-async def test_whether_there_are_charts_is_remembered(tmp_path: Path) -> None:
-    app = WorkspaceApp(make_runs(tmp_path, 2))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: app.is_drawn(1))
-        await pilot.press("C")
-    assert not read_view()[0].charts
-    app = WorkspaceApp(make_runs(tmp_path / "more", 2))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 2)
-        assert not app.workspace.shows_charts
 
 
 @pytest.mark.nightly

@@ -20,15 +20,12 @@ from tests.kit.only_rank import train_alone
 from tests.kit.recorder import JAX_BACKENDS, ONE_PROCESS, Recorder, Shelf, train, train_plan
 from tests.kit.user_files import write_data
 from tests.kit.variants import mostly_by_hand
-from tests.real.backends.test_same_weights import carried
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.plan import Plan, make_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.manifest import checkpoint_name, read_checkpoint
 from tuiapp.trainers.frameworks.jax.augmentation import take
 from tuiapp.trainers.frameworks.mxnet import augmentation as on_host
 from tuiapp.trainers.frameworks.torch.ranks import TrainingSet
-from tuiapp.trainers.rank.checkpoints import load
 from tuiapp.trainers.sources import user_data
 from tuiapp.trainers.sources.augmentation import PAD, Order, draws, examples, with_draws
 from tuiapp.trainers.sources.datasets import epoch_order, remaining
@@ -106,18 +103,6 @@ def test_draws_are_as_they_should_be_distributed() -> None:
     for step in mixed:
         assert sorted(step["partner"]) == sorted(step["example"])
     assert (mixed["partner"] != mixed["example"]).mean() > 0.9
-
-
-def test_the_draws_are_those_of_every_version_of_numpy() -> None:
-    """MXNet's ranks have an older one; nodes may have others."""
-    plan = make_plan(replace(CONFIG, dataset="digits", augment="crop-flip"))
-    found = drawn(plan)[0, :6]
-    assert found["flip"].tolist() == [False, False, True, True, True, False]
-    assert found["top"].tolist() == [0, 6, 4, 2, 1, 7]
-    assert found["left"].tolist() == [5, 7, 6, 0, 5, 1]
-    mixed = drawn(replace(plan, config=replace(plan.config, augment="mixup")))[0, :4]
-    assert mixed["weight"].tolist() == pytest.approx([0.71817976, 0.96229106, 0.08013625, 0.97804630], rel=1e-6)
-    assert mixed["partner"].tolist() == [1051, 531, 606, 1228]
 
 
 # What devices make of it.
@@ -211,44 +196,6 @@ def test_any_number_of_devices_makes_the_same_curve(augment: str, tmp_path: Path
         assert_close(other, one, in_training(config))
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.by_hand)])
-def test_any_number_of_ranks_makes_the_same_curve(ranks: int, tmp_path: Path) -> None:
-    config = planned(tmp_path, "mixup", devices=1, label_smoothing=0.1).config
-    alone = curve(train_alone(config))
-    with launched(replace(config, devices=ranks), tmp_path) as run:
-        assert run.end(170).status == "completed"
-        losses = np.mean([run.losses(rank) for rank in range(ranks)], axis=0)
-    assert_close(losses, alone[:-1], in_training(config))
-
-
-@pytest.mark.parametrize("backend", mostly_by_hand([*ONE_PROCESS, "torch-dp"], "jax-sharding", "mxnet-gluon"))
-@pytest.mark.parametrize("augment", mostly_by_hand(["crop-flip", "mixup"], "mixup"))
-def test_from_the_same_weights_backends_make_the_same_curve(augment: str, backend: str, tmp_path: Path) -> None:
-    config = RunConfig(
-        model="mlp", platform="cpu", devices=1, augment=augment, label_smoothing=0.1,
-        optimizer="sgd", learning_rate=0.05, max_steps=20, checkpoint_every=0,
-    )  # fmt: skip
-    wanted = curve(train_alone(config))
-    config = replace(config, backend=backend, devices=one_device(backend))
-    told = train(config, shelf=Shelf() if backend == "torch-dp" else Shelf(carried(config, (28, 28, 1))))
-    assert_close(curve(told), wanted, in_training(config))
-
-
-@pytest.mark.by_hand
-def test_keras_on_both_its_backends_makes_the_same_curve(tmp_path: Path) -> None:
-    """From the weights that keras-torch starts from, which a checkpoint after a step that changes nothing holds."""
-    config = planned(tmp_path, "mixup", "keras-torch", label_smoothing=0.1).config
-    still = replace(config, max_steps=1, learning_rate=1e-30, momentum=0.0, checkpoint_every=1)
-    with launched(still, tmp_path) as run:
-        assert run.end(170).status == "completed"
-        weights = load(read_checkpoint(run.run.checkpoints / checkpoint_name(1))).model
-    wanted = trained("keras-torch", config, tmp_path)
-    config, shelf = replace(config, backend="keras-jax"), Shelf()
-    train(config, stop_at=1, save_at=0, shelf=shelf)
-    told = train(config, shelf=Shelf(shelf.saved[0]._replace(model=weights)))
-    assert_close(curve(told), wanted, in_training(config))
-
-
 @pytest.mark.by_hand
 @pytest.mark.parametrize("backend", mostly_by_hand([*JAX_BACKENDS, "torch-dp"], "jax-sharding", "torch-dp"))
 @pytest.mark.parametrize("augment", mostly_by_hand(["crop-flip", "mixup"], "crop-flip", "mixup"))
@@ -275,9 +222,3 @@ def test_a_run_goes_on_in_an_epoch_bit_for_bit(augment: str, backend: str, tmp_p
     rest = begin(config, shelf=Shelf(shelf.saved[3]))
     assert rest.losses() == whole.losses()[3:]
     assert len(rest.losses()) == 5
-
-
-@pytest.mark.parametrize("backend", ["jax-sharding", "torch-dp"])
-def test_parts_of_a_batch_are_parts_of_its_mixtures(backend: str, tmp_path: Path) -> None:
-    config = planned(tmp_path, "mixup", backend, devices=one_device(backend)).config
-    assert_close(curve(train(replace(config, accumulate=4))), curve(train(config)), in_training(config))

@@ -13,8 +13,7 @@ from tests.kit.only_rank import train_alone
 from tests.kit.recorder import JAX_BACKENDS, Recorder, Shelf, train
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.datasets import find_dataset
-from tuiapp.trainers.config.relevance import check_inapplicable
-from tuiapp.trainers.config.run_config import RunConfig, build_config
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.torch import models as torch_models
 from tuiapp.trainers.rank.checkpoints import TRAINED
 from tuiapp.trainers.sources import datasets
@@ -86,9 +85,3 @@ def test_of_a_checkpoint_without_one_it_begins_there(backend: str) -> None:
     for name, array in bare.saved[2].model.items():
         wanted = 0.25 * bare.saved[1].model[name] + 0.75 * array
         assert_close(ours.saved[2].model[name], wanted, AVERAGED, name=name)
-
-
-def test_a_backend_without_says_so() -> None:
-    given = {"backend": "mxnet-gluon", "ema": 0.9}
-    with pytest.raises(ValueError, match=r"ema: 0\.9 would have no effect with backend mxnet-gluon"):
-        build_config(given, checks=[lambda config: check_inapplicable(config, given)])

@@ -143,22 +143,6 @@ def test_what_cannot_be_begun_with_is_refused_with_the_names_of_both(backend: st
         trained(configured(backend, dataset=dataset, freeze="*"))
 
 
-@pytest.mark.parametrize("backend", mostly_by_hand(["jax-sharding", "jax-pmap", "keras-jax"], "jax-sharding"))
-def test_two_devices_have_the_curve_of_one(backend: str, tmp_path: Path) -> None:
-    """Without BatchNorm and Dropout, which differ by device."""
-    small: dict[str, Any] = {"model": "mlp", "optimizer": "sgd", "dataset": data(tmp_path, 3)}
-    shelf = Shelf()
-    trained(configured(backend, **small, epochs=1), shelf)
-    file = tmp_path / "source.safetensors"
-    file.write_bytes(b"".join(encode(shelf.saved[5].model)))
-    small |= {"dataset": data(tmp_path, 5), "init_from": str(file), "freeze": "fc1*"}
-    curves = []
-    for devices in (1, 2):
-        told = train(msgspec.structs.replace(CONFIG, backend=backend, **{**small, "devices": devices}))
-        curves.append([sum(losses) / devices for losses in told.losses()])
-    assert_close(curves[1], curves[0], in_training(msgspec.structs.replace(CONFIG, **small)))
-
-
 def _models(directory: Path) -> Iterator[dict[str, Any]]:
     for checkpoint in list_checkpoints(directory / "checkpoints")[0]:
         yield load(checkpoint).model

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import jax
 import msgspec
 import numpy as np
@@ -14,7 +12,6 @@ import pytest
 from tests.kit.close import assert_close, in_training
 from tests.kit.recorder import JAX_BACKENDS, Recorder, check_predictions, train
 from tests.kit.variants import mostly_by_hand
-from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
@@ -62,20 +59,6 @@ def test_each_device_tells_the_loss_of_its_own_examples(backend: str) -> None:
     assert len(set(told.losses()[0])) == 3
 
 
-def test_the_batch_shown_is_that_of_the_first_step(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each device holds of it gives the loss that the step tells of the device."""
-    module = importlib.import_module(BACKENDS[backend].module)
-    shown: list[tuple[jax.Array, jax.Array]] = []
-    monkeypatch.setattr(module, "report_sharding", lambda *told: shown.append(told[-2:]))
-    told = _train(backend, 3, max_steps=2)
-    ((images, labels),) = shown
-    losses = [
-        _first_losses(backend, x.data.reshape(16, 28, 28, 1), y.data.reshape(16)).mean()
-        for x, y in zip(images.addressable_shards, labels.addressable_shards, strict=True)
-    ]
-    assert_close(losses, told.losses()[0], in_training(MLP, parts=3))
-
-
 def _first_losses(backend: str, images: jax.Array, labels: npt.ArrayLike) -> jax.Array:
     """The loss of each image with the initial weights."""
     if backend == "keras-jax":
@@ -120,19 +103,3 @@ def test_what_is_told_of_devices_phases_and_arrays(backend: str) -> None:
     assert all(shard.bytes == 1600 * 128 * 4 for shard in moment.shards)
     assert moment.shape == ([2, 1600, 128] if backend == "jax-pmap" else [1600, 128])
     assert moment.spec == (["batch", None, None] if backend == "jax-pmap" else [None, None])
-
-
-def test_a_stop_ends_before_the_step_that_it_names(backend: str) -> None:
-    told = _train(backend, 2, stop_at=5)
-    assert [step.step for step in told.steps] == [1, 2, 3, 4]
-    assert told.evaluations == []
-
-
-@pytest.mark.by_hand
-def test_dropout_and_bfloat16_train(backend: str) -> None:
-    told = _train(
-        backend, 2, model="convnet", optimizer="adamw", learning_rate=0.003, precision="bfloat16", weight_decay=1e-4
-    )
-    losses = np.array(told.losses()).mean(axis=1)
-    assert np.isfinite(losses).all()
-    assert losses[-5:].mean() < 0.9 * losses[:5].mean()

@@ -101,17 +101,6 @@ def test_a_device_holds_its_part_of_weights_and_optimizer_state(backend: str) ->
     assert _trained(_config(backend, "batch=4"))[0].held == []
 
 
-@pytest.mark.by_hand
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-@pytest.mark.parametrize("backend", backends_with("mesh"))
-def test_averaged_weights_and_the_loss_scale_lie_on_it_too(backend: str, precision: str) -> None:
-    changes = {"ema": 0.9, "precision": precision, "label_smoothing": 0.1, "augment": "mixup", "freeze": "*bias"}
-    one, told = (train(_config(backend, mesh, **changes)) for mesh in ("model=1", "batch=2,model=2"))
-    within = in_training(_config(backend, "model=1", **changes))
-    assert_close(_means(told), _means(one), within)
-    assert_close(told.evaluations[-1].loss, one.evaluations[-1].loss, within)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_a_device_holds_counts_the_averaged_weights(backend: str) -> None:
     config = _config(backend, "model=2", ema=0.9, freeze="*bias", max_steps=1)
@@ -144,15 +133,6 @@ def test_a_run_goes_on_bit_for_bit_and_on_other_meshes(backend: str) -> None:
         assert_close(told.evaluations[-1].loss, whole.evaluations[-1].loss, in_training(CONFIG))
 
 
-def test_one_example_more_on_devices_that_share_it() -> None:
-    """A batch, and one taken in parts, that four devices could not split."""
-    config = _config("jax-sharding", "model=4", global_batch_size=15)
-    told, parts = train(config), train(msgspec.structs.replace(config, accumulate=5))
-    assert_close(told.losses(), parts.losses(), in_training(config))
-    assert all(len(set(losses)) == 1 for losses in told.losses())
-    assert told.steps[0].examples * 4 == 15
-
-
 @pytest.mark.by_hand
 @pytest.mark.parametrize(
     ("model", "backend"),
@@ -173,41 +153,6 @@ def test_other_models(model: str, backend: str) -> None:
     assert_close(told.evaluations[-1].loss, one.evaluations[-1].loss, within)
     for held in told.held:
         assert sum(held.held.values()) == pytest.approx(sum(held.whole.values()) / 2, rel=0.01)
-
-
-@pytest.mark.by_hand
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("backend", backends_with("mesh"))
-def test_resnet18_has_the_curve_of_one_device_in_halves_and_goes_on_bit_for_bit(backend: str) -> None:
-    """Its BatchNorm normalizes with the global batch."""
-    changes = {"model": "resnet18", "max_steps": 4, "optimizer": "sgd", "global_batch_size": 8}
-    config, shelf = _config(backend, "batch=2,model=2", **changes), Shelf()
-    one, told = train(_config(backend, "model=1", **changes)), train(config, save_at=2, shelf=shelf)
-    assert_close(_means(told), _means(one), in_training(config))
-    assert_close(told.evaluations[-1].loss, one.evaluations[-1].loss, in_training(config))
-    whole = 4 * MODELS["resnet18"].size((28, 28, 1), 10).parameters
-    assert len(told.held) == 4
-    for held in told.held:
-        assert (held.whole["parameters"], held.held["parameters"]) == (whole, whole // 2)
-        assert held.held["optimizer"] == pytest.approx(whole / 2, rel=1e-3)
-    again = train(config, shelf=Shelf(shelf.saved[2]))
-    assert again.losses() == told.losses()[2:]
-    assert again.evaluations == told.evaluations
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("backend", backends_with("mesh"))
-def test_adam_differs_by_a_bias_that_has_no_gradient(backend: str) -> None:
-    """BatchNorm subtracts the bias of the convolution before it, so its gradient is rounding alone.
-
-    Adam makes whole steps of that. The running mean follows late: in evaluation up to 4e-4 remain, of the losses none.
-    With such biases frozen the rest is as near as with SGD.
-    """
-    changes = {"model": "convnet", "max_steps": 10, "optimizer": "adam", "freeze": "conv*bias"}
-    one, told = (train(_config(backend, mesh, **changes)) for mesh in ("model=1", "batch=2,model=2"))
-    within = in_training(_config(backend, "model=1", **changes))
-    assert_close(_means(told), _means(one), within)
-    assert_close(told.evaluations[-1].loss, one.evaluations[-1].loss, within)
 
 
 @pytest.mark.by_hand

@@ -24,7 +24,7 @@ from tuiapp.trainers.frameworks.keras import state as keras_state
 from tuiapp.trainers.launch import LaunchError, resume
 from tuiapp.trainers.sources.arrays import StoredImages
 from tuiapp.trainers.sources.datasets import load
-from tuiapp.trainers.sources.normalization import MOST, measure, normalized
+from tuiapp.trainers.sources.normalization import measure, normalized
 
 pytestmark = pytest.mark.nightly
 
@@ -146,20 +146,3 @@ def test_the_numbers_of_the_data() -> None:
     assert measure(StoredImages(images)) == found
     floats = measure((images / 255).astype(np.float32))
     assert_close(floats.mean + floats.std, found.mean + found.std, rounding(2))
-
-
-def test_a_channel_that_never_changes_is_not_divided_by_nothing() -> None:
-    assert measure(np.full((9, 4, 4, 1), 51, np.uint8)) == Normalization((0.2,), (1.0,))
-
-
-def test_very_many_images_are_measured_by_some_of_them() -> None:
-    images = np.zeros((3 * MOST, 1, 1, 1), np.uint8)
-    images[::2] = 255
-    assert measure(images).mean == pytest.approx((0.5,), abs=0.01)
-
-
-def test_given_numbers_need_no_data() -> None:
-    plan = make_plan(replace(CONFIG, dataset="cifar10", normalize="0.5 / 0.25, 0.2,0.1"))
-    assert plan.normalization == Normalization((0.5, 0.5, 0.5), (0.25, 0.2, 0.1))
-    assert normalized(plan) == plan
-    assert msgspec.json.decode(msgspec.json.encode(plan), type=type(plan)) == plan

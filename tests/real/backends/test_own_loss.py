@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -22,14 +20,13 @@ from tests.kit.reported import values
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.datasets import find_dataset
-from tuiapp.trainers.config.options import ConfigError
-from tuiapp.trainers.config.run_config import RunConfig, build_config
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.user_code import UserCodeError
 from tuiapp.trainers.contract.events import Alert, Checkpoint, Metrics, RankFailed
 from tuiapp.trainers.rank import evaluation, tensor_files
 from tuiapp.trainers.rank.checkpoints import Saved
 from tuiapp.trainers.sources.datasets import load
-from tuiapp.trainers.sources.own_loss import fitting, own_of, refuse
+from tuiapp.trainers.sources.own_loss import own_of
 
 pytestmark = pytest.mark.nightly
 
@@ -199,33 +196,6 @@ def test_two_ranks_have_it_and_are_best_by_a_metric(backend: str, tmp_path: Path
             assert all(np.array_equal(exported[name], first[name]) for name in first)
 
 
-ON_TEXT = """
-from torch import nn
-from torch.nn import functional as F
-
-def net(shape, classes):
-    return nn.Sequential(nn.Embedding(classes, 8), nn.Linear(8, classes))
-
-def loss(outputs, targets):
-    each = F.cross_entropy(outputs.transpose(1, 2), targets, reduction="none", label_smoothing=0.1)
-    return each{reduced}
-"""
-
-
-def test_on_a_text_a_value_is_of_a_window_or_of_each_byte(tmp_path: Path) -> None:
-    found: list[SimpleNamespace] = []
-    for name, reduced in (("each", ""), ("window", ".mean(1)")):
-        (tmp_path / f"{name}.py").write_text(ON_TEXT.replace("{reduced}", reduced))
-        of_text = {"dataset": "shakespeare", "context": 32, "max_steps": 5, "model": f"py:{tmp_path}/{name}.py:net"}
-        told = train(msgspec.structs.replace(CONFIG, backend="torch-dp", **of_text))
-        found.append(SimpleNamespace(losses=np.ravel(told.losses()), **vars(told.evaluations[-1])))
-    each, window = found
-    assert_close(each.losses, window.losses, WITHIN)
-    assert_close(each.loss, window.loss, WITHIN)
-    assert each.perplexity == pytest.approx(math.exp(each.cross_entropy))
-    assert each.loss > each.cross_entropy
-
-
 def test_what_raises_is_told_from_the_users_file_on(tmp_path: Path) -> None:
     model = written(tmp_path, "torch-ddp")
     with (tmp_path / "own.py").open("a") as file:
@@ -263,29 +233,9 @@ def test_what_cannot_be_used_is_refused_at_the_start(code: str, message: str, tm
     assert message.replace("FILE", str(file)) in str(caught.value)
 
 
-def test_a_module_of_that_name_is_no_metric(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text("import json as metrics, ast as loss")
-    assert own_of(f"py:{tmp_path}/own.py:net").figures == ()
-
-
 def test_a_loss_without_gradient_is_refused(tmp_path: Path) -> None:
     model = written(tmp_path, "torch-dp")
     with (tmp_path / "own.py").open("a") as file:
         file.write("\ndef loss(outputs, targets):\n    return outputs.detach().sum(1)\n")
     with pytest.raises(UserCodeError, match="has no gradient; compute it from the outputs, by PyTorch alone"):
         train(msgspec.structs.replace(CONFIG, backend="torch-dp", model=model))
-
-
-def test_best_by_a_metric_needs_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"best: highest:f1 is for a model of your own \(py:\), whose file has such"):
-        build_config({"best": "highest:f1"})
-    with pytest.raises(ConfigError, match="one of accuracy, loss, highest:METRIC, lowest:METRIC"):
-        build_config({"best": "f1"})
-    model = written(tmp_path, "torch-ddp")
-    fitting(build_config({"best": "highest:margin", "model": model}))
-    with pytest.raises(UserCodeError, match=r"has no metric f1; it has cross_entropy, margin, digit\."):
-        fitting(build_config({"best": "highest:f1", "model": model}))
-    with pytest.raises(UserCodeError, match=r"label_smoothing changes what cross entropy is taken of, but .* has"):
-        fitting(build_config({"label_smoothing": 0.1, "model": model}))
-    with pytest.raises(UserCodeError, match="mxnet-gluon takes no loss of your own: use another backend"):
-        refuse(build_config({"backend": "mxnet-gluon", "model": model}))

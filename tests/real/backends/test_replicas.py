@@ -20,13 +20,12 @@ from tests.kit.harness import launched
 from tests.kit.recorder import Recorder, train
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.backends import jax_pmap, jax_sharding, keras_jax
-from tuiapp.trainers.config.catalog import backends_with
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, Differing, Replicas
 from tuiapp.trainers.frameworks.jax.replicas import replica_checksums
 from tuiapp.trainers.frameworks.torch.replicas import checksums
-from tuiapp.trainers.rank.replicas import SEVERAL_MODELS, Comparison, find_differing
+from tuiapp.trainers.rank.replicas import Comparison, find_differing
 from tuiapp.trainers.rank.reporter import Reporter
 
 pytestmark = pytest.mark.nightly
@@ -185,19 +184,6 @@ def test_a_bit_of_one_device(backend: str, monkeypatch: pytest.MonkeyPatch) -> N
     check(told.compared, told.alerts, names[backend])
 
 
-def test_it_can_be_turned_off() -> None:
-    told = train(msgspec.structs.replace(CONFIG, backend="jax-sharding", max_steps=4, check_replicas=False))
-    assert (len(told.steps), told.compared) == (4, [])
-
-
-def test_epochs_of_few_steps_are_not_compared_each() -> None:
-    plan = make_plan(RunConfig(devices=2, epochs=10))
-    assert plan.steps_per_epoch == 29
-    assert [step for step in range(1, 291) if plan.compares_after(step)] == [4 * 29, 8 * 29, 290]
-    assert not make_plan(RunConfig(devices=1)).compares_replicas
-    assert {name for name in backends_with("check_replicas") if "dp" in name} == {"torch-ddp"}
-
-
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.complex128]
 )
@@ -239,20 +225,6 @@ def test_the_odd_one_out_is_named() -> None:
     assert find_differing(names, np.array([[1, 2, 3], [1, 9, 3]])) == [Differing(1, "b")]
     # Each another seed.
     assert find_differing(names, np.arange(9).reshape(3, 3)) == [Differing(1, "a"), Differing(2, "a")]
-
-
-def test_gpus_of_several_models_are_compared_with_their_like() -> None:
-    """Two of each of two models, which round differently; then one of each."""
-    recorder = Recorder()
-    comparison = Comparison(cast(Reporter, recorder))
-    sums = np.array([[1], [2], [1], [2]], np.int32)
-    for step, last in enumerate([2, 2, 3], start=1):
-        sums[3] = last
-        comparison.add(step, (["w"], sums), models=[5, 7, 5, 7])
-    assert [one.differing for one in recorder.compared] == [[], [], [Differing(3, "w")]]
-    assert [(one.severity, one.text) for one in recorder.alerts[:-1]] == [("info", SEVERAL_MODELS)]
-    comparison.add(4, (["w"], sums[2:]), models=[5, 7])
-    assert len(recorder.compared) == 3
 
 
 def test_an_alert_comes_once_and_ends() -> None:

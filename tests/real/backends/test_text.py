@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -29,7 +28,7 @@ from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.user_code import UserCodeError
 from tuiapp.trainers.contract.events import Metrics, Predictions
-from tuiapp.trainers.contract.metrics import SKIPPED, TEST_LOSS
+from tuiapp.trainers.contract.metrics import TEST_LOSS
 from tuiapp.trainers.frameworks.jax import models as flax_models
 from tuiapp.trainers.frameworks.jax.state import create, snapshot
 from tuiapp.trainers.frameworks.keras import models as keras_models
@@ -112,11 +111,6 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def by_hand() -> Curve:
     return train_by_hand(nullcontext())
-
-
-@pytest.fixture(scope="module")
-def by_hand_in_bfloat16() -> Curve:
-    return train_by_hand(torch.autocast("cpu", torch.bfloat16))
 
 
 def train_by_hand(precision: AbstractContextManager[object]) -> Curve:
@@ -242,50 +236,6 @@ def carried(config: RunConfig) -> Saved:
 def test_jax_has_it_from_the_same_weights_on_any_devices(backend: str, devices: int, by_hand: Curve) -> None:
     config = msgspec.structs.replace(CONFIG, backend=backend, devices=devices)
     check(train(config, shelf=Shelf(carried(config))), *by_hand)
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize(("backend", "devices"), [("jax-sharding", 2), ("jax-pmap", 2), ("keras-jax", 2)])
-def test_jax_has_it_in_parts_and_goes_on_bit_for_bit(backend: str, devices: int, by_hand: Curve) -> None:
-    config = msgspec.structs.replace(CONFIG, backend=backend, devices=devices, accumulate=2)
-    shelf = Shelf(carried(config))
-    whole = train(config, save_at=9, shelf=shelf)
-    check(whole, *by_hand)
-    assert train(config, shelf=Shelf(shelf.saved[9])).losses() == whole.losses()[9:]
-
-
-@pytest.mark.by_hand
-@pytest.mark.skipif(not shutil.which("gcc"), reason="torch.compile needs a C compiler")
-@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp"])
-def test_compiled_it_is_the_same(backend: str, by_hand: Curve) -> None:
-    config = msgspec.structs.replace(CONFIG, backend=backend, compile=True)
-    check((train if backend == "torch-dp" else train_alone)(config), *by_hand)
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax"])
-def test_in_bfloat16_it_is_that_of_the_loop_in_bfloat16(backend: str, by_hand_in_bfloat16: Curve) -> None:
-    config = msgspec.structs.replace(CONFIG, backend=backend, precision="bfloat16")
-    shelf = Shelf(carried(config)) if "jax" in backend else None
-    run = train_alone if backend in ("torch-ddp", "torch-fsdp") else train
-    check(run(config, shelf=shelf), *by_hand_in_bfloat16, "bfloat16")
-
-
-@pytest.mark.by_hand
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", ["torch-ddp", "torch-fsdp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax"])
-def test_in_float16_it_is_about_that_of_the_loop_and_goes_on_bit_for_bit(backend: str, by_hand: Curve) -> None:
-    config = msgspec.structs.replace(CONFIG, backend=backend, precision="float16")
-    shelf = Shelf(carried(config)) if "jax" in backend else Shelf()
-    run = train_alone if backend in ("torch-ddp", "torch-fsdp") else train
-    whole = run(config, save_at=9, shelf=shelf)
-    check(whole, *by_hand, "float16")
-    assert [named[SKIPPED] for _, named in whole.named] == [0]
-    assert run(config, shelf=Shelf(shelf.saved[9])).losses() == whole.losses()[9:]
-
-
-def test_data_parallel_has_it(by_hand: Curve) -> None:
-    check(train(msgspec.structs.replace(CONFIG, backend="torch-dp")), *by_hand)
 
 
 def entropy(part: bytes) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -13,19 +12,17 @@ import numpy as np
 import pytest
 import torch
 import torch._inductor.config
-import torch.nn.functional as F
 
 from tests.kit.close import assert_close, in_training
 from tests.kit.model_tasks import IMAGE_MODELS
 from tests.kit.recorder import Recorder, Shelf, check_predictions, train
 from tuiapp.trainers.backends import torch_ddp, torch_dp
-from tuiapp.trainers.backends.torch_dp import Autocast, mean_per_device
+from tuiapp.trainers.backends.torch_dp import Autocast
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.media import decode
-from tuiapp.trainers.frameworks.torch import models as torch_models
 from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
-from tuiapp.trainers.frameworks.torch.ranks import steps_in_flight, to_device
+from tuiapp.trainers.frameworks.torch.ranks import steps_in_flight
 from tuiapp.trainers.rank.loop import STEPS_IN_FLIGHT
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.rank_environment import LOOPBACK, bind_rendezvous
@@ -81,22 +78,6 @@ def test_what_is_told_from_first_to_last_step() -> None:
     np.testing.assert_array_equal(shelf.exported["fc1.weight"], shelf.saved[40].model["fc1.weight"])
 
 
-def test_the_first_loss_is_that_of_the_initial_weights_on_the_first_batch() -> None:
-    told = _train(max_steps=1)
-    arrays = datasets.load(find_dataset("digits"))
-    rows = datasets.epoch_order(len(arrays.x_train), 48, CONFIG.seed, 1)[0]
-    torch.manual_seed(CONFIG.seed)
-    model = torch_models.build("mlp", (28, 28, 1), 10)
-    x, y = to_device(arrays.x_train, arrays.y_train, torch.device("cpu"), torch.contiguous_format)
-    assert_close(told.losses()[0], [F.cross_entropy(model(x[rows]), y[rows]).item()], in_training(CONFIG, steps=1))
-
-
-def test_each_devices_loss_is_the_mean_over_its_own_chunk() -> None:
-    losses = torch.arange(12.0)
-    expected = [chunk.mean().item() for chunk in losses.chunk(3)]
-    assert mean_per_device(losses, 3).tolist() == expected
-
-
 @pytest.mark.usefixtures("_rendezvous")
 def test_the_same_curve_as_one_rank_of_torch_ddp() -> None:
     """With dropout, whose draws are the same too."""
@@ -126,21 +107,6 @@ def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
     assert resumed.evaluations == whole.evaluations
     # Its arrays may lie elsewhere than those of the attempt before: it reports them anew.
     assert resumed.arrays.keys() == whole.arrays.keys()
-
-
-@pytest.mark.usefixtures("_rendezvous")
-def test_the_part_shown_is_the_one_that_the_rank_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank that took others than its rank-th 24 of 48 is shown with these, in as many pieces as they lie in."""
-    taken = [*range(4, 16), *range(30, 42)]
-    monkeypatch.setattr(torch_ddp.Replica, "place", lambda self, order: self.training_set.place(order[:, taken]))
-    told = _train(backend="torch-ddp", max_steps=1)
-    image = [(0, 1), (0, 28), (0, 28)]
-    for name, shape, rest, bytes_each in (("batch", [48, 1, 28, 28], image, 28 * 28 * 4), ("labels", [48], [], 8)):
-        assert told.arrays[name].shape == shape
-        assert [(one.index, one.bytes) for one in told.arrays[name].shards] == [
-            ([(4, 16), *rest], 12 * bytes_each),
-            ([(30, 42), *rest], 12 * bytes_each),
-        ]
 
 
 class Event:
@@ -179,19 +145,6 @@ def test_on_a_gpu_each_step_is_waited_for_by_an_event(monkeypatch: pytest.Monkey
     assert Event.most == 1 + STEPS_IN_FLIGHT
 
 
-def test_a_stop_ends_before_the_step_that_it_names() -> None:
-    told = _train(stop_at=5)
-    assert [step.step for step in told.steps] == [1, 2, 3, 4]
-    assert told.evaluations == []
-
-
-def test_bfloat16_trains() -> None:
-    told = _train(precision="bfloat16")
-    losses = np.array(told.losses())[:, 0]
-    assert np.isfinite(losses).all()
-    assert losses[-1] < 0.5 * losses[0]
-
-
 @pytest.mark.parametrize(("precision", "dtype"), [("bfloat16", torch.bfloat16), ("float16", torch.float16)])
 def test_the_thread_of_a_gpu_computes_in_the_type_asked_for(precision: str, dtype: torch.dtype) -> None:
     config, device = msgspec.structs.replace(CONFIG, precision=precision), torch.device("cpu")
@@ -219,14 +172,3 @@ def test_compiling_changes_no_number(model: str) -> None:
     within = in_training(msgspec.structs.replace(CONFIG, **changes))
     assert_close(compiled.losses(), plain.losses(), within)
     assert_close(compiled.evaluations[-1].loss, plain.evaluations[-1].loss, within)
-
-
-@pytest.mark.by_hand
-def test_without_a_compiler_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    torch.compiler.reset()
-    with (
-        torch._inductor.config.patch({"cpp.cxx": (None, "/nonexistent"), "force_disable_caches": True}),
-        pytest.raises(RuntimeError, match="install one, or set compile = false"),
-    ):
-        _train(model="net", compile=True)

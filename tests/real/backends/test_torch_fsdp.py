@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,20 +11,16 @@ from torch import nn
 
 from tests.kit.close import assert_close, in_training, rounding
 from tests.kit.harness import Watched, launched, resumed
-from tests.kit.npz import make_arrays, write_npz
 from tests.kit.only_rank import train_alone
-from tests.kit.recorder import Recorder, Shelf, check_predictions
+from tests.kit.recorder import Recorder, Shelf
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.backends.torch_fsdp import BESIDE_BLOCKS, blocks
-from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.memory import estimate_memory
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Held, Sharding
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.frameworks.torch import models as torch_models
 from tuiapp.trainers.rank.checkpoints import load
-from tuiapp.trainers.rank.evaluation import EVAL_BATCH
-from tuiapp.trainers.sources import datasets
 
 pytestmark = pytest.mark.nightly
 
@@ -38,18 +33,6 @@ CONFIG = RunConfig(
 
 def _train(shelf: Shelf | None = None, *, save_at: int | None = None, **changes: object) -> Recorder:
     return train_alone(msgspec.structs.replace(CONFIG, **changes), shelf, save_at=save_at)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_one_rank_has_the_curve_of_torch_ddp(precision: str) -> None:
-    ours, theirs = (_train(backend=name, precision=precision) for name in ("torch-fsdp", "torch-ddp"))
-    # In bfloat16 the gradients are too, until they are added up.
-    within = in_training(msgspec.structs.replace(CONFIG, precision=precision))
-    assert_close(ours.losses(), theirs.losses(), within)
-    norms = [[float(step.gradient_norm) for step in told.steps] for told in (ours, theirs)]
-    assert_close(norms[0], norms[1], within, relative=True)
-    assert_close(ours.evaluations[-1].loss, theirs.evaluations[-1].loss, within)
-    check_predictions(ours.found[-1], ours.evaluations[-1].accuracy, datasets.load(find_dataset("digits")).y_test)
 
 
 @pytest.mark.parametrize(("model", "optimizer"), [("convnet", "adam"), ("mlp", "sgd"), ("mlp", "adadelta")])
@@ -114,15 +97,6 @@ def check_parts(config: RunConfig, run: Watched) -> None:
         assert {part.bytes for part in parts.values()} == {128 * 784 * 4}
 
 
-def test_the_ranks_of_an_uneven_test_set_wait_for_each_other(tmp_path: Path) -> None:
-    """One has two batches of it, the others have one."""
-    data = write_npz(tmp_path / "mine.npz", make_arrays((4, 4), dtype="uint8", train=96, test=2 * EVAL_BATCH + 1))
-    config = msgspec.structs.replace(CONFIG, devices=2, model="mlp", dataset=data, max_steps=3)
-    with launched(config, tmp_path / "runs") as run:
-        assert run.end().status == "completed"
-        assert run.evaluations()[-1].examples == 2 * EVAL_BATCH + 1
-
-
 @pytest.mark.by_hand
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) -> None:
@@ -144,17 +118,6 @@ def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) 
                 names = [f"stage{stage}_block{block}" for stage in range(1, 5) for block in (1, 2)]
                 assert list(next(one.exchanged for one in held if one.rank == 0)) == [*names, BESIDE_BLOCKS]
     assert_close(curves[0], curves[1], in_training(config))
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("model", ["net", "resnet18"])
-def test_compiled_it_has_the_same_curve(model: str) -> None:
-    changes: dict[str, Any] = {"model": model, "max_steps": 3, "optimizer": "sgd"}
-    plain, compiled = _train(**changes), _train(compile=True, **changes)
-    assert "compiling" in compiled.phases
-    within = in_training(msgspec.structs.replace(CONFIG, **changes))
-    assert_close(compiled.losses(), plain.losses(), within)
-    assert_close(compiled.evaluations[-1].loss, plain.evaluations[-1].loss, within)
 
 
 def test_blocks_are_the_outermost_modules_made_of_others() -> None:

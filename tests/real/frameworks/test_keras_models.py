@@ -81,20 +81,6 @@ def test_plain_keras_loads_what_is_saved(name: str, precision: str, tmp_path: Pa
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_what_a_users_keras_json_says_changes_no_model() -> None:
-    keras.config.set_image_data_format("channels_first")
-    keras.config.set_floatx("float16")
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        model = keras_models.build("net", (19, 25, 3), 10)
-        assert {variable.dtype for variable in model.weights} == {"float32"}
-        assert model.get_layer("conv1").output.shape == (None, 17, 23, 32)
-    finally:
-        keras.config.set_image_data_format("channels_last")
-        keras.config.set_floatx("float32")
-        keras.config.set_dtype_policy("float32")
-
-
 @pytest.mark.by_hand
 def test_on_pytorch_the_models_are_the_same() -> None:
     done = subprocess.run(

@@ -42,14 +42,6 @@ def test_twelve_updates(name: str, weight_decay: float, gradient_clip: float) ->
     _compare(_keras(config, start, gradients), by_torch(config, start, gradients), start)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_where_gradients_are_as_small_as_epsilon(name: str) -> None:
-    """There Adam's two ways to add ε are far apart."""
-    config = RunConfig(optimizer=name, learning_rate=0.05)
-    start, gradients = numbers(1e-8)
-    _compare(_keras(config, start, gradients), by_torch(config, start, gradients), start)
-
-
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_weights_in_bfloat16_follow_those_in_float32(name: str) -> None:
     """In that type Adam's β₂ is 1."""

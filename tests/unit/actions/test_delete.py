@@ -78,8 +78,3 @@ def test_what_an_interrupted_removal_left_is_swept(
     assert [name for name in os.listdir(tmp_path) if name != "home"] == []
     assert sweep_removed(tmp_path) == 0
     assert sweep_removed(tmp_path / "nowhere") == 0
-
-
-def test_a_run_that_is_gone_already(tmp_path: Path) -> None:
-    with pytest.raises(ActionError, match="No such file"):
-        remove_run(RunDir(tmp_path / RUN_ID))

@@ -29,13 +29,6 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     return fake
 
 
-@pytest.fixture
-def _no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without NVIDIA's library, whatever this one has."""
-    fake = FakeNvml(tmp_path, "fault nvmlInitWithFlags return 9\n")
-    fake.install(monkeypatch)
-
-
 def facts(done: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.out)
     assert set(found) == {"time", "host", "gpus", "leases", "cuda_visible_devices", "problems"}
@@ -49,20 +42,6 @@ def open_processes() -> set[int]:
     return {
         int(pid) for pid, parent, args in rows[1:] if int(parent) == os.getpid() and "tuiapp.trainers.telemetry" in args
     }
-
-
-@needs_compiler
-@pytest.mark.usefixtures("_no_driver")
-def test_a_machine_without_gpus_tells_of_its_host(tuiapp: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    done = tuiapp("devices")
-    assert (done.code, done.err) == (0, "")
-    assert "0 GPUs" in done.out
-    assert "NVML: Driver Not Loaded" in done.out
-    for word in ("host CPU", "each core", "host memory", "/dev/shm", "runs disk", "network", "load"):
-        assert word in done.out
-    assert "\x1b" not in done.out
-    assert max(map(len, done.out.splitlines())) < 100
 
 
 @needs_compiler
@@ -86,15 +65,6 @@ def test_gpus_as_json_are_what_the_library_says(tuiapp: Command, nvml: FakeNvml)
         assert second[name] is None
     assert found["problems"] == {"NVML": ""} or found["problems"] == {}
     assert found["host"]["memory_total_bytes"] > 0
-
-
-@needs_compiler
-def test_the_systems_memory_is_called_so(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "90")
-    nvml.say([gpu("GPU-gb10", "NVIDIA GB10", memory_total=None, memory_used=None), gpu("GPU-bbbb")])
-    line = next(line for line in tuiapp("devices").out.splitlines() if line.startswith("memory of"))
-    assert [word.strip() for word in line[14:].split("  ") if word.strip()] == ["the system", "the GPU"]
-    assert [one["has_system_memory"] for one in facts(tuiapp("devices", "--json"))["gpus"]] == [True, False]
 
 
 @needs_compiler

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kit.command_line import Command, Done, as_process
-from tuiapp.library.presets import presets_dir
 from tuiapp.trainers.config.catalog import BACKENDS, NEWEST_TESTED
 from tuiapp.trainers.config.data_files import FILES, cache_dir
 from tuiapp.trainers.config.settings import settings_path
@@ -77,39 +73,3 @@ def test_where_the_data_sets_are(tuiapp: Command, tmp_path: Path, monkeypatch: p
     assert found["cifar10"] == {"name": "cifar10", "status": "pass", "detail": f"in {cache_dir('cifar10')}"}
     monkeypatch.setenv("TUIAPP_DATA_DIR", str(tmp_path / "none"))
     assert findings(tuiapp("doctor", "--json"))["data"]["status"] == "warn"
-
-
-def test_a_place_that_cannot_be_written_fails(tuiapp: Command, tmp_path: Path) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("in the way")
-    for directory in (in_the_way, in_the_way / "runs"):
-        done = tuiapp("doctor", "--json", "--runs-dir", directory)
-        assert findings(done)["runs"] == {
-            "name": "runs",
-            "status": "fail",
-            "detail": f"{directory} cannot be written",
-        }
-        assert done.code == 2
-
-
-def test_a_broken_preset_is_a_warning(tuiapp: Command) -> None:
-    presets_dir().mkdir(parents=True)
-    (presets_dir() / "mine.toml").write_text("epochs = 0")
-    done = tuiapp("doctor", "--json")
-    assert findings(done)["preset"]["status"] == "warn"
-    assert "mine.toml: epochs: 0 is not allowed" in findings(done)["preset"]["detail"]
-    assert done.code in (1, 2)
-
-
-def test_a_directory_that_may_not_be_looked_into(tmp_path: Path) -> None:
-    hidden = tmp_path / "hidden"
-    (hidden / "runs").mkdir(parents=True)
-    hidden.chmod(0)
-    script = "import os, sys; from pathlib import Path; from tuiapp.verbs.doctor import _writable\n"
-    # Root may look everywhere; nobody may not.
-    script += "if os.getuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-    script += "print(_writable('runs', Path(sys.argv[1])).status)"
-    command = [sys.executable, "-c", script, str(hidden / "runs")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
-    hidden.chmod(0o700)
-    assert done.stdout == "fail\n", done.stderr

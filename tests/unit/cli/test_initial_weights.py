@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tests.kit import histories
 from tests.kit.command_line import Command
@@ -81,16 +80,3 @@ def test_show_says_what_the_run_began_with_after_a_resume_too(tuiapp: Command, r
     )
     assert f"began with  {said}\n" in tuiapp("show", run.run_id).out
     assert '"frozen": 1234' in tuiapp("show", run.run_id, "--json").out
-
-
-@pytest.mark.parametrize("value", [".", "model.safetensors.index.json", "./model.safetensors.index.json"])
-def test_an_index_in_the_working_directory_needs_no_slash(
-    tuiapp: Command, runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("one.safetensors").write_bytes(b"")
-    Path("model.safetensors.index.json").write_text('{"weight_map": {"a": "one.safetensors"}}')
-    done = tuiapp("queue", "add", "mlp", "--set", f"init_from={value}", "--set", "platform=cpu", "--hold")
-    assert done.code == 0, done.err
-    (waiting,) = find_waiting(runs_dir)
-    assert read_config(waiting.run).init_from == str(tmp_path / "model.safetensors.index.json")

@@ -50,15 +50,6 @@ def test_a_secret_file_that_is_not_there_is_refused(tuiapp: Command) -> None:
 
 
 @pytest.mark.nightly
-def test_a_port_that_nobody_listens_on_is_given_up_soon(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("abc\n")
-    with joining("127.0.0.1:9", "--secret-file", str(secret)) as process:
-        process.expect_exact("the supervisor on 127.0.0.1 does not listen on port 9: has its run ended?")
-        process.expect(pexpect.EOF)
-
-
-@pytest.mark.nightly
 def test_it_says_that_an_address_does_not_answer_and_ends_by_a_signal(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("abc\n")

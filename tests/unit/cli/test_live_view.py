@@ -78,27 +78,6 @@ def test_lines_are_drawn_anew_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.lines == shown
 
 
-def test_what_is_the_same_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Screen(40, monkeypatch)
-    terminal.draw("one")
-    assert terminal.lines
-    terminal.draw("one")
-    assert terminal.stream.getvalue() == ""
-
-
-def test_a_narrower_terminal_leaves_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that breaks lines that no longer fit, as most do: pyte cuts them, so the rows are written as such."""
-    terminal = Screen(60, monkeypatch)
-    terminal.draw("a" * 50, "b" * 70)
-    assert terminal.lines
-    terminal.screen.resize(10, 20)
-    terminal.screen.reset()
-    rows = ["kept", "a" * 20, "a" * 20, "a" * 10, "b" * 20, "b" * 20, "b" * 19 + "…"]
-    terminal._feed.feed("\r\n".join(rows))
-    terminal.draw("c")
-    assert terminal.lines == ["kept", "c"]
-
-
 @pytest.mark.parametrize("cells", [40, 80, 120, 200])
 def test_the_lines_fit_and_tell_the_facts(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_of(list(h.running()))

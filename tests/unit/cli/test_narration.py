@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -12,12 +11,11 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit import interrupted
-from tuiapp.trainers.contract.events import AnyEvent, CheckpointRequested
+from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.contract.metrics import EXAMPLES
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.verbs import narration
 from tuiapp.verbs.narration import LiveNarrator, PlainNarrator, QuietNarrator, live_view, progress_words
 
 RUN = RunDir(Path("/home/ada/runs") / h.RUN_ID)
@@ -91,15 +89,6 @@ def test_quiet_has_what_goes_wrong_and_the_end() -> None:
     assert last.startswith("FAILED: ")
 
 
-def test_above_a_bar_only_those_that_were_asked_for() -> None:
-    assert told(interrupted.stopped(), bar=True) == told(interrupted.stopped())[2:]
-    asked: list[AnyEvent] = [CheckpointRequested(by="SIGUSR1"), h.checkpoint(30, 5), h.checkpoint(58, 6)]
-    assert told([*h.running(), *asked], bar=True) == [
-        "checkpoint requested · SIGUSR1",
-        "checkpoint step-00000030 · 2.70 MiB · 31.0 ms",
-    ]
-
-
 @pytest.mark.parametrize("bar", [False, True])
 def test_a_journal_that_stands_still_is_told_once_and_shown_as_long(bar: bool) -> None:
     stream, state = StringIO(), RunState()
@@ -120,22 +109,6 @@ def test_a_journal_that_stands_still_is_told_once_and_shown_as_long(bar: bool) -
     state.note_trouble("the journal has not been writable for 1 s: Disk quota exceeded")
     narrator.tick(state)
     assert "Disk quota exceeded" in stream.getvalue()
-
-
-def test_a_terminal_that_is_gone_is_written_to_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(narration, "FRAME_S", 0.0)
-    ours, its = os.openpty()
-    state = RunState()
-    with open(its, "w") as stream:
-        narrator = LiveNarrator(stream, RUN)
-        for number, event in enumerate(interrupted.stopped()):
-            if number == 10:
-                os.close(ours)
-            apply(state, event)
-            narrator.event(event, state)
-            narrator.tick(state)
-        narrator.end(state)
-        assert os.readlink(f"/proc/self/fd/{its}") == os.devnull
 
 
 def test_the_loss_is_that_of_all_examples() -> None:

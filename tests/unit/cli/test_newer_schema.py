@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import msgspec
@@ -62,14 +61,3 @@ def test_every_verb(tuiapp: Command, newer: RunDir, runs_dir: Path) -> None:
         assert done.code != 0, (words, done)
         assert "newer" in done.err or "schema" in done.err, (words, done)
         assert contents(runs_dir) == before, words
-
-
-def test_a_live_one(tuiapp: Command, newer: RunDir, runs_dir: Path) -> None:
-    lock = newer.take_lock()
-    before = contents(runs_dir)
-    for words in (["stop", "latest"], ["checkpoint", "latest"]):
-        done = tuiapp(*words)
-        assert done.code == 2
-        assert "newer version of tuiapp" in done.err
-    assert contents(runs_dir) == before
-    os.close(lock)

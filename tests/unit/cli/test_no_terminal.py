@@ -44,36 +44,6 @@ def test_streams_that_the_shell_closed(home: Path, command: str, code: int) -> N
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "says"),
-    [
-        ("show latest", 0, ""),
-        ("runs", 0, ""),
-        ("run ../train.py", 2, "tuiapp: the working directory was removed: change to another one\n"),
-        ("export latest -o x.csv", 2, "tuiapp: the working directory was removed: change to another one\n"),
-    ],
-)
-def test_in_a_directory_that_was_removed(runs_dir: Path, tmp_path: Path, command: str, code: int, says: str) -> None:
-    record(runs_dir, histories.RUN_ID, histories.completed())
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    done = subprocess.run(
-        ["/bin/sh", "-c", f"rmdir {gone} && {sys.executable} -P -m tuiapp {command}"],
-        cwd=gone, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (code, says)
-
-
-@pytest.mark.parametrize("command", ["doctor", "env", "presets", "settings", "runs"])
-def test_homes_that_cannot_be_read(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
-        # As one that permissions keep us from, which they do not keep root.
-        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / ("x" * 300)))
-    done = as_process(command)
-    assert done.code in (0, 1, 2)
-    assert "Traceback" not in done.err
-
-
 @pytest.mark.parametrize("command", ["presets list", "devices"])
 def test_output_onto_a_full_disk(home: Path, command: str) -> None:
     with open("/dev/full", "w") as full:

@@ -64,15 +64,6 @@ def test_the_editor(tuiapp: Command, runs: list[RunDir], tmp_path: Path, monkeyp
     assert read_about(runs[0])[0].note == "beforeafter"
 
 
-def test_refusals(tuiapp: Command, runs: list[RunDir]) -> None:
-    done = tuiapp("note", FIRST, "--name", "x\x1b[31my")
-    assert (done.code, done.err) == (2, "tuiapp: The name has the control character '\\x1b'; remove it.\n")
-    done = tuiapp("note", FIRST, "--tag", "a b")
-    assert (done.code, "'a b' is not a tag" in done.err) == (2, True)
-    assert tuiapp("note", FIRST, "--group", "a b").err.startswith("tuiapp: 'a b' is not a group")
-    assert not runs[0].about.exists()
-
-
 def test_found_by_name(tuiapp: Command, runs: list[RunDir]) -> None:
     change_about(runs[0], Change(name="baseline"))
     change_about(runs[1], Change(name="lr/0.1"))
@@ -121,11 +112,3 @@ def test_filters(tuiapp: Command, runs: list[RunDir]) -> None:
     assert found("tag:sweep") == found("tag:SWEEP") == [FIRST]
     assert found("tag:sweep", "wider") == found("tag:nothing") == []
     assert found("tag!=sweep") == [SECOND, THIRD]
-
-
-def test_a_damaged_file(tuiapp: Command, runs: list[RunDir]) -> None:
-    runs[0].about.write_text("{")
-    assert "problem     about.json is ignored: " in tuiapp("show", FIRST).out
-    done = tuiapp("note", FIRST, "--name", "anew")
-    assert (done.code, done.err.startswith("tuiapp: about.json is ignored: ")) == (0, True)
-    assert read_about(runs[0]) == (About(name="anew"), "")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit.command_line import Command
-from tests.kit.recorded import CONFIG, record
+from tests.kit.recorded import record
 from tests.unit.cli.test_checkpoint_verb import Run
 from tuiapp.trainers.contract.events import Alert, StepMemory
 
@@ -56,14 +56,6 @@ def test_what_a_compiled_step_takes(tuiapp: Command, runs_dir: Path) -> None:
     ]
 
 
-def test_a_run_that_ends_instead(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = record(runs_dir, h.RUN_ID, h.running())
-    Run(run, monkeypatch, h.ended("failed", 11, reason="rank 0 failed"))
-    done = tuiapp("profile")
-    assert (done.code, done.out) == (1, "")
-    assert done.err.endswith("ended before the steps were profiled: failed.\n")
-
-
 def test_a_profiler_that_fails_on_every_rank(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = record(runs_dir, h.RUN_ID, h.running())
     alerts = [
@@ -74,14 +66,3 @@ def test_a_profiler_that_fails_on_every_rank(tuiapp: Command, runs_dir: Path, mo
     stand_in.close()
     assert (done.code, done.out) == (1, "")
     assert done.err.endswith("the profiler did not start\n")
-
-
-def test_what_cannot_be_profiled(tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "use at most 1,000" in tuiapp("profile", "--steps", "5000").err
-    record(runs_dir, h.RUN_ID, h.completed())
-    assert "none of its steps were profiled" in tuiapp("profile").err
-    mxnet = msgspec.structs.replace(CONFIG, backend="mxnet-gluon")
-    run = record(runs_dir, h.RUN_ID.replace("3fa1", "3fa2"), h.running(), mxnet)
-    stand_in = Run(run, monkeypatch)
-    assert "mxnet-gluon has no profiler here" in tuiapp("profile", run.run_id).err
-    stand_in.close()

@@ -73,22 +73,6 @@ def test_only_keys_that_differ_are_compared(tuiapp: Command, recorded: Path) -> 
     assert [run["run"] for run in facts["runs"]] == [FAILED, COMPLETED]
 
 
-def test_a_run_whose_keys_are_not_known_is_named(tuiapp: Command, recorded: Path) -> None:
-    (recorded / OTHER / "run.toml").write_text("epochs = 'x\x1b[31m'")
-    done = tuiapp("compare", COMPLETED, FAILED, OTHER)
-    assert done.code == 0
-    assert f"the keys of {OTHER} are not known" in done.err
-    assert "\x1b" not in done.out + done.err
-
-
-@pytest.mark.parametrize("names", [[COMPLETED], [COMPLETED, "latest"]])
-def test_one_run_cannot_be_compared(tuiapp: Command, recorded: Path, names: list[str]) -> None:
-    done = tuiapp("compare", *names)
-    assert done.code == 2
-    assert "Give two or more runs" in done.err
-    assert (f"all of these are {COMPLETED}" in done.err) is (len(names) > 1)
-
-
 def test_steps_as_csv(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("export", COMPLETED)
     assert (done.code, done.err) == (0, "")
@@ -109,24 +93,6 @@ def test_steps_of_a_resumed_run_say_which_attempt_they_are_of(tuiapp: Command, r
     record(runs_dir, COMPLETED, [*h.running(last_step=80), *interrupted.resumed(step=72)])
     rows = [json.loads(line) for line in tuiapp("export", "latest", "--format", "jsonl").out.splitlines()]
     assert [row["attempt"] for row in rows if row["rank"] == 0 and row["step"] == 75] == [1, 2]
-
-
-def test_windows_of_steps_stand_at_their_last(tuiapp: Command, runs_dir: Path) -> None:
-    event = msgspec.structs.replace(
-        h.steps(0, 1, 2, 3.0), counts=[10, 5], lows={"loss": [0.1, 0.1]}, highs={"loss": [3.0, None]}
-    )
-    record(runs_dir, COMPLETED, [h.started(), event])
-    rows = list(csv.DictReader(io.StringIO(tuiapp("export", "latest").out)))
-    assert [(row["step"], row["steps"], row["loss_max"]) for row in rows] == [("10", "10", "3.0"), ("15", "5", "")]
-    assert float(rows[1]["time"]) == pytest.approx(h.START + 3.0)
-
-
-def test_evaluations_and_samples(tuiapp: Command, recorded: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "evaluations").out)))
-    assert [row["step"] for row in rows] == [str(29 * n) for n in range(1, 11)]
-    assert list(rows[0])[6:] == ["test/loss", "test/accuracy", "test/examples", "test/seconds"]
-    rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "samples").out)))
-    assert {row["kind"] for row in rows} == {"host-sample", "rank-sample"}
 
 
 def test_predictions_by_class(tuiapp: Command, runs_dir: Path) -> None:
@@ -223,19 +189,6 @@ def test_targets_that_are_refused(tuiapp: Command, recorded: Path, arguments: li
     assert words in done.err
 
 
-def test_a_full_disk_leaves_nothing(
-    tuiapp: Command, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    done = tuiapp("export", COMPLETED, "-o", tmp_path / "x.csv")
-    assert done.code == 2
-    assert "No space left on device" in done.err
-    assert [name for name in os.listdir(tmp_path) if name != "home"] == []
-
-
 def test_a_run_without_steps_says_so(tuiapp: Command, runs_dir: Path) -> None:
     record(runs_dir, COMPLETED, [h.started()])
     done = tuiapp("export", "latest")
@@ -317,17 +270,3 @@ def test_a_replay_needs_a_terminal_and_a_speed(tuiapp: Command, recorded: Path) 
     assert "needs a terminal" in done.err
     for speed in ("0", "-1", "nan", "fast", "2000", "٤", "1_0"):
         assert "is not a speed" in tuiapp("replay", COMPLETED, f"--speed={speed}").err
-
-
-def test_show_says_whether_the_replicas_were_equal(tuiapp: Command, runs_dir: Path) -> None:
-    record(runs_dir, COMPLETED, [*interrupted.parted()[:-2], h.ended("completed", 9.0)])
-    record(runs_dir, FAILED, interrupted.parted())
-    assert "replicas    equal after step 58: 14 arrays on 4 devices" in tuiapp("show", COMPLETED).out.splitlines()
-    lines = tuiapp("show", FAILED).out.splitlines()
-    assert "replicas    rank 1 differs after step 116, first in conv2.weight" in lines
-    assert lines[-1].endswith("first in conv2.weight; all were equal after step 58")
-    (equal, parted) = (json.loads(tuiapp("show", run, "--json").out)["replicas"] for run in (COMPLETED, FAILED))
-    assert equal == {"step": 58, "replicas": 4, "arrays": 14, "differing": []}
-    assert parted["differing"] == [{"rank": 1, "array": "conv2.weight"}]
-    record(runs_dir, OTHER, h.completed())
-    assert json.loads(tuiapp("show", OTHER, "--json").out)["replicas"] is None

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -16,7 +15,6 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit import interrupted
-from tests.kit import own_metrics as own
 from tests.kit.command_line import Command
 from tests.kit.recorded import CONFIG, record
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Facts, Metrics, RankFailed
@@ -70,20 +68,6 @@ def test_curves_are_at_their_values(tuiapp: Command, runs_dir: Path, tmp_path: P
     assert beside.startswith("M346.0 136.0")
 
 
-def test_a_band_ends_where_values_are_missing(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
-    means: list[float | None] = [2.0, 2.0, None, 2.0, 2.0]
-    lows, highs = ([None if mean is None else mean + bound for mean in means] for bound in (-2.0, 2.0))
-    bounds: dict[str, Any] = {"lows": {"loss": lows}, "highs": {"loss": highs}, "counts": [2] * 5}
-    record(
-        runs_dir, COMPLETED, [h.started(1), Metrics(rank=0, first_step=1, values={"loss": means}, **bounds, **h.at(2))]
-    )
-    tuiapp("report", "latest", "-o", tmp_path / "report.html")
-    (figure,) = _figures((tmp_path / "report.html").read_text())
-    (band,) = (path.get("d", "") for path in figure.iter(f"{SVG}path") if "band" in path.get("class", ""))
-    left, right = ([float(x) for x in re.findall(r"[ML]([\d.]+)", area)] for area in band.split("Z")[:2])
-    assert max(left) < min(right)
-
-
 def test_several_runs_as_html(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
     assert tuiapp("report", COMPLETED, FAILED, "-o", tmp_path / "report.html").code == 0
     text = (tmp_path / "report.html").read_text()
@@ -115,21 +99,6 @@ def test_seeds_keep_their_groups_and_many_runs_are_rows(tuiapp: Command, runs_di
     assert "<h2>Groups, by seed</h2>" in (tmp_path / "report.html").read_text()
 
 
-def test_a_spike_at_the_start_is_beyond_the_axis_as_in_the_program(
-    tuiapp: Command, runs_dir: Path, tmp_path: Path
-) -> None:
-    values: list[float | None] = [53.0, *[1.0, 2.0] * 50]
-    record(runs_dir, COMPLETED, [h.started(1), Metrics(rank=0, first_step=1, values={"ppl": values}, **h.at(2))])
-    tuiapp("report", "latest", "-o", tmp_path / "report.html")
-    (figure,) = _figures((tmp_path / "report.html").read_text())
-    assert "↑ 53.00 at first" in [text.text for text in figure.iter(f"{SVG}text")]
-    (inner,) = figure.findall(f"{SVG}svg")
-    (curve,) = (path.get("d", "") for path in inner.iter(f"{SVG}path") if "curve" in path.get("class", ""))
-    heights = [float(point.split()[1]) for point in re.split("[ML]", curve) if point]
-    # The rest uses the height; what has no overflow cuts off the first.
-    assert (heights[0] < 0, max(heights[1:]), min(heights[1:])) == (True, 232.0, 40.0)
-
-
 def test_markdown_with_figures_beside_it(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
     target = tmp_path / "report.md"
     assert tuiapp("report", COMPLETED, FAILED, "-o", target).code == 0
@@ -145,30 +114,6 @@ def test_markdown_with_figures_beside_it(tuiapp: Command, recorded: Path, tmp_pa
     assert tuiapp("report", COMPLETED, "-o", target).code == 2
     assert tuiapp("report", COMPLETED, "-o", target, "--force").code == 0
     assert sorted(name for name in os.listdir(tmp_path) if name != "home") == ["report-figures", "report.md"]
-
-
-def test_a_trainers_bookkeeping_has_no_figure(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
-    names = ("loss", "epoch", "eval/loss", "eval/runtime", "eval/f1")
-    values: dict[str, list[float | None]] = {name: [0.5, 1.0] for name in names}
-    said = Metrics(rank=0, first_step=1, values=values, **h.at(2))
-    record(runs_dir, COMPLETED, [own.started(), said])
-    assert tuiapp("report", "latest", "-o", tmp_path / "report.md").code == 0
-    assert re.findall(r"!\[(.+?)\]", (tmp_path / "report.md").read_text()) == ["loss", "eval/f1"]
-
-
-def test_keys_at_a_librarys_defaults_are_aside(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
-    said = Facts(config={"lr": 0.3, "adam_beta1": 0.9, "seed": 7}, defaults=["adam_beta1", "seed"], **h.at(1))
-    record(runs_dir, COMPLETED, [h.started(1), said])
-    assert tuiapp("report", "latest", "-o", tmp_path / "report.html").code == 0
-    text = (tmp_path / "report.html").read_text()
-    _check_page(text)
-    shown, aside = text.split("<details>")
-    assert ("adam_beta1" in shown, "adam_beta1" in aside, "2 keys at the library" in aside) == (False, True, True)
-    told = tuiapp("show", "latest").out
-    assert "and 2 keys at the library's defaults: --all" in told
-    assert ("  lr " in told, "adam_beta1" in told) == (True, False)
-    assert "adam_beta1" in tuiapp("show", "latest", "--all").out
-    assert "adam_beta1" in tuiapp("show", "latest", "--json").out
 
 
 def test_the_last_of_each_name_is_in_the_page(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
@@ -211,35 +156,6 @@ def test_hostile_text_stays_text(tuiapp: Command, runs_dir: Path, tmp_path: Path
         # In a block of code nothing is a tag; elsewhere a backslash makes it text.
         assert not re.search(r"(?<!\\)<", re.sub(r"(?m)^    .*$", "", text))
         assert sorted(path.suffix for path in (tmp_path / "report-figures").iterdir()) == [".svg", ".svg"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([COMPLETED], "the following arguments are required: -o"),
-        ([COMPLETED, "-o", "x.pdf"], "x.pdf: a report's name must end in .html or .md"),
-        ([COMPLETED, "-o", "nowhere/x.html"], "The directory nowhere does not exist"),
-        (["nothing", "-o", "x.html"], "nothing"),
-    ],
-)
-def test_what_is_refused(tuiapp: Command, recorded: Path, arguments: list[str], words: str) -> None:
-    done = tuiapp("report", *arguments)
-    assert (done.code, done.out) == (2, "")
-    assert words in done.err
-
-
-def test_an_existing_file_is_kept(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.html").write_text("mine")
-    done = tuiapp("report", COMPLETED, "-o", tmp_path / "x.html")
-    assert done.code == 2
-    assert "x.html exists" in done.err
-    assert (tmp_path / "x.html").read_text() == "mine"
-    (tmp_path / "x-figures").mkdir()
-    (tmp_path / "x-figures" / "thesis.tex").touch()
-    done = tuiapp("report", COMPLETED, "-o", tmp_path / "x.md", "--force")
-    assert done.code == 2
-    assert "thesis.tex" in done.err
-    assert not (tmp_path / "x.md").exists()
 
 
 class _Page(HTMLParser):

@@ -111,15 +111,6 @@ def test_a_run_that_goes_on(tuiapp: Command, run: RunDir) -> None:
     os.close(lock)
 
 
-def test_without_run_toml(tuiapp: Command, run: RunDir) -> None:
-    saved(run).config.unlink()
-    done = tuiapp("run", "--resume", h.RUN_ID)
-    assert (done.code, done.out) == (2, "")
-    assert f"cannot be resumed: cannot read {run.config}: No such file or directory." in done.err
-    run.config.write_text("epochs = many")
-    assert "is not valid TOML" in tuiapp("run", "--resume", h.RUN_ID).err
-
-
 def test_show_lists_checkpoints_and_how_to_go_on(tuiapp: Command, run: RunDir) -> None:
     saved(run)
     record_checkpoint(run, 80, finite=False)
@@ -159,32 +150,3 @@ def test_show_of_a_run_that_cannot_be_resumed(tuiapp: Command, run: RunDir, step
         record_checkpoint(run, step)
     assert "to resume" not in tuiapp("show", "latest").out
     assert json.loads(tuiapp("show", "latest", "--json").out)["resume"] is None
-
-
-def test_a_run_whose_data_file_is_gone_is_shown(tuiapp: Command, run: RunDir) -> None:
-    saved(run)
-    run.config.write_text(run.config.read_text().replace('dataset = "digits"', 'dataset = "npz:/gone.npz"'))
-    done = tuiapp("show", "latest")
-    assert done.code == 0, done
-    assert "npz:/gone.npz" in done.out
-    assert "step-00000072" in done.out
-    assert "tuiapp run --resume" not in done.out
-
-
-@pytest.mark.parametrize("plan", [None, b"", b'{"schema":1,"conf', b'{"schema":2}'])
-def test_a_run_whose_plan_is_gone_or_torn_can_be_resumed(tuiapp: Command, run: RunDir, plan: bytes | None) -> None:
-    saved(run)
-    run.plan.unlink() if plan is None else run.plan.write_bytes(plan)
-    done = tuiapp("show", "latest")
-    assert done.code == 0, done
-    assert "tuiapp run --resume" in done.out
-
-
-def test_a_plan_that_cannot_be_written_leaves_the_configuration_as_it_was(tuiapp: Command, run: RunDir) -> None:
-    before = saved(run).config.read_bytes()
-    run.plan.unlink()
-    run.plan.mkdir()
-    done = tuiapp("run", "--resume", "latest", "--set", "epochs=20")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"tuiapp: Cannot write the run directory {run.path}: "), done
-    assert run.config.read_bytes() == before

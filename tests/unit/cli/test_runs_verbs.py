@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from tests.kit import histories, interrupted
 from tests.kit.command_line import Command
 from tests.kit.recorded import CONFIG, record
 from tuiapp.trainers.config.files import bytes_below
-from tuiapp.trainers.config.run_config import to_toml, to_toml_values
-from tuiapp.trainers.contract.events import Alert, RankFailed
+from tuiapp.trainers.config.run_config import to_toml_values
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.efficiency import EfficiencyMeter
-from tuiapp.trainers.state.messages import describe_start
-from tuiapp.trainers.state.text import join_words
-from tuiapp.view.devices.large import efficiency_words
 
 COMPLETED, FAILED, LOST, DAMAGED, EMPTY = (
     "20261120T101500-torch-ddp-net-3fa1",
@@ -230,31 +223,6 @@ def test_show_a_completed_run(tuiapp: Command, recorded: Path) -> None:
     assert facts["traceback"] is None
 
 
-def test_show_a_rate_that_is_for_another_batch(tuiapp: Command, runs_dir: Path) -> None:
-    config = replace(CONFIG, learning_rate=0.1, learning_rate_for=12)
-    begun = replace(histories.started(), config=to_toml_values(config))
-    run = record(runs_dir, COMPLETED, [begun, *histories.completed()[1:]])
-    run.config.write_text(to_toml(config))
-    assert "\nrate        0.1 for 12 → 0.4 at 48\n" in tuiapp("show", "latest").out
-    assert json.loads(tuiapp("show", "latest", "--json").out)["actual_learning_rate"] == pytest.approx(0.4)
-    # In the log of its screen, too.
-    assert "2 rank processes, learning rate 0.1 for 12 → 0.4 at 48" in describe_start(begun, process_per_device=True)
-
-
-def test_show_what_a_run_made_of_its_devices(tuiapp: Command, runs_dir: Path) -> None:
-    record(runs_dir, COMPLETED, histories.completed(gpus=True))
-    meter = EfficiencyMeter()
-    for event in histories.completed(gpus=True):
-        meter.add(event)
-    found = meter.efficiency(whole=True)
-    assert found.gpu_idle_share is not None
-    told = json.loads(tuiapp("show", "latest", "--json").out)["efficiency"]
-    assert told == pytest.approx(asdict(found), nan_ok=False)
-    (line,) = [line for line in tuiapp("show", "latest").out.splitlines() if line.startswith("efficiency")]
-    assert f"GPU idle time {100 * found.gpu_idle_share:.0f} %" in line
-    assert line.split(None, 1)[1] == join_words(efficiency_words(found))
-
-
 def test_show_a_failed_run_with_the_traceback_of_its_first_failure(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("show", FAILED)
     assert done.code == 0
@@ -263,36 +231,6 @@ def test_show_a_failed_run_with_the_traceback_of_its_first_failure(tuiapp: Comma
     facts = json.loads(tuiapp("show", FAILED, "--json").out)
     assert (facts["status"], facts["reason"]) == ("failed", "rank 1 failed")
     assert facts["traceback"] == interrupted.TRACEBACK
-
-
-def test_show_the_last_lines_of_a_rank_that_was_killed(tuiapp: Command, runs_dir: Path) -> None:
-    lines = ["Fatal Python error: Segmentation fault", "\x1b]52;c;aGk=\x07red \x1b[31mtext"]
-    killed = RankFailed(rank=0, signal="SIGSEGV", last_lines=lines, **histories.at(6))
-    end = histories.ended("failed", 6.5, reason="rank 0 was killed by SIGSEGV", rank=0)
-    record(runs_dir, FAILED, [*histories.running(), killed, end])
-    assert tuiapp("show", "latest").out.endswith("\n\nFatal Python error: Segmentation fault\nred text\n")
-
-
-def test_show_the_last_alerts_about_what_was_lost(tuiapp: Command, runs_dir: Path) -> None:
-    text = "the checkpoint after step 58 was not saved: Disk quota exceeded"
-    lost = Alert(kind="checkpoint", severity="error", text=text, **histories.at(6))
-    hot = Alert(kind="thermal", text="GPU 0 is hot", **histories.at(6))
-    record(runs_dir, COMPLETED, [*histories.running(), lost, hot])
-    out = tuiapp("show", "latest").out
-    assert text in out.partition("last alerts\n")[2]
-    assert hot.text not in out
-    assert json.loads(tuiapp("show", "latest", "--json").out)["alerts"] == [text]
-
-
-@pytest.mark.parametrize("run_id", [LOST, DAMAGED, EMPTY])
-def test_show_what_is_left_of_others(tuiapp: Command, recorded: Path, run_id: str) -> None:
-    done = tuiapp("show", run_id)
-    assert (done.code, done.err) == (0, "")
-    assert "its supervisor died without saying why" in done.out
-    assert all(line.isprintable() for line in done.out.splitlines())
-    assert ("run.toml" in done.out) == (run_id != LOST)
-    facts = json.loads(tuiapp("show", run_id, "--json").out)
-    assert (facts["status"], facts["config"] is None) == ("lost", run_id != LOST)
 
 
 def test_a_run_by_its_directory(tuiapp: Command, recorded: Path) -> None:

@@ -18,13 +18,10 @@ from tuiapp.trainers.contract.metrics import evaluation_of, held_out_of, loss_of
 from tuiapp.trainers.run.notice import in_a_sentence
 from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply
-from tuiapp.trainers.state.known_metrics import format_accuracy
-from tuiapp.trainers.state.messages import describe_result
 from tuiapp.trainers.state.outcome import summary_of
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.verbs.narration import describe_end
-from tuiapp.view.chart import ChartOptions, build_chart
 from tuiapp.view.notification import ending
 
 SCRIPT = RunConfig(backend="script", script="/x/train.py", platform="cpu")
@@ -72,20 +69,6 @@ def test_any_metric_has_its_evaluation_of_the_same_spelling(trained: str, evalua
     assert held_out_of(trained, ["other/val", "val_other", trained, evaluated]) == evaluated
 
 
-@pytest.mark.parametrize(("reported", "shown"), [(0.975, "97.5 %"), (97.5, "97.5 %"), (1.0, "100.0 %")])
-def test_an_accuracy_may_be_in_per_cent(reported: float, shown: str) -> None:
-    assert format_accuracy(reported) == shown
-    summary = Summary(test_accuracy=reported, evaluated_on="val")
-    assert describe_result(summary) == f"val accuracy {shown}"
-    state = RunState()
-    for event in (*own.running(), Metrics(rank=0, first_step=121, values={"test/accuracy": [reported]}, **h.at(63))):
-        apply(state, event)
-    chart = build_chart(state, ChartOptions("test/accuracy"), columns=80, rows=9)
-    assert chart.y_range[0] < reported <= chart.y_range[1]
-    labels = [float(label.rstrip(" %")) for _, label in chart.y_ticks]
-    assert max(labels) <= 110
-
-
 @pytest.mark.parametrize("over", [True, False], ids=["ended", "live"])
 def test_lists_and_show_have_its_loss_and_evaluation(tuiapp: Command, runs_dir: Path, over: bool) -> None:
     events = history(**LAST)
@@ -124,18 +107,3 @@ def test_the_end_says_what_it_came_to(runs_dir: Path, last: dict[str, float], wo
     for text in (banner.text, describe_end(state, run), in_a_sentence(info), ending(info)):
         assert words in text
     assert state.ranks[0].loss == 0.25
-
-
-def test_a_part_of_a_job_says_so(tuiapp: Command, runs_dir: Path) -> None:
-    begun, *rest = history(**LAST)
-    begun = msgspec.structs.replace(begun, job="17_3", part=(1, 2), host="node-b")
-    record(runs_dir, own.RUN_ID, [begun, *rest], SCRIPT)
-    heading, row = (line.split() for line in tuiapp("runs", "node-b", "17_3").out.splitlines())
-    assert (heading[-1], row[-2:]) == ("JOB", ["17_3", "n1/2"])
-    assert not tuiapp("runs", "node-c").out
-    lines = [" ".join(line.split()) for line in tuiapp("show", own.RUN_ID).out.splitlines()]
-    assert "host node-b" in lines
-    where = "part of Slurm job 17_3, node 1 of 2, counted from 0. It ends the ranks of node 1 alone"
-    assert any(line.startswith(where.replace("It ends", "A stop ends")) for line in lines)
-    facts = json.loads(tuiapp("show", own.RUN_ID, "--json").out)
-    assert [facts[name] for name in ("host", "slurm_job", "node", "nodes")] == ["node-b", "17_3", 1, 2]

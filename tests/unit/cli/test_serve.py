@@ -97,22 +97,6 @@ def test_what_is_this_machine(url: str, here: bool) -> None:
     assert is_loopback(url) == here
 
 
-async def test_the_page_comes_by_a_forwarded_port_too(served: tuple[URL, object]) -> None:
-    address, _ = served
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=PATIENCE) as client:
-        # As ssh -L 9000:127.0.0.1:PORT, and a browser that opens localhost:9000.
-        headers = {"Host": "localhost:9000"}
-        async with client.get(address, headers=headers, allow_redirects=False) as answer:
-            assert answer.status == 302
-        async with client.get(address.with_query(None), headers=headers) as answer:
-            page = await answer.text()
-        assert "ws://localhost:9000/ws" in page
-        assert str(address.port) not in page
-        socket_address = address.with_path("/ws").with_query(width=120, height=40)
-        async with client.ws_connect(socket_address, origin="http://localhost:9000", headers=headers) as websocket:
-            await websocket.receive()
-
-
 @pytest.mark.nightly
 async def test_ctrl_c_ends_it_with_its_dashboards(served: tuple[URL, subprocess.Popen[str]]) -> None:
     address, process = served

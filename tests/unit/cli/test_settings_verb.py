@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.kit.command_line import Command
 from tuiapp.trainers.config.settings import settings_path
 
@@ -16,16 +14,6 @@ def test_settings_are_shown_without_the_secret(tuiapp: Command) -> None:
     assert json.loads(done.out)["webhook"] == "https://hooks.example/…"
     assert "bell: 3 is not allowed" in done.err
     assert "secret" not in done.out + done.err
-
-
-@pytest.mark.parametrize("verb", ["settings", "doctor"])
-def test_what_only_the_dashboard_knows_is_said_without_it(tuiapp: Command, verb: str) -> None:
-    settings_path().parent.mkdir(parents=True)
-    settings_path().write_text('theme = "nrod"\n[keys]\n"configure.lunch" = "f8"\n"run.stop" = "f9"\n')
-    done = tuiapp(verb)
-    assert "Did you mean 'nord'?" in done.out + done.err
-    assert "Did you mean 'configure.launch'?" in done.out + done.err
-    assert "keys.run.stop" not in done.out + done.err
 
 
 def test_path_and_keys(tuiapp: Command) -> None:

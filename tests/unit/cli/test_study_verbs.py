@@ -64,26 +64,6 @@ def test_the_runs_of_a_scaling_study_take_turns_and_run_alone(tuiapp: Command, r
 
 
 @pytest.mark.usefixtures("queued")
-def test_weak_scaling_lets_the_batch_grow_and_nothing_else(tuiapp: Command, runs_dir: Path) -> None:
-    tuiapp("scale", "mlp", "--devices", "1,2", "--weak", "--repeat", 1, "--set", "checkpoint_every=1")
-    one, two = configs_of(runs_dir)
-    assert (one.global_batch_size, two.global_batch_size) == (48, 96)
-    assert (one.learning_rate, one.checkpoint_every) == (two.learning_rate, two.checkpoint_every) == (0.001, 1)
-    about, _ = read_about(find_waiting(runs_dir)[1].run)
-    assert about.note == "weak scaling, 2 devices, global batch 96; the learning rate stays 0.001"
-
-
-@pytest.mark.usefixtures("queued")
-def test_a_scripts_arguments_follow_two_dashes(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("print(1)\n")
-    done = tuiapp("scale", tmp_path / "train.py", "--devices", "1,2", "--repeat", 1, "--", "--epochs", "3")
-    assert "scale-train" in done.err
-    assert [(one.devices, one.arguments) for one in configs_of(runs_dir)] == [(1, "--epochs 3"), (2, "--epochs 3")]
-    refused = tuiapp("scale", tmp_path / "train.py", "--devices", "1,2", "--steps", 9)
-    assert (refused.code, "--steps is for built-in trainers" in refused.err) == (2, True)
-
-
-@pytest.mark.usefixtures("queued")
 def test_a_shoot_out_has_each_backend_in_turn_on_as_many_devices(tuiapp: Command, runs_dir: Path) -> None:
     names = ["jax-pmap", "torch-ddp"]
     done = tuiapp("shootout", "mlp", "--backends", ",".join(names), "--repeat", 2, "--set", "seed=7")
@@ -227,14 +207,3 @@ def test_the_table_of_a_shoot_out(tuiapp: Command, runs_dir: Path, tmp_path: Pat
     assert "left out: mxnet-gluon: not here" in done.out
     assert "net · digits · 2 devices (cpu) · global batch 48 · adam · float32 · seed 0" in done.out
     assert "<title>loss</title>" in (tmp_path / "page.html").read_text()
-
-
-def test_following_tells_each_start_and_end_once(runs_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tuiapp.verbs.measured_studies import follow
-
-    runs = [recorded(runs_dir, 1), recorded(runs_dir, 2, devices=2, status="failed")]
-    follow(runs, ["1 device", "2 devices"], runs_dir)
-    assert capsys.readouterr().err.splitlines() == [
-        "tuiapp: 1 of 2: 1 device · ✓ completed · 1,000 examples/s · 6s",
-        "tuiapp: 2 of 2: 2 devices · ✖ failed · 1,000 examples/s · 6s · out of memory",
-    ]

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.kit import histories
-from tests.kit.command_line import Command, as_process
+from tests.kit.command_line import Command
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.script import command as run_command
 from tuiapp.trainers.config.script import variables
 from tuiapp.trainers.config.script_syntax import IN_ARGUMENTS
-from tuiapp.trainers.contract.about import read_about, write_about
+from tuiapp.trainers.contract.about import read_about
 from tuiapp.trainers.contract.events import Figures, Metrics, RunEnded, Summary
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
@@ -59,17 +57,6 @@ def test_a_grid_queues_exactly_the_combinations(tuiapp: Command, runs_dir: Path)
     assert {(one.waiting.priority, one.waiting.retry, one.waiting.held) for one in queue} == {(2, 1, True)}
     # The next one has a name of its own.
     assert tuiapp("sweep", "mlp", "--grid", "seed=1,2", "--hold").out == "mlp-2\n"
-
-
-def test_all_problems_come_at_once_and_nothing_is_queued(tuiapp: Command, runs_dir: Path) -> None:
-    done = tuiapp("sweep", "mlp", "--grid", "learning_rate=0.1,1000", "--grid", "seed=x", "--grid", "gpus=1,2")
-    assert (done.code, done.out) == (2, "")
-    assert [line.split()[1] for line in done.err.splitlines()] == ["learning_rate:", "seed:", "gpus:"]
-    done = tuiapp("sweep", "mlp", "--grid", "global_batch_size=48,49", "--grid", "devices=1,2,5", "--hold")
-    assert done.code == 2
-    assert "49 cannot be split evenly over 2 devices" in done.err
-    assert "48 cannot be split evenly over 5 devices" in done.err
-    assert not runs_dir.exists()
 
 
 @pytest.mark.parametrize(
@@ -163,17 +150,6 @@ def test_a_dry_run_prints_commands_that_do_the_same(tuiapp: Command, runs_dir: P
         assert (about.name, about.group, about.tags) == (same.name, same.group, same.tags)
 
 
-def test_a_dry_run_is_checked_as_a_sweep(tuiapp: Command, runs_dir: Path) -> None:
-    done = tuiapp("sweep", "mlp", "--grid", "learning_rate=0.1,1000", "--dry-run")
-    assert (done.code, done.out) == (2, "")
-    assert "1000.0 is not allowed" in done.err
-    done = tuiapp("sweep", "mlp", "--search", "learning_rate=log:1e-5..1e-1", "--trials", "5", "--dry-run", "--json")
-    assert json.loads(done.out) == {"commands": ["tuiapp run mlp --set 'learning_rate={learning_rate}'"]}
-    assert "5 trials for the highest test/accuracy" in done.err
-    assert "{learning_rate} from log:1e-5..1e-1" in done.err
-    assert not runs_dir.exists()
-
-
 def test_what_a_study_came_to(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
     tuiapp("sweep", "mlp", *GRID, "--hold")
     runs = [one.run for one in find_waiting(runs_dir)]
@@ -212,37 +188,6 @@ def test_a_grid_is_stopped_and_goes_on_with_what_it_lacks(tuiapp: Command, runs_
     assert names == [f"learning_rate={rate} seed={seed}" for rate in (0.1, 0.01) for seed in range(3)][1:]
     assert "every combination" in tuiapp("study", "resume", "mlp-1", "--hold").err
     assert "--trials is for searches" in tuiapp("study", "resume", "mlp-1", "--trials", "3").err
-
-
-def test_combinations_are_told_apart_by_their_values_and_not_by_names(tuiapp: Command, runs_dir: Path) -> None:
-    tuiapp("sweep", "mlp", "--grid", "learning_rate=0.12341,0.12342", "--hold")
-    runs = [one.run for one in find_waiting(runs_dir)]
-    names = [read_about(run)[0].name for run in runs]
-    assert names == ["learning_rate=0.12341", "learning_rate=0.12342"]
-    assert tuiapp("note", runs[0].run_id, "--name", "mine").code == 0
-    assert "every combination" in tuiapp("study", "resume", "mlp-1", "--hold").err
-    # Runs of before had their values in their names alone.
-    about = read_about(runs[1])[0]
-    write_about(runs[1], msgspec.structs.replace(about, values={}, name="learning_rate=0.1234"))
-    assert "every combination" in tuiapp("study", "resume", "mlp-1", "--hold").err
-    assert len(find_waiting(runs_dir)) == 2
-
-
-def test_two_that_resume_a_grid_queue_each_combination_once(tuiapp: Command, runs_dir: Path) -> None:
-    tuiapp("sweep", "mlp", *GRID, "--hold")
-    tuiapp("study", "stop", "mlp-1")
-    with ThreadPoolExecutor() as pool:
-        done = list(pool.map(lambda _: as_process("study", "resume", "mlp-1", "--hold", "--json"), range(2)))
-    assert sorted(len(json.loads(one.out)["runs"]) for one in done) == [0, 6]
-    assert len(find_waiting(runs_dir)) == 6
-
-
-def test_what_begins_no_study_leaves_none(tuiapp: Command, runs_dir: Path) -> None:
-    assert tuiapp("sweep", "mlp", *GRID, "--hold", "--name", "mine", "--tag", "a" * 40).code == 2
-    assert not StudyDir(runs_dir, "mine").path.exists()
-    assert tuiapp("sweep", "mlp", *GRID, "--hold", "--name", "mine").code == 0
-    done = tuiapp("study", "stop", "mime")
-    assert (done.code, done.err) == (2, "tuiapp: There is no study 'mime'. Did you mean 'mine'?\n")
 
 
 def test_a_group_is_shown_as_a_study(tuiapp: Command, runs_dir: Path) -> None:

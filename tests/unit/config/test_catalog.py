@@ -18,7 +18,6 @@ from tuiapp.trainers.config.catalog import (
     MODELS,
     Backend,
 )
-from tuiapp.trainers.config.installed import installed_version
 from tuiapp.trainers.config.run_config import RunConfig, cross_check
 from tuiapp.trainers.frameworks.jax import models as flax_models
 from tuiapp.trainers.frameworks.jax.devices import by_name
@@ -76,11 +75,6 @@ def test_images_of_the_least_size_go_through_and_smaller_ones_do_not(name: str) 
             torch_models.build(name, (side, side - 1, 3), 4).eval()(torch.zeros(2, 3, side, side - 1))
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("net", 225_226), ("convnet", 49_242), ("resnet18", 11_175_818)])
-def test_networks_of_the_articles(name: str, parameters: int) -> None:
-    assert MODELS[name].size((28, 28, 1), 10).parameters == parameters
-
-
 @pytest.mark.parametrize("name", BACKENDS)
 def test_backends_are_there_when_their_packages_are(name: str) -> None:
     backend = BACKENDS[name]
@@ -108,17 +102,7 @@ def test_what_to_install_is_said() -> None:
     )
 
 
-def test_what_needs_an_environment_of_its_own_says_how_to_make_it() -> None:
-    backend = Backend("b", "m", "s", packages=("no_such_thing",), extras=(), engine="", process_per_device=False)
-    assert backend.unavailable() == "no_such_thing not installed: tuiapp env create no_such_thing"
-
-
 def test_a_precision_that_the_framework_lacks_is_refused() -> None:
     (problem,) = cross_check(RunConfig(backend="mxnet-gluon", platform="cpu", precision="bfloat16"))
     assert str(problem.message) == "mxnet-gluon cannot train in bfloat16; it takes float32."
     assert not cross_check(RunConfig(backend="mxnet-gluon", platform="cpu"))
-
-
-def test_installed_versions() -> None:
-    assert installed_version("numpy")
-    assert installed_version("no-such-distribution") is None

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tuiapp.trainers.config.hidden_modules import USED_BY, check_hidden
@@ -70,26 +69,6 @@ def test_what_hides_nothing(tmp_path: Path, bare: str) -> None:
     assert said(script(tmp_path, "import torch, jax, tuiapp", *harmless), bare) == []
     # Nothing of torch's, JAX's or ours is in its process.
     assert said(script(tmp_path, "print(1)", "types.py", "queue.py"), bare) == []
-
-
-def test_what_the_interpreter_has_loaded_before(tmp_path: Path, bare: str) -> None:
-    (packages,) = Path(bare).parents[1].glob("lib/python*/site-packages")
-    (packages / "early.pth").write_text("import enum\n")
-    assert said(script(tmp_path, "import torch", "types.py", "enum.py"), bare) == []
-    (packages / "early.pth").unlink()
-    assert len(said(script(tmp_path, "import torch", "types.py", "enum.py"), bare)) == 2
-
-
-def test_a_directory_that_is_not_searched(tmp_path: Path, bare: str) -> None:
-    config = script(tmp_path, "import torch", "types.py")
-    assert said(msgspec.structs.replace(config, environment="PYTHONSAFEPATH=1"), bare) == []
-    # What is beside the file that a link points to counts.
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "train.py").symlink_to(tmp_path / "train.py")
-    assert len(said(msgspec.structs.replace(config, script=str(tmp_path / "elsewhere" / "train.py")), bare)) == 1
-    # Python searches the directory in which it is started for a module.
-    module = msgspec.structs.replace(config, script="module:train")
-    assert len(said(module, bare)) == 1
 
 
 @pytest.mark.nightly

@@ -105,14 +105,6 @@ def test_it_is_asked_once_until_something_is_installed(tmp_path: Path) -> None:
     assert len(asked.read_text().splitlines()) == 2
 
 
-def test_our_own_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed_module, "_ask", None)
-    found = inspect_packages(sys.executable, PACKAGES)
-    assert found.has("torch")
-    assert found.version_of("numpy")
-    assert BACKENDS["torch-ddp"].unavailable(found) == ""
-
-
 def test_one_that_cannot_be_executed_is_refused(tmp_path: Path, machine: Machine) -> None:
     config = RunConfig(python=str(tmp_path / "none"))
     why = f"'{tmp_path}/none' does not exist; leave it empty for {sys.executable}."

@@ -82,15 +82,6 @@ def test_who_uses_a_gpu(tmp_path: Path) -> None:
         assert (process.pid, process.user) == (None, "")
 
 
-@needs_compiler
-def test_what_a_build_must_have_for_the_gpus(tmp_path: Path) -> None:
-    """The driver and the compute capabilities, which builds of PyTorch and JAX are compared with."""
-    old = gpu("GPU-bbbb", "Tesla V100", capability=70)
-    machine = inspect_with(tmp_path, "driver 550.54.15\n" + gpu("GPU-aaaa", "Fake A") + old)
-    assert machine.driver == "550.54.15"
-    assert [one.capability for one in machine.gpus] == [None, (7, 0)]
-
-
 def test_a_gpu_between_two_steps_is_as_busy_as_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The highest of several readings counts; one that fails is left out."""
     monkeypatch.setattr(probe, "LOOK_S", 0.0)
@@ -108,13 +99,6 @@ def test_a_gpu_between_two_steps_is_as_busy_as_in_them(monkeypatch: pytest.Monke
     assert probe._loads(cast("dict[str, NvmlGpu]", gpus)) == {"GPU-a": 91, "GPU-b": 0}
 
 
-@needs_compiler
-def test_what_a_gpu_does_not_tell_is_not_zero(tmp_path: Path) -> None:
-    found = inspect_with(tmp_path, gpu("GPU-aaaa", "Fake A", utilization=None)).gpus[0]
-    assert found.utilization_percent is None
-    assert found.memory_total_bytes == 80 << 30
-
-
 @pytest.mark.nightly
 @needs_compiler
 def test_a_gpu_that_is_lost_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -123,15 +107,6 @@ def test_a_gpu_that_is_lost_does_not_hide_the_others(tmp_path: Path) -> None:
     assert [(found.index, found.uuid) for found in machine.gpus] == [(1, "GPU-bbbb")]
     assert machine.gpu_problem == ""
     assert inspect_with(tmp_path, lost).gpu_problem == "NVML: GPU is lost"
-
-
-@pytest.mark.nightly
-@needs_compiler
-@pytest.mark.parametrize("fault", ["nvmlDeviceGetTotalEccErrors crash", "nvmlDeviceGetFieldValues hang 600"])
-def test_a_driver_that_fails_at_what_only_a_sampler_asks_still_trains(tmp_path: Path, fault: str) -> None:
-    machine = inspect_with(tmp_path, gpu("GPU-aaaa", "Fake A", f"fault {fault}"), 5)
-    assert [found.uuid for found in machine.gpus] == ["GPU-aaaa"]
-    assert machine.gpu_problem == ""
 
 
 @needs_compiler

@@ -67,17 +67,6 @@ def test_a_faster_rank_has_no_less(units: int, rounds: list[list[float]]) -> Non
     assert all(part >= other for speed, part in found for than, other in found if speed > than)
 
 
-@given(units, seconds, seconds, st.floats(1, 100))
-def test_of_two_ranks_one_that_is_faster_still_has_no_less(units: int, one: float, other: float, by: float) -> None:
-    before, after = (shares(units, [[own, other]]) for own in (one, one / by))
-    assert after[0] >= before[0]
-
-
-@given(st.integers(1, 500), st.integers(2, 8), seconds)
-def test_equal_speeds_have_equal_shares(each: int, ranks: int, one: float) -> None:
-    assert shares(each * ranks, [[one] * ranks] * ROUNDS) == (each,) * ranks
-
-
 @given(st.integers(2, 500), nearly(noise=BAND / 2.2), st.data())
 def test_noise_and_two_rounds_of_three_in_which_another_program_ran_change_nothing(
     each: int, given: tuple[list[float], list[list[float]]], data: st.DataObject

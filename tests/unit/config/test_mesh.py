@@ -9,17 +9,13 @@ import pytest
 
 from tuiapp.trainers.config.catalog import MODELS
 from tuiapp.trainers.config.datasets import find_dataset
-from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.memory import estimate_memory, split_weights
 from tuiapp.trainers.config.mesh import OUTPUTS, TRANSFORMER, Mesh, Split, mesh_of, parse_mesh, split_of
 from tuiapp.trainers.config.options import ConfigError
-from tuiapp.trainers.config.placement import place
 from tuiapp.trainers.config.plan import make_plan
-from tuiapp.trainers.config.relevance import with_changes
-from tuiapp.trainers.config.run_config import RunConfig, build_config, to_mapping
+from tuiapp.trainers.config.run_config import RunConfig, build_config
 
 CONFIG = RunConfig(backend="jax-sharding", platform="cpu", devices=4, model="mlp")
-MACHINE = Machine(cpu_cores=8, memory_total_bytes=8 << 30)
 
 
 def test_axes_in_any_order_and_one_alone() -> None:
@@ -66,22 +62,11 @@ def test_what_does_not_fit_it(values: dict[str, Any], words: str) -> None:
     assert words in str(raised.value)
 
 
-def test_it_is_refused_where_it_would_have_no_effect() -> None:
-    with pytest.raises(ConfigError, match="applies only to jax-sharding or keras-jax"):
-        with_changes(to_mapping(RunConfig()), {"mesh": "model=2"})
-
-
 def test_the_batch_is_split_over_its_own_axis_alone() -> None:
     """And the devices that share examples report their parts of them."""
     plan = make_plan(msgspec.structs.replace(CONFIG, mesh="batch=2,model=2", global_batch_size=50))
     assert (plan.batch_of(0), plan.examples_of(0), plan.world_size) == (25, 12.5, 4)
     build_config({"backend": "jax-sharding", "devices": 4, "mesh": "model=4", "global_batch_size": 49})
-
-
-def test_it_says_how_many_devices() -> None:
-    placed = place(msgspec.structs.replace(CONFIG, devices=0, mesh="batch=2,model=3"), MACHINE)
-    assert placed.devices == 6
-    assert build_config({"backend": "keras-jax", "mesh": "model=4", "nodes": 2, "devices": 4, "launcher": "join"})
 
 
 @pytest.mark.parametrize(

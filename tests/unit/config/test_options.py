@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import add
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuiapp.trainers.config.options import ConfigError, Option, Value, format_value, nearest, shown, suggest
+from tuiapp.trainers.config.options import ConfigError, Option, Value, format_value, nearest, shown
 from tuiapp.trainers.config.run_config import OPTIONS
 
 HUGE = 10**5000
@@ -134,56 +133,6 @@ class TestEveryKey:
             assert str(caught.value).isprintable()
 
 
-def allowed_values(option: Option) -> st.SearchStrategy[Value]:
-    """All that a key may be set to."""
-    if option.kind == "bool":
-        return st.booleans()
-    if option.kind == "int":
-        return st.integers(
-            None if option.minimum is None else int(option.minimum),
-            None if option.maximum is None else int(option.maximum),
-        )
-    if option.kind == "float":
-        least, most = (
-            option.above if option.minimum is None else option.minimum,
-            option.below if option.maximum is None else option.maximum,
-        )
-        return st.floats(
-            least,
-            most,
-            exclude_min=option.above is not None,
-            exclude_max=option.below is not None,
-            allow_nan=False,
-            allow_infinity=False,
-        )
-    if option.kind == "list":
-        return st.lists(WORDS).map(tuple)
-    if option.choices:
-        return st.sampled_from(option.choices) | st.builds(
-            add, st.sampled_from(option.prefixes or option.choices), WORDS
-        )
-    return WORDS
-
-
-WORDS = st.from_regex(r"[A-Za-z0-9_/~.=-]+", fullmatch=True)
-
-
-@pytest.mark.nightly
-@given(st.data(), st.sampled_from(list(OPTIONS)))
-@settings(max_examples=300)
-def test_whatever_is_allowed_is_typed_as_it_is_written_out(data: st.DataObject, key: str) -> None:
-    option = OPTIONS[key]
-    value = data.draw(allowed_values(option).filter(lambda one: takes(option, one)))
-    assert option.parse(format_value(value)) == value
-
-
-def takes(option: Option, value: Value) -> bool:
-    try:
-        return option.check(value) == value
-    except ConfigError:
-        return False
-
-
 @given(st.sampled_from(list(OPTIONS)), st.text() | st.from_regex(r"[+-]?[0-9][0-9.,_eE+-]*", fullmatch=True))
 @settings(max_examples=300)
 def test_whatever_is_typed_is_taken_or_refused_in_a_sentence(key: str, text: str) -> None:
@@ -248,10 +197,6 @@ def test_the_nearest_choice_is_named() -> None:
     assert "Did you mean" not in refusal(OPTIONS["optimizer"], "zzz")
 
 
-def test_a_prefix_without_its_path_is_not_answered_with_itself() -> None:
-    assert "Did you mean" not in refusal(OPTIONS["dataset"], "npz:")
-
-
 @pytest.mark.parametrize(
     ("key", "words"),
     [
@@ -271,11 +216,6 @@ def test_a_value_is_quoted_on_one_short_line() -> None:
     for value in ("x" * 10_000, "a\nb\x1b[31m", HUGE, [HUGE], ["x"] * 1000):
         assert len(shown(value)) <= 60
         assert shown(value).isprintable()
-
-
-def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
-    assert suggest("qqqq", ["adam", "sgd"]) == ""
-    assert suggest("", ["adam", "sgd"]) == ""
 
 
 @pytest.mark.parametrize(

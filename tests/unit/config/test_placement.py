@@ -97,13 +97,6 @@ def test_gpus_wanted_where_there_are_none() -> None:
     )
 
 
-def test_gpus_named_for_a_cpu_run() -> None:
-    for gpus in (0, 4):
-        assert refusal(RunConfig(platform="cpu", device_ids=("0",)), gpus) == (
-            "device_ids: names GPUs, but platform is cpu: leave it empty, or choose platform cuda."
-        )
-
-
 def test_a_gpu_that_does_not_exist() -> None:
     assert refusal(RunConfig(device_ids=("4",)), 3) == (
         "device_ids: there is no GPU '4' here; available: 0 (GPU-00aa), 1 (GPU-01aa), 2 (GPU-02aa)."
@@ -134,11 +127,6 @@ def test_a_devices_part_that_makes_no_equal_parts() -> None:
     assert problem.message == message
 
 
-def test_tf32_where_auto_means_the_cpu() -> None:
-    assert refusal(RunConfig(precision="tf32"), 0).startswith("precision: tf32 is a GPU format")
-    assert place(RunConfig(precision="tf32"), machine(1)).precision == "tf32"
-
-
 def test_as_a_check_of_a_whole_configuration() -> None:
     with pytest.raises(ConfigError) as caught:
         build_config(
@@ -156,14 +144,6 @@ def test_data_parallel_has_one_cpu_device(platform: str) -> None:
     assert message == "devices: torch-dp runs on one CPU device only, not on 2; use torch-ddp for more."
     # On GPUs it takes as many as there are.
     assert place(RunConfig(backend="torch-dp"), machine(4)).devices == 4
-
-
-def test_data_parallel_is_compiled_on_one_device_only() -> None:
-    config = RunConfig(backend="torch-dp", compile=True)
-    assert "use one device, or torch-ddp" in refusal(config, 4)
-    assert place(msgspec.structs.replace(config, devices=1), machine(4)).compile
-    assert place(config, machine(0)).compile
-    assert place(RunConfig(compile=True), machine(4)).devices == 4
 
 
 def test_the_path_of_a_data_set_is_made_exact(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,17 +166,6 @@ def test_a_data_set_that_is_missing_or_wrong(tmp_path: Path) -> None:
     assert parse_toml(to_toml(config), "run.toml")[0] == config
 
 
-def test_more_is_wrong_than_the_data_set(tmp_path: Path) -> None:
-    config = RunConfig(dataset=f"npz:{tmp_path}/none.npz", devices=96, global_batch_size=96)
-    assert [problem.key for problem in placement_problems(config, machine(0))] == ["dataset", "devices"]
-
-
-def test_a_batch_that_a_data_set_of_ones_own_cannot_fill(tmp_path: Path) -> None:
-    name = write_npz(tmp_path / "mine.npz", make_arrays(train=50))
-    message = refusal(RunConfig(dataset=name, model="mlp", global_batch_size=64), 0)
-    assert message == f"global_batch_size: 64 is more than the 50 training examples of {name}."
-
-
 @pytest.mark.parametrize("model", IMAGE_MODELS)
 def test_images_too_small_for_a_model(tmp_path: Path, model: str) -> None:
     side = MODELS[model].min_side
@@ -216,11 +185,6 @@ def test_features_that_have_no_left_and_right(tmp_path: Path, augment: str) -> N
     words = "rows of 30 features, which have no left and right: use mixup or off."
     assert refusal(config, 0) == f"augment: {data} has {words}"
     assert place(msgspec.structs.replace(config, augment="mixup"), machine(0)).augment == "mixup"
-
-
-def test_channels_in_front(tmp_path: Path) -> None:
-    name = write_npz(tmp_path / "mine.npz", make_arrays((3, 32, 32)))
-    assert "channels come last, [N, H, W, C]" in refusal(RunConfig(dataset=name), 0)
 
 
 @pytest.mark.parametrize(("key", "value", "off"), [("label_smoothing", 0.1, "0"), ("augment", "mixup", "off")])

@@ -130,19 +130,6 @@ def test_what_other_programs_call_something_near_gets_the_key_and_its_meaning(na
     assert problems(**{name: 1}) == {name: f"unknown key. Use {key!r}: {OPTIONS[key].help}."}
 
 
-def test_a_name_of_other_programs_means_one_key() -> None:
-    names = [name for option in OPTIONS.values() for name in (*option.aliases, *option.similar)]
-    assert len({*names, *OPTIONS}) == len(names) + len(OPTIONS)
-
-
-@pytest.mark.parametrize("key", ["", "\x1b]52;c;aGk=\x07", "a\nb", "x" * 61, "\udcff"])
-def test_what_is_no_name_for_a_key_is_quoted(key: str) -> None:
-    (name,) = problems(**{key: 1})
-    assert name.startswith("'")
-    assert name.isprintable()
-    assert len(name) <= 60
-
-
 @pytest.mark.parametrize(
     ("values", "key", "words"),
     [
@@ -174,11 +161,6 @@ def test_values_that_do_not_go_together(values: dict[str, object], key: str, wor
     found = problems(**values)
     assert list(found) == [key]
     assert words in found[key]
-
-
-def test_a_key_that_is_wrong_already_is_not_blamed_again() -> None:
-    assert list(problems(global_batch_size=10, devices="four")) == ["devices"]
-    assert list(problems(global_batch_size="ten", devices=5)) == ["global_batch_size"]
 
 
 def test_further_checks_come_first_and_say_enough() -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tuiapp.trainers.config import user_code
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.placement import check_data, place
-from tuiapp.trainers.config.run_config import OPTIONS, RunConfig, cross_check
+from tuiapp.trainers.config.run_config import RunConfig, cross_check
 from tuiapp.trainers.config.user_code import UserCodeError, check, files_of, read_names, slug
 
 SOURCE = """
@@ -83,17 +81,6 @@ def test_a_file_that_is_no_python(file: Path, source: bytes, words: str) -> None
         check(f"py:{file}:Six")
 
 
-def test_a_star_import_may_define_anything(file: Path) -> None:
-    file.write_text("from other import *")
-    assert check(f"py:{file}:anything").name == "anything"
-
-
-def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo.py")
-    with pytest.raises(UserCodeError, match="cannot be read"):
-        check(f"py:{tmp_path}/fifo.py:net")
-
-
 def test_placing_makes_the_file_absolute(file: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
     monkeypatch.chdir(file.parent)
     placed = place(RunConfig(model="py:net.py:Six", platform="cpu"), machine)
@@ -122,8 +109,3 @@ def test_bfloat16_is_for_frameworks_that_cast(file: Path) -> None:
 )
 def test_a_directory_gets_a_short_safe_name(value: str, expected: str) -> None:
     assert slug(value) == expected
-
-
-def test_the_option_says_what_follows_the_prefix() -> None:
-    assert OPTIONS["model"].allowed() == "one of mlp, net, convnet, resnet18, gpt-small, py:FILE:NAME"
-    assert user_code.PY in OPTIONS["model"].prefixes

@@ -109,11 +109,6 @@ def test_changes_made_at_once_are_all_kept(run: RunDir) -> None:
     assert set(read_about(run)[0].tags) == names
 
 
-def test_a_run_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(AboutError, match=r"Cannot write .*No such file or directory"):
-        change_about(RunDir(tmp_path / h.RUN_ID), Change(name="x"))
-
-
 def test_the_users_name_comes_before_the_scripts(tmp_path: Path) -> None:
     begun, *rest = h.completed()
     run = record(tmp_path, h.RUN_ID, [begun, Facts(name="by script", **h.at(1)), *rest])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit.hostile import poison
 from tests.kit.reported import evaluation_event, step_event
-from tests.kit.specimens import EVENT_TYPES, specimen, specimens
+from tests.kit.specimens import EVENT_TYPES, specimen
 from tuiapp.trainers.contract.events import Alert, DeviceSample, Event, Facts, Metrics, Phase, decode, encode
 from tuiapp.trainers.contract.metrics import LOSS, TEST_LOSS
 
@@ -45,11 +45,6 @@ class TestEveryType:
     def test_takes_fields_of_a_newer_version(self, kind: type[Event]) -> None:
         line = encode(specimen(kind)).replace(b"{", b'{"field_of_the_future": [1, {"a": null}], ', 1)
         assert decode(line) == specimen(kind)
-
-
-def test_types_have_names_of_their_own() -> None:
-    assert len({kind.__struct_config__.tag for kind in EVENT_TYPES}) == len(EVENT_TYPES)
-    assert len(specimens()) == len(EVENT_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +114,3 @@ def test_text_that_is_no_utf8_is_escaped_and_other_objects_are_text() -> None:
     came_facts = decode(encode(Facts(config={"a\udcff": {1: {"b\udc80": 2 + 1j}}, "long": [2**80]})))
     assert isinstance(came_facts, Facts)
     assert came_facts.config == {"a\\xff": {"1": {"b\\x80": "(2+1j)"}}, "long": [2**80]}
-
-
-def test_the_last_step_of_a_batch() -> None:
-    two = step_event(0, 5, [1, 1])
-    assert two.last_step == 6
-    assert msgspec.structs.replace(two, counts=[3, 2]).last_step == 9

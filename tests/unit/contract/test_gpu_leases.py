@@ -6,10 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from tuiapp.trainers.config.machine import Gpu, Lease
+from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.contract.gpu_leases import choosing, directory, leases, take, with_leases
 
 ONE, OTHER = "20261128T100000-script-train-3fa1", "20261128T100001-script-train-3fa2"
@@ -65,15 +64,3 @@ def test_what_somebody_else_put_there_is_ignored() -> None:
     assert held() == [("GPU-0", ONE)]
     for one in (fd, *others):
         os.close(one)
-
-
-def test_in_a_wrong_directory_nothing_is_removed() -> None:
-    directory().mkdir()
-    (directory() / "letter.txt").write_text("dear")
-    (directory() / "empty").touch()
-    # Of a lease a copy of another name is not one.
-    lease = Lease(gpu="GPU-0", run=ONE, user="ada", since=0.0)
-    (directory() / "copy").write_bytes(msgspec.json.encode(lease))
-    with choosing():
-        take([], ONE)
-    assert {path.name for path in directory().iterdir()} == {"choosing", "letter.txt", "empty", "copy"}

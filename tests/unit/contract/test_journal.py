@@ -61,13 +61,6 @@ def test_events_come_back_numbered_and_in_order(journal: Path) -> None:
     assert stat.S_IMODE(journal.stat().st_mode) == 0o600
 
 
-def test_the_next_writer_goes_on_counting(journal: Path) -> None:
-    events = specimens()
-    write(journal, *events)
-    write(journal, *events)
-    assert read_all(JournalReader(journal)) == numbered(events * 2)
-
-
 def test_the_next_writer_goes_on_counting_after_a_type_it_does_not_know(journal: Path) -> None:
     write(journal, line("a"))
     with journal.open("ab") as file:
@@ -89,34 +82,6 @@ def test_a_batch_is_one_write(journal: Path) -> None:
     writer.close()
     assert writer.blocked is None
     assert writer.dropped == 0
-
-
-def test_there_is_nothing_to_read_yet(journal: Path) -> None:
-    reader = JournalReader(journal)
-    assert reader.read() == []
-    journal.mkdir()
-    assert reader.read() == []
-
-
-@pytest.mark.nightly
-def test_cut_off_at_every_byte_of_its_last_three_records(journal: Path) -> None:
-    events = specimens()
-    write(journal, *events)
-    whole = journal.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    for size in range(len(whole) - sum(map(len, lines[-3:])), len(whole) + 1):
-        journal.write_bytes(whole[:size])
-        complete = whole[:size].count(b"\n")
-        reader = JournalReader(journal)
-        assert read_all(reader) == numbered(events)[:complete]
-        writer = JournalWriter(journal)
-        writer.append([line("after the crash")])
-        writer.close()
-        # The reader that saw the torn tail, and a new one.
-        after = read_all(reader)
-        assert texts(after) == ["after the crash"]
-        assert read_all(JournalReader(journal)) == numbered(events)[:complete] + after
-        assert after[0].seq == complete + 1
 
 
 DAMAGE = st.tuples(st.just("damage"), st.binary(max_size=60).map(lambda data: data.replace(b'{"type"', b"")))
@@ -202,13 +167,6 @@ def test_a_reader_waits_at_a_torn_tail_however_long(journal: Path, after: int) -
     events: list[AnyEvent] = [line("b" * 100_000)] * (after // 100_000 + 1)
     write(journal, *events)
     assert texts(read_all(reader)) == texts(events)
-
-
-def test_lines_that_are_no_events_are_counted(journal: Path) -> None:
-    strange = [b'{"type":"event-of-the-future"}', b"", b"\xff\xfe", b"null", b'{"type":"phase"']
-    journal.write_bytes(encode(line("a")) + b"\n".join(strange) + b"\n" + encode(line("b")))
-    reader = JournalReader(journal)
-    assert texts(reader.read()) == ["a", "b"]
 
 
 def test_much_that_is_not_known_does_not_hide_what_follows(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import resource
-import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +18,6 @@ from tuiapp.trainers.contract import lock as locks
 from tuiapp.trainers.contract.lock import (
     BEATS_S,
     ERRORS,
-    FLOCK,
     MAX_NAME_CHARACTERS,
     MAX_TROUBLE_CHARACTERS,
     NOTE_BYTES,
@@ -86,15 +84,6 @@ def test_the_reason_is_told_without_a_byte_written(tmp_path: Path) -> None:
     assert not run.is_live()
 
 
-def test_the_note_itself_comes_first(tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
-    lock = run.take_lock()
-    signal_trouble(lock, errno.EDQUOT)
-    write_note(lock, LockNote(trouble="said at length"))
-    assert run.lock_note().trouble == "said at length"
-    os.close(lock)
-
-
 def test_a_supervisor_of_another_machine_is_seen_by_its_beat_where_its_lock_is_not(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     fd = run.take_lock()
@@ -139,18 +128,6 @@ def test_what_will_never_be_locked_is_not_waited_for(tmp_path: Path, monkeypatch
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_look_at_a_lock_does_not_disturb_another(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    assert is_held(path) is None
-    fd = take(path)
-    assert is_held(path) is True
-    fcntl.flock(fd, fcntl.LOCK_SH)
-    # As another view holds it for an instant.
-    assert is_held(path) is False
-    os.close(fd)
-    assert is_held(path) is False
-
-
 SECONDS = st.one_of(st.sampled_from([-BEATS_S, BEATS_S]), st.integers(-90, 90).map(float))
 
 
@@ -174,28 +151,6 @@ def test_a_beat_counts_by_either_clock_and_not_long(
         write_note(fd, LockNote(machine=machine()))
         # What beats here holds the lock, or is dead.
         assert not is_beating(path)
-    os.close(fd)
-
-
-@pytest.mark.parametrize("wrong_s", [-1000.0, 1000.0])
-def test_the_clock_that_times_files_is_asked_once_a_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong_s: float
-) -> None:
-    path, clock = tmp_path / "lock", time.time
-    fd = take(path)
-    write_note(fd, LockNote(machine="another machine"))
-    minute = clock() // 60 * 60 + wrong_s // 60 * 60
-    asked = locks._ahead_s.cache_info().misses
-    for seconds in (0, 1, 59):
-        monkeypatch.setattr(time, "time", lambda seconds=seconds: minute + seconds)
-        is_beating(path)
-    assert locks._ahead_s.cache_info().misses == asked + 1
-    monkeypatch.setattr(time, "time", lambda: clock() + wrong_s)
-    assert locks._ahead_s(tmp_path, -1) == pytest.approx(-wrong_s, abs=20)
-    locks._ahead_s.cache_clear()
-    assert is_beating(path)
-    os.utime(fd, (clock() - 200, clock() - 200))
-    assert not is_beating(path)
     os.close(fd)
 
 
@@ -242,13 +197,4 @@ def test_every_error_has_its_byte(tmp_path: Path, number: int, over: bool) -> No
     assert (f": {os.strerror(number)}. " in note.trouble, note.over) == (True, over)
     signal_trouble(fd, None)
     assert read_note(tmp_path / "lock") == LockNote()
-    os.close(fd)
-
-
-@pytest.mark.parametrize(("start", "length"), [(0, 0), (TRAINING_AT, 0), (TRAINING_AT, 2), (OVER_AT + ERRORS, 1)])
-def test_locks_of_another_kind_tell_no_error(tmp_path: Path, start: int, length: int) -> None:
-    fd = take(tmp_path / "lock")
-    write_note(fd, LockNote(attempt=2))
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, length, 0))
-    assert read_note(tmp_path / "lock") == LockNote(attempt=2)
     os.close(fd)

@@ -48,20 +48,6 @@ def test_a_command_under_way_is_left_alone(commands: Path) -> None:
     assert len(list(commands.iterdir())) == 1
 
 
-def test_what_cannot_be_removed_is_not_obeyed(commands: Path) -> None:
-    (commands / "1-aaaa.stop").mkdir()
-    mailbox.send(commands, "stop-now")
-    assert mailbox.take(commands) == ["stop-now"]
-    assert mailbox.take(commands) == []
-
-
-def test_no_mailbox(commands: Path) -> None:
-    assert mailbox.take(commands / "nowhere") == []
-    with pytest.raises(FileNotFoundError):
-        mailbox.send(commands / "nowhere", "stop")
-    assert list(commands.iterdir()) == []
-
-
 def test_many_senders(commands: Path) -> None:
 
     def send() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,12 +17,11 @@ from tuiapp.trainers.contract.journal import (
     journal_end,
     last_line,
 )
-from tuiapp.trainers.contract.lock import NOTE_BYTES, LockNote, write_note
+from tuiapp.trainers.contract.lock import LockNote
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.status import last_attempt
 from tuiapp.trainers.state.summary import summarise
 
-HUGE = 2 << 30
 LINE = LogLine(rank=0, stream="stdout", text="one")
 
 
@@ -64,68 +60,6 @@ def test_nobody_waits_for_or_follows_what_is_no_file(tmp_path: Path, make: Calla
     for refuses in (lambda: JournalWriter(run.journal), run.take_lock):
         with pytest.raises(OSError, match=r"not a regular file|Too many levels|Is a directory|No such device"):
             refuses()
-
-
-MEASURED = textwrap.dedent(
-    """
-    import resource, sys
-    from pathlib import Path
-    {imports}
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    {work}
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    """
-)
-
-WORKS = {
-    "a view tails the journal": (
-        "from tuiapp.trainers.contract.journal import JournalReader",
-        "reader = JournalReader(Path(sys.argv[1]) / 'events.jsonl'); [reader.read() for _ in range(8)]",
-    ),
-    "a list of runs": (
-        "from tuiapp.trainers.state.summary import summarise; from tuiapp.trainers.contract.rundir import RunDir",
-        "summarise(RunDir(Path(sys.argv[1])))",
-    ),
-    "a writer's start": (
-        "from tuiapp.trainers.contract.journal import JournalWriter",
-        "JournalWriter(Path(sys.argv[1]) / 'events.jsonl')",
-    ),
-    "checkpoints": (
-        "from tuiapp.trainers.contract.manifest import list_checkpoints",
-        "found, problems = list_checkpoints(Path(sys.argv[1]) / 'checkpoints'); assert 'longer than' in problems[0]",
-    ),
-    "a data set": (
-        "from tuiapp.trainers.config.npz import read_facts\n"
-        "from tuiapp.trainers.config.data_files import DatasetError\nimport numpy.lib.format",
-        "try: read_facts(Path(sys.argv[1]) / 'data.npz'); raise SystemExit('taken')\nexcept DatasetError: pass",
-    ),
-}
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("what", WORKS)
-@pytest.mark.nightly
-def test_files_of_two_gigabytes_take_no_memory(tmp_path: Path, what: str) -> None:
-    for name in (
-        "events.jsonl",
-        "lock",
-        "run.toml",
-        "data.npz",
-        "checkpoints/step-00000001/manifest.json",
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        os.truncate(path, HUGE)
-    imports, work = WORKS[what]
-    code = MEASURED.format(imports=imports, work=work)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    grown = int(done.stdout) * 1024
-    print(f"\n{what}, 2 GiB of nothing: {grown / 2**20:.0f} MiB")
-    assert grown < 100 << 20
 
 
 def test_of_a_journal_of_nothing_little_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,16 +107,6 @@ def test_the_last_attempt_without_a_note(tmp_path: Path, behind: int) -> None:
     writer.append([started(1), *[LINE] * behind, started(2), *[LINE] * behind])
     writer.close()
     assert last_attempt(run) == 2
-
-
-def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
-    lock = run.take_lock()
-    write_note(lock, LockNote(attempt=7, host="é\x1b" * 400, trouble="é" * 100 + "\x1b" * 400))
-    assert run.lock.stat().st_size == NOTE_BYTES
-    assert last_attempt(run) == 7
-    assert run.lock_note().trouble.startswith("??")
-    os.close(lock)
 
 
 def test_a_disk_that_does_not_confirm_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

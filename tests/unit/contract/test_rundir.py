@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -37,26 +36,6 @@ def holder(run: RunDir) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.kill()
-
-
-def test_it_touches_nothing(tmp_path: Path) -> None:
-    run = RunDir(tmp_path / "runs" / "20261120T101500-torch-ddp-net-3fa1")
-    assert run.run_id == "20261120T101500-torch-ddp-net-3fa1"
-    files = [run.config, run.environment, run.journal, run.supervisor_log, run.commands, run.lock, run.rank(3)]
-    assert len(set(files)) == len(files)
-    assert all(run.path in file.parents for file in files)
-    assert not run.is_live()
-    assert not (tmp_path / "runs").exists()
-
-
-def test_live_while_the_lock_is_held(tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
-    fd = run.take_lock()
-    assert run.is_live()
-    assert run.is_live()
-    assert run.lock.stat().st_mode & 0o777 == 0o600
-    os.close(fd)
-    assert not run.is_live()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -113,20 +92,6 @@ def test_a_look_does_not_keep_a_supervisor_out(tmp_path: Path) -> None:
                 os.close(run.take_lock(timeout_s=60))
         finally:
             looker.kill()
-
-
-def test_one_that_looks_is_not_taken_for_a_supervisor(tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
-    os.close(run.take_lock())
-    with run.lock.open("rb") as looking:
-        fcntl.flock(looking, fcntl.LOCK_SH)
-        assert not run.is_live()
-
-
-def test_a_lock_that_is_none(tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
-    run.lock.mkdir()
-    assert not run.is_live()
 
 
 def test_a_name_that_is_taken_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,12 +43,6 @@ def test_of_two_launched_in_the_same_second_the_later_is_the_latest(runs_dir: Pa
     assert [run.run_id for run in list_runs(runs_dir)] == [NEW, NEWER, OLD]
 
 
-def test_an_empty_name_is_no_run_even_if_there_is_but_one(tmp_path: Path) -> None:
-    record(tmp_path, OLD, histories.completed())
-    with pytest.raises(UnknownRunError, match="There is no run ''"):
-        find_run("", tmp_path)
-
-
 @pytest.mark.parametrize(
     ("name", "run_id"),
     [(OLD, OLD), ("20261119", OLD), ("20261120T101500-torch-ddp-m", NEW), ("latest", NEWER)],
@@ -72,19 +66,6 @@ def test_the_time_in_a_queue_is_none_of_the_run_s(tmp_path: Path) -> None:
     assert summarise(run).summary.seconds == 0.0
 
 
-def test_not_all_of_many_runs_are_named(runs_dir: Path) -> None:
-    for number in range(6):
-        record(runs_dir, f"20250101T00000{number}-torch-ddp-net-0000", histories.completed())
-    with pytest.raises(UnknownRunError, match=r"matches 6 runs: 2025.*T000001-torch-ddp-net-0000, …\. Type"):
-        find_run("2025", runs_dir)
-
-
-def test_an_id_that_is_the_start_of_another(runs_dir: Path) -> None:
-    longer = record(runs_dir, f"{OLD}-0000", histories.completed())
-    assert find_run(OLD, runs_dir) == RunDir(runs_dir / OLD)
-    assert find_run(f"{OLD}-", runs_dir) == longer
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -99,12 +80,6 @@ def test_an_id_that_is_the_start_of_another(runs_dir: Path) -> None:
 def test_what_is_no_run(runs_dir: Path, name: str, words: str) -> None:
     with pytest.raises(UnknownRunError, match=words):
         find_run(name, runs_dir)
-
-
-@pytest.mark.parametrize("name", ["latest", "2026"])
-def test_no_run_yet(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UnknownRunError, match=r"no runs in .* yet; start one with `tuiapp run quickstart`"):
-        find_run(name, tmp_path)
 
 
 def test_a_place_that_cannot_be_listed_is_not_called_empty(tmp_path: Path) -> None:
@@ -209,13 +184,6 @@ def test_a_journal_that_cannot_be_read(tmp_path: Path, damage: bytes | None) -> 
     os.utime(run.config, (1.0, 1.0))
     info = summarise(run)
     assert (info.status, info.summary) == ("lost", Summary())
-
-
-def test_an_empty_directory(tmp_path: Path) -> None:
-    (tmp_path / OLD).mkdir()
-    (run,) = list_runs(tmp_path)
-    info = summarise(run)
-    assert (info.status, info.config, info.started) == ("lost", None, None)
 
 
 def test_where_runs_are_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,10 @@ from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from tests.unit.experiments.conftest import Queue, script, wait_until
 from tuiapp.actions import stop
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About
-from tuiapp.trainers.contract.lock import take
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
 from tuiapp.trainers.experiments import queue
-from tuiapp.trainers.experiments.queue import QueueError, add, cancel, change, files_of, move, start_keeper
+from tuiapp.trainers.experiments.queue import add, cancel, change, files_of, move, start_keeper
 from tuiapp.trainers.state.summary import summarise
 
 BRIEF = "import os; open(os.environ['NOTES'], 'a').write(os.environ['TUIAPP_RUN_DIR'].rpartition('/')[2] + chr(10))\n"
@@ -60,20 +58,6 @@ def test_each_runs_once_and_in_order_though_the_keeper_dies(waiting: Queue, tmp_
 
 
 @pytest.mark.nightly
-def test_one_of_before_an_upgrade_is_ended(waiting: Queue, tmp_path: Path, notes: Path) -> None:
-    files = files_of(waiting.runs_dir)
-    files.directory.mkdir(parents=True)
-    lock = take(files.lock)
-    command = [sys.executable, "-c", "import time; time.sleep(100)", "tuiapp.trainers.experiments.keeper"]
-    former = subprocess.Popen([*command, str(waiting.runs_dir)], pass_fds=[lock])
-    os.close(lock)
-    run = add(script(tmp_path, BRIEF), waiting.runs_dir)
-    assert former.poll() is not None
-    wait_until(waiting.is_over)
-    assert summarise(run).status == "completed"
-
-
-@pytest.mark.nightly
 def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     bad = add(script(tmp_path, "raise SystemExit(3)", "bad.py"), waiting.runs_dir, retry=2)
     gone = add(script(tmp_path, "", "gone.py"), waiting.runs_dir, held=True)
@@ -99,23 +83,6 @@ def test_one_that_cannot_be_started_ends_with_the_reason(waiting: Queue, tmp_pat
     wait_until(waiting.is_over)
     assert [summarise(run).status for run in (bad, good)] == ["failed", "completed"]
     assert "It cannot be started: illegal environment variable name" in summarise(bad).reason
-
-
-@pytest.mark.nightly
-def test_a_keeper_that_is_stopped_is_named(waiting: Queue, tmp_path: Path, notes: Path) -> None:
-    for _ in range(2):
-        add(script(tmp_path, UNTIL), waiting.runs_dir)
-    wait_until(lambda: notes.read_text())
-    keeper = waiting.only("queue_keeper")
-    keeper.suspend()
-    try:
-        with pytest.raises(QueueError, match=f"kill -CONT {keeper.pid}"):
-            add(script(tmp_path, BRIEF), waiting.runs_dir)
-    finally:
-        keeper.resume()
-    notes.with_name("notes.go").touch()
-    wait_until(waiting.is_over)
-    assert len(notes.read_text().split()) == 3
 
 
 @pytest.mark.nightly
@@ -237,61 +204,6 @@ def test_never_on_a_gpu_that_somebody_uses(
     wait_until(waiting.is_over)
     assert not {*given(large)} & {"GPU-0001", "GPU-0002", "GPU-0003", "GPU-0004"}
     assert len(given(large)) == 4
-
-
-@pytest.mark.by_hand
-@pytest.mark.timeout(1500)
-def test_a_night_in_small(
-    waiting: Queue, tmp_path: Path, notes: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Thirty runs of four backends and two scripts on two slots: all that can go wrong does, and each runs once."""
-    settings = home / "config" / "tuiapp" / "config.toml"
-    settings.parent.mkdir(parents=True)
-    settings.write_text("queue_cpu_slots = 2\n")
-    brief, other = script(tmp_path, BRIEF, "one.py"), script(tmp_path, BRIEF + "print('loss', 1)\n", "two.py")
-    trained = [
-        RunConfig(backend=backend, model="mlp", platform="cpu", devices=2, max_steps=5, checkpoint_every=0)
-        for backend in ("torch-ddp", "jax-pmap", "jax-sharding", "keras-torch")
-    ]
-    kinds = [*trained, brief, other]
-    # Nothing starts before the order is known.
-    monkeypatch.setattr(queue, "start_keeper", lambda runs_dir: "")
-    runs: list[RunDir] = []
-    for number in range(28):
-        about = About(name=f"run {number}")
-        runs.append(add(kinds[number % len(kinds)], waiting.runs_dir, about, retry=1))
-        if number in (7, 15):
-            bad = script(tmp_path, "raise SystemExit(1)", "bad.py")
-            runs.append(add(bad, waiting.runs_dir, About(name=f"bad {number}")))
-    assert len(runs) == 30
-    cancelled, moved = runs[20], runs[29]
-    cancel(waiting.runs_dir, cancelled)
-    move(waiting.runs_dir, moved, 3)
-    promised = waiting.waiting
-    assert len(promised) == 29
-    monkeypatch.undo()
-    start_keeper(waiting.runs_dir)
-    for done in (4, 9):
-        wait_until(lambda enough=done: len(waiting.started()) >= enough, 170)  # type: ignore[misc]
-        waiting.kill("queue_keeper")
-        start_keeper(waiting.runs_dir)
-    wait_until(lambda: len(waiting.started()) >= 14, 170)
-    waiting.end()
-    hit = waiting.begun()
-    assert hit
-    start_keeper(waiting.runs_dir)
-    wait_until(waiting.is_over, 600)
-    starts = [run_id for _, run_id in waiting.started()]
-    first = list(dict.fromkeys(starts))
-    # Two that start at once may be noted in either order.
-    assert all(abs(first.index(one) - promised.index(one)) <= 1 for one in first), (first, promised)
-    again = {run_id for run_id in starts if starts.count(run_id) > 1}
-    assert again <= hit, "only what the reboot ended ran again"
-    statuses = {run.run_id: summarise(run).status for run in runs}
-    assert sorted(statuses.values()) == ["completed"] * 27 + ["failed"] * 2 + ["stopped"]
-    assert statuses[cancelled.run_id] == "stopped"
-    ran = notes.read_text().split()
-    assert {one for one in ran if ran.count(one) > 1} <= hit
 
 
 def test_a_run_whose_start_hangs_can_be_cancelled(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from tuiapp.trainers.experiments.queue import (
     outlook,
     write_outlook,
 )
-from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="mlp", platform="cpu", devices=2)
@@ -185,37 +183,6 @@ def test_nothing_is_half_moved_however_often_runs_are_moved(waiting: Queue, mach
         assert waiting.waiting == [first.run_id, *(run.run_id for run in wanted)]
 
 
-def test_a_clock_set_back_changes_nothing(waiting: Queue, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    (first,) = add_held(waiting, machine)
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now - 3600)
-    (second,) = add_held(waiting, machine)
-    assert waiting.waiting == [first.run_id, second.run_id]
-
-
-def test_what_the_session_had_may_be_any_bytes(
-    waiting: Queue, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = tmp_path / os.fsdecode(b"Andr\xe9")
-    there.mkdir()
-    monkeypatch.chdir(there)
-    monkeypatch.setitem(os.environ, "NAME", os.fsdecode(b"Andr\xe9"))
-    (run,) = add_held(waiting, machine)
-    kept = read_waiting(run.waits)
-    assert kept is not None
-    assert (kept.environment["NAME"], kept.directory) == (os.fsdecode(b"Andr\xe9"), str(there))
-
-
-def test_too_large_an_environment_is_refused_and_nothing_is_queued(
-    waiting: Queue, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tuiapp.trainers.contract.waiting.MAX_FILE_BYTES", 4096)
-    monkeypatch.setenv("LARGE", "x" * 5000)
-    with pytest.raises(LaunchError, match="an environment of"):
-        add_held(waiting, machine)
-    assert waiting.waiting == [] == waiting.runs
-
-
 TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
     ".": (Path.touch, "cannot be used for the queue: "),
     "": (lambda queue: queue.symlink_to("nowhere"), "cannot be used for the queue: "),
@@ -245,10 +212,3 @@ def test_who_has_the_queues_lock_and_starts_nothing_is_named(waiting: Queue, mac
         assert "another program has locked" in info.reason
     finally:
         os.close(lock)
-
-
-def test_the_files_of_the_queue_are_no_runs(waiting: Queue, machine: Machine, tmp_path: Path) -> None:
-    from tuiapp.library.find import list_runs
-
-    runs = add_held(waiting, machine, 2)
-    assert {run.run_id for run in list_runs(waiting.runs_dir)} == {run.run_id for run in runs}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from tests.kit.command_line import as_process
 from tests.kit.leftovers import mark as mark
 from tests.kit.recorded import record
 from tests.kit.waiting import wait_until
@@ -253,32 +251,10 @@ def test_a_misnamed_metric_stops_the_runs_beside_the_first(place: StudyDir, monk
     assert all(one.is_over for one in stage.runs)
 
 
-def test_what_is_reported_is_named_the_nearest_first() -> None:
-    assert search._unreported("eval/scoer", ["eval/scoer"]) == ""
-    assert search._unreported("eval/scoer", []) == "no trial reports eval/scoer; they report no metric"
-    many = ["loss", "a", "x", "eval/score", "y", "z", "w"]
-    words = search._unreported("eval/scoer", many)
-    assert words == "no trial reports eval/scoer; they report eval/score, loss, a, x, y and 2 more"
-
-
 def test_a_storage_is_a_database_that_opens(tmp_path: Path) -> None:
     assert search.storage_problem(f"sqlite:///{tmp_path}/trials.db") == ""
     assert search.storage_problem("nonsense").startswith("Could not parse SQLAlchemy URL")
     assert "unable to open database file" in search.storage_problem("sqlite:////nowhere/at/all.db")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "url", ["nonsense", "trials.db", "sqlite:////nowhere/at/all.db", "nosuch://user:secret@host/x"]
-)
-def test_a_storage_that_is_none_is_refused_at_once(tmp_path: Path, url: str) -> None:
-    words = ("--search", "seed=0..9", "--trials", 3, "--storage", url, "--runs-dir", tmp_path, "--set", "platform=cpu")
-    done = as_process("sweep", "mlp", *words)
-    assert done.code == 2
-    assert "--storage: " in done.err
-    assert "cannot keep the trials: " in done.err
-    assert "secret" not in done.err
-    assert not (tmp_path / "studies").exists()
 
 
 def test_a_point_for_each_per_cent_of_a_runs_steps(tmp_path: Path) -> None:
@@ -290,40 +266,3 @@ def test_a_point_for_each_per_cent_of_a_runs_steps(tmp_path: Path) -> None:
     assert watched.reports() == [(1, 4.0), (2, 1.5), (3, 3.0)]
     assert watched.reports() == []
     assert TrialRun(None, run, "loss", 2).reports() == [(3, 2.5)]  # type: ignore[arg-type]
-
-
-SCRIPT = """
-import sys, time
-import tuiapp
-
-run = tuiapp.init(total_steps=100)
-for step in range(1, 101):
-    value = abs(run.config.x - 3) + 1 / step
-    tuiapp.log({"loss": value}, step=step)
-    if step % 5 == 0:
-        run.evaluation({"loss": value})
-    time.sleep(0.01 if run.config.x < 5 else 0.1)
-    if run.should_stop():
-        break
-"""
-
-
-@pytest.mark.by_hand
-def test_a_real_search_with_a_script(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "fit.py").write_text(SCRIPT)
-    runs = tmp_path / "runs"
-    monkeypatch.setenv("TUIAPP_RUNS_DIR", str(runs))
-    # The first half is good, the second is pruned.
-    words = ("--search", "x=0..20", "--trials", 8, "--sampler", "random", "--parallel", 1, "--metric", "test/loss")
-    done = as_process("sweep", tmp_path / "fit.py", *words, "--set", "devices=1", "--name", "real")
-    assert (done.code, done.out) == (0, "real\n"), done.err
-    place = StudyDir(runs, "real")
-    wait_until(lambda: place.how_it_ended() is not None, 150)
-    assert place.how_it_ended() == Ended(reason="8 trials are made")
-    state = read_study_state(place)
-    assert {trial.state for trial in state.trials} <= {"completed", "pruned"}
-    assert sum(trial.info.summary.steps for trial in state.trials) < 8 * 100
-    assert state.best is not None
-    with suppress(StopIteration):
-        pruned = next(trial for trial in state.trials if trial.state == "pruned")
-        assert pruned.info.reason.startswith("pruned, after step")

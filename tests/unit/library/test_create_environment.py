@@ -19,14 +19,13 @@ from tuiapp.library.environments import (
     RECIPES,
     CancelledError,
     CreateError,
-    Recipe,
     create,
     describe,
     log_path,
     remove,
 )
 from tuiapp.trainers.config.catalog import NEWEST_TESTED, is_newer_than_tested
-from tuiapp.trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
+from tuiapp.trainers.config.interpreters import environments_dir, find_interpreter, why_not
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -105,14 +104,6 @@ def test_what_cannot_be_installed_leaves_its_log_alone(wheels: Path) -> None:
     assert left() == ["torch.log"]
 
 
-@pytest.mark.nightly
-def test_one_without_what_ranks_need_does_not_count(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RECIPES, "torch", Recipe(("torch==2.13.0", "numpy==2.4.6"), (1, 1)))
-    with pytest.raises(CreateError, match="msgspec not installed"):
-        create("torch", quiet)
-    assert left() == ["torch.log"]
-
-
 def test_a_cancelled_one_leaves_nothing_behind(stuck: Path) -> None:
     cancelled = threading.Event()
     with pytest.raises(CancelledError):
@@ -131,45 +122,6 @@ def test_a_signal_ends_the_installer_and_leaves_nothing_behind(stuck: Path, endi
     assert "Downloads about 170 MB" in said
     wait_dead(pid)
     assert left() == ["jax.log"]
-
-
-@pytest.mark.parametrize("to", ["", "file", "elsewhere"])
-def test_what_stands_in_its_place_is_removed_and_what_a_link_leads_to_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / "uv").write_text("#!/bin/sh\nexit 3\n")
-    (tmp_path / "uv").chmod(0o700)
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / COMPLETE).touch()
-    environments_dir().mkdir(parents=True)
-    if to == "file":
-        (environments_dir() / "jax").touch()
-    else:
-        (environments_dir() / "jax").symlink_to(tmp_path / (to or "nowhere"))
-    with pytest.raises(CreateError, match="uv failed"):
-        create("jax", quiet, again=True)
-    assert left() == ["jax.log"]
-    assert (tmp_path / "elsewhere" / COMPLETE).exists()
-
-
-@pytest.mark.by_hand
-def test_a_killed_one_does_not_count_and_is_replaced(
-    stuck: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{stuck.parent / 'bin'}:/usr/bin:/bin")
-    with subprocess.Popen([*TUIAPP, "env", "create", "torch"], stderr=subprocess.DEVNULL) as process:
-        pid = wait_for(stuck)
-        process.kill()
-    assert left() == ["torch", "torch.log"]
-    assert find_interpreter("torch-ddp").origin == "own"
-    # The installer lives on, and holds the lock.
-    with pytest.raises(CreateError, match="Another tuiapp, or what it started"):
-        create("torch", quiet)
-    os.kill(pid, signal.SIGKILL)
-    wait_dead(pid)
-    (stuck.parent / "bin" / "uv").unlink()
-    assert (create("torch", quiet) / COMPLETE).exists()
 
 
 def test_a_framework_that_needs_another_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -216,18 +168,6 @@ def _index_has(requirement: str) -> bool:
     """Whether pip, as it is set up here, would install a requirement by itself."""
     pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--retries", "0"]
     return subprocess.run([*pip, requirement], capture_output=True, timeout=300, check=False).returncode == 0
-
-
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="NumPy 1.23.5 installs on Python 3.11 alone")
-@pytest.mark.timeout(600)
-@pytest.mark.by_hand
-def test_mxnet_for_real() -> None:
-    if not _index_has(RECIPES["mxnet"].requirements[0]):
-        pytest.skip("pip's index cannot be reached, or has no such mxnet")
-    directory = create("mxnet", quiet)
-    command = [str(directory / "bin" / "python"), "-c", "import mxnet; print(mxnet.nd.ones(3).sum().asscalar())"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("3.0\n", "")
 
 
 @pytest.mark.by_hand

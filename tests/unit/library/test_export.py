@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
 import pyarrow.parquet
@@ -20,13 +17,9 @@ from tests.kit import histories as h
 from tests.kit import interrupted, own_metrics
 from tests.kit.recorded import CONFIG, record
 from tests.kit.wandb_file import wandb_history
-from tests.manual import command_line
-from tuiapp.cli import main
 from tuiapp.library.export import ExportError, export_to
-from tuiapp.library.exporters import EXPORTERS, Exporter
-from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
+from tuiapp.trainers.contract.events import AnyEvent, Metrics
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.readers.tensorboard import FoundEventFiles, Scalar
 
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
 
@@ -91,16 +84,6 @@ def test_tensorboard_reads_a_curve_per_rank(completed: RunDir, tmp_path: Path) -
     assert start.hparams["compile"].WhichOneof("kind") == "bool_value"
 
 
-def test_our_own_reader_reads_it(completed: RunDir, tmp_path: Path) -> None:
-    reader = FoundEventFiles(tmp_path / "board")
-    export_to(tmp_path / "board", completed, "metrics", "tensorboard")
-    scalars = [each for each in reader.read() if isinstance(each, Scalar)]
-    assert not reader.damaged
-    losses = {each.step: each.value for each in scalars if each.name == "rank1/loss"}
-    assert losses == pytest.approx({step: h.loss_at(step, 1) for step in range(1, 291)})
-    assert len([each for each in scalars if each.name == "test/loss"]) == 10
-
-
 SLOW_SCRIPT: list[AnyEvent] = [
     *own_metrics.running(2, last_step=20, every=1, names=["loss"]),
     msgspec.structs.replace(own_metrics.started(2), attempt=2, resumed_from=None),
@@ -122,18 +105,6 @@ def test_repeated_steps_replace_the_old_curve(events: list[AnyEvent], tmp_path: 
                 wanted |= zip((step for step, _ in event.places()), event.values["loss"], strict=True)
         found = [(each.step, each.value) for each in _read(tmp_path / place).Scalars("loss")]
         assert found == [(step, pytest.approx(loss)) for step, loss in sorted(wanted.items())]
-
-
-def test_odd_names_and_values(tmp_path: Path) -> None:
-    values: dict[str, list[float | None]] = {"val/ä\x1b\n": [1e300], "step": [None], "b": [-0.0]}
-    odd = Metrics(rank=3, first_step=2**52, values=values, **h.at(4))
-    facts = Facts(name="mine", config={"lr": math.pi, "list": [1, {"a": None}], "": True}, **h.at(1))
-    run = record(tmp_path / "runs", RUN_ID, [h.started(), facts, odd])
-    export_to(tmp_path / "board", run, "metrics", "tensorboard")
-    found = _read(tmp_path / "board" / "rank3")
-    assert found.Scalars("b")[0].step == 2**52
-    assert found.Scalars("val/ä\x1b\n")[0].value == math.inf
-    assert math.isnan(found.Scalars("step")[0].value)
 
 
 @pytest.mark.parametrize("form", ["tensorboard", "parquet"])
@@ -170,14 +141,6 @@ def test_only_an_earlier_export_is_overwritten(completed: RunDir, tmp_path: Path
     assert sorted(os.listdir(tmp_path)) == ["board", "home", "runs"]
 
 
-def test_a_package_that_is_missing_is_named(completed: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for form, install in (("tensorboard", "pip install tensorboard"), ("parquet", "pip install pyarrow")):
-        with pytest.raises(ExportError, match=f"not installed: {install}"):
-            export_to(tmp_path / "x", completed, "metrics", form)
-    assert sorted(os.listdir(tmp_path)) == ["home", "runs"]
-
-
 @pytest.mark.nightly
 def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
@@ -207,17 +170,3 @@ def _read(directory: Path) -> EventAccumulator:
     found = EventAccumulator(str(directory), size_guidance={"scalars": 0})
     found.Reload()
     return found
-
-
-def test_a_new_format_is_a_row(
-    completed: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake = ModuleType("tuiapp.library.exporters.fake")
-    fake.write = lambda path, run, what: path.write_text(f"{run.run_id} {what}")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, fake.__name__, fake)
-    monkeypatch.setitem(EXPORTERS, "fake", Exporter("fake", "fake", ".fake"))
-    assert main(["export", str(completed.path), "-o", str(tmp_path / "run.fake")]) == 0
-    assert (tmp_path / "run.fake").read_text() == f"{RUN_ID} steps"
-    assert main(["export", str(completed.path), "--format", "fake"]) == 2
-    assert "fake is not written to stdout: give -o FILE." in capsys.readouterr().err
-    assert "parquet, tensorboard, wandb-offline, fake; default" in command_line()

@@ -101,15 +101,6 @@ def test_where_nothing_is_known_of_the_process_patience_ends(held: Held, where: 
         assert not pulse.is_alive()
 
 
-def test_a_link_in_a_circle_is_out_of_reach_too(held: Held) -> None:
-    held.sign(machine())
-    with LivenessProbe(held.run) as pulse:
-        held.run.path.rename(held.run.path.with_name("aside"))
-        held.run.path.symlink_to(held.run.path)
-        assert pulse.is_alive()
-        assert pulse.unreachable
-
-
 def test_a_deleted_directory_is_not_waited_for(held: Held) -> None:
     held.sign(machine())
     with LivenessProbe(held.run) as pulse:

@@ -54,10 +54,3 @@ def test_a_search_finds_the_section_with_all_words() -> None:
     assert ("checkpoints", "When something dies") in [(one.topic, one.title) for one in found]
     # What has it in its title comes first.
     assert manual.search("environments")[0].anchor == "environments"
-
-
-def test_there_is_no_page_of_that_name() -> None:
-    with pytest.raises(
-        manual.TopicError, match=r"there is no page 'script'; there are configure, .* Did you mean 'scripts'"
-    ):
-        manual.read_page("script")

@@ -101,37 +101,6 @@ def test_a_link_is_replaced_and_what_it_points_to_left_alone(directory: Path) ->
     assert (directory.parent / "elsewhere.toml").read_text() == "epochs = 4\n"
 
 
-def test_no_descriptor_is_left_open(directory: Path) -> None:
-    for kind, (make, _) in ODD.items():
-        make(directory / f"{kind}.toml")
-    list_presets()
-    # Those that lead elsewhere are other threads'.
-    open_files = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
-    assert [path for path in open_files if path.startswith(str(directory.parent))] == []
-
-
-def test_a_name_that_no_preset_can_have(directory: Path) -> None:
-    save_preset("good", CONFIG)
-    for name in ("a b.toml", ".hidden.toml", f"{'x' * 65}.toml"):
-        (directory / name).write_text("epochs = 2\n")
-    (directory / "notes.txt").write_text("no preset")
-    found = {preset.name: preset.error for preset in list_presets() if not preset.builtin}
-    assert list(found) == ["a b", "good", "x" * 65]
-    assert "its name must be 1 to 64 letters" in str(found["a b"])
-    assert found["good"] is None
-
-
-def test_a_file_in_the_place_of_the_directory(directory: Path) -> None:
-    directory.rmdir()
-    directory.write_text("in the way")
-    assert all(preset.builtin for preset in list_presets())
-    with pytest.raises(PresetError, match=r"^Cannot write /.*/presets/mine\.toml: (File exists|Not a directory)\.$"):
-        save_preset("mine", CONFIG)
-    with pytest.raises(PresetError, match="no preset 'mine'"):
-        delete_preset("mine")
-    assert directory.read_text() == "in the way"
-
-
 def test_a_directory_that_cannot_be_written(directory: Path) -> None:
     # /proc refuses root as well.
     directory.rmdir()

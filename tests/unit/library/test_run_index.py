@@ -10,9 +10,7 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit import interrupted
-from tests.kit import node_histories as nodes
 from tests.kit.recorded import record, record_checkpoint
-from tuiapp.library.find import list_runs
 from tuiapp.library.run_index import RunIndex
 from tuiapp.trainers.contract.events import JOURNAL_SCHEMA, Alert, encode
 from tuiapp.trainers.contract.metrics import TEST_ACCURACY
@@ -85,28 +83,6 @@ def test_no_directory(tmp_path: Path) -> None:
     assert scanned(RunIndex(tmp_path / "nowhere")) == []
 
 
-def test_a_fifo_in_the_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -> None:
-    run = record(tmp_path, FIRST, [])
-    run.journal.unlink()
-    os.mkfifo(run.journal)
-    info = summarise(run)
-    assert info.status == "unreadable"
-    assert info.problem == f"cannot read {run.journal}: not a regular file"
-
-
-def test_a_directory_in_the_place_of_a_journal(tmp_path: Path) -> None:
-    run = record(tmp_path, FIRST, [])
-    run.journal.unlink()
-    run.journal.mkdir()
-    assert summarise(run).status == "unreadable"
-
-
-def test_a_link_in_a_circle_hides_no_other_run(tmp_path: Path) -> None:
-    record(tmp_path, FIRST, h.completed())
-    (tmp_path / SECOND).symlink_to(tmp_path / SECOND)
-    assert [run.run_id for run in list_runs(tmp_path)] == [FIRST]
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_directory_that_may_not_be_read(tmp_path: Path) -> None:
     run = record(tmp_path, FIRST, h.completed())
@@ -173,16 +149,6 @@ def test_a_live_run_that_stands_still_says_so_however_long_it_does(tmp_path: Pat
     assert info.summary.examples_per_second
 
 
-def test_of_a_run_of_hundreds_of_ranks_all_count(tmp_path: Path) -> None:
-    run = record(tmp_path, FIRST, nodes.running(64, 512))
-    run.take_lock()
-    summary = summarise(run).summary
-    # The last step that all have made.
-    assert summary.steps == 116
-    assert summary.examples_per_second == pytest.approx(511 * 24 / 0.05 + 24 / 0.062)
-    assert summary.loss is not None
-
-
 @pytest.mark.parametrize("size", [1, 100, 70_000, 300_000])
 def test_whatever_stands_in_a_journal(tmp_path: Path, size: int) -> None:
     run = record(tmp_path, FIRST, [])
@@ -197,10 +163,3 @@ def test_whatever_stands_in_a_journal(tmp_path: Path, size: int) -> None:
 
 def test_a_journal_s_first_event_says_its_schema() -> None:
     assert f'"schema":{JOURNAL_SCHEMA},' in encode(h.started()).decode()
-
-
-def test_a_run_of_which_there_is_nothing(tmp_path: Path) -> None:
-    run = RunDir(tmp_path / FIRST)
-    run.path.mkdir()
-    info = summarise(run)
-    assert (info.status, info.started) == ("lost", None)

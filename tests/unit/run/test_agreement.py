@@ -73,16 +73,6 @@ def test_a_rank_that_has_ended_is_not_waited_for(ranks: list[NotingRank]) -> Non
     assert gone.told == [wire.Propose(1)]
 
 
-def test_a_rank_that_ended_before_the_vote_counts_as_well(ranks: list[NotingRank]) -> None:
-    agreement = Agreement()
-    ranks.pop()
-    agreement.leave(9, ranks)
-    agreement.propose(ranks, stop=True)
-    for rank in (0, 1):
-        agreement.count(wire.Vote(rank, 8, 1), ranks[rank], ranks)
-    assert ranks[0].told[-1] == wire.Agreed(9, stop=True, save=False)
-
-
 def test_a_rank_that_joins_an_open_vote_is_asked_too() -> None:
     agreement, live = Agreement(), [NotingRank(0), NotingRank(1, agrees=False)]
     assert agreement.propose(live, save=True)
@@ -101,10 +91,6 @@ def test_a_rank_that_joins_after_a_vote_is_told_its_result() -> None:
     live[1].agrees = True
     agreement.join(live[1], live)
     assert live[1].told[-1] == wire.Agreed(3, stop=True, save=True)
-
-
-def test_without_a_rank_that_agrees_there_is_no_vote() -> None:
-    assert not Agreement().propose([NotingRank(0, agrees=False)], stop=True)
 
 
 def test_a_rank_that_begins_after_a_stop_and_the_end_of_the_others_stops_at_once() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from tests.kit.small_checkpoints import CLASSES, CONFIG, newest_usable, save
@@ -54,29 +53,6 @@ def test_every_flipped_bit_is_noticed(run: RunDir) -> None:
         file.write_bytes(good[:position] + bytes([good[position] ^ (1 << position % 8)]) + good[position + 1 :])
         with pytest.raises(CheckpointError, match="damaged"):
             checkpoint.verify()
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"backend": "jax-pmap"}, "backend = torch-ddp, not jax-pmap"),
-        ({"model": "mlp"}, "model = net, not mlp"),
-        ({"optimizer": "sgd"}, "optimizer = adam, not sgd"),
-        ({"seed": 1}, "seed = 0, not 1"),
-        ({"global_batch_size": 96}, "global_batch_size = 48, not 96"),
-    ],
-)
-def test_a_checkpoint_of_another_training_is_refused(run: RunDir, changes: dict[str, object], words: str) -> None:
-    save(run, 29)
-    with pytest.raises(CheckpointError, match=words):
-        newest_usable(run.checkpoints, msgspec.structs.replace(CONFIG, **changes), CLASSES)
-    with pytest.raises(CheckpointError, match="was trained on 10 classes, but digits has 3"):
-        newest_usable(run.checkpoints, CONFIG, 3)
-
-
-def test_without_a_checkpoint_that_is_said(run: RunDir) -> None:
-    with pytest.raises(CheckpointError, match=r"there is no usable checkpoint$"):
-        newest_usable(run.checkpoints, CONFIG, CLASSES)
 
 
 def test_a_manifest_cannot_point_elsewhere(run: RunDir) -> None:

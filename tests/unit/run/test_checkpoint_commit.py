@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -98,16 +97,6 @@ def test_a_full_disk_leaves_the_checkpoints_before_it(run: RunDir) -> None:
     assert [path.name for path in run.checkpoints.iterdir()] == [checkpoint_name(29)]
     newest_usable(run.checkpoints, CONFIG, CLASSES)
     assert [event.step for event in save(run, 58).checkpoints] == [58]
-
-
-def test_without_room_for_a_thread_it_is_saved_while_training_waits(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert [event.step for event in save(run, 29, 58).checkpoints] == [29, 58]
 
 
 def test_what_is_synced_is_whole(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import stat
 from typing import Any, cast
 
@@ -15,10 +14,7 @@ from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.contract.evaluations import Evaluated
 from tuiapp.trainers.contract.manifest import (
     MANIFEST,
-    MODEL_FILE,
-    best_checkpoint,
     checkpoint_name,
-    list_checkpoints,
     read_checkpoint,
 )
 from tuiapp.trainers.contract.rundir import RunDir
@@ -96,16 +92,6 @@ def test_the_newest_and_the_best_are_kept(run: RunDir) -> None:
     assert not any(path.name.startswith(".") for path in run.checkpoints.iterdir())
 
 
-def test_only_a_higher_accuracy_is_the_best_again(run: RunDir) -> None:
-    told = save(run, 29, 58, 87, 116, 145, accuracy={29: 0.9, 58: 0.9, 87: 0.95, 116: 0.95, 145: 0.95})
-    assert [event.step for event in told.checkpoints if event.best] == [29, 87]
-    assert steps_in(run) == [145, 116, 87]
-    found, _ = list_checkpoints(run.checkpoints)
-    best = best_checkpoint(found, "accuracy")
-    assert best is not None
-    assert best.manifest.step == 87
-
-
 @pytest.mark.parametrize("by", ["accuracy", "loss"])
 def test_of_equal_ones_the_other_figure_decides(run: RunDir, by: str) -> None:
     """What is kept is what is marked, and what a resumed attempt goes on from."""
@@ -118,14 +104,6 @@ def test_of_equal_ones_the_other_figure_decides(run: RunDir, by: str) -> None:
     again = save(run, 174, 203, loss={174: 0.5, 203: 0.3}, accuracy={174: 0.9, 203: 0.9}, config=config)
     assert [event.step for event in again.checkpoints if event.best] == [203]
     assert steps_in(run) == [203]
-
-
-def test_by_loss_only_a_lower_one_is_the_best_again(run: RunDir) -> None:
-    config = msgspec.structs.replace(CONFIG, keep_checkpoints=1, best="loss")
-    losses = {29: math.nan, 58: 0.5, 87: 0.5, 116: math.inf, 145: 0.4, 174: math.nan, 203: 0.6}
-    told = save(run, *losses, loss=losses, accuracy=dict.fromkeys(losses, 0.9), config=config)
-    assert [event.step for event in told.checkpoints if event.best] == [58, 145]
-    assert 145 in steps_in(run)
 
 
 def test_a_checkpoint_without_a_loss_is_read_and_never_the_best_by_it(run: RunDir) -> None:
@@ -179,12 +157,3 @@ def test_what_is_saved_after_going_back_is_kept(run: RunDir) -> None:
     assert steps_in(run) == [58, 40, 29]
     assert not told.checkpoints[0].best
     assert newest_usable(run.checkpoints, config, CLASSES)[0].manifest.step == 40
-
-
-def test_the_same_step_again_takes_the_place_of_the_first(run: RunDir) -> None:
-    save(run, 29)
-    file = run.checkpoints / checkpoint_name(29) / MODEL_FILE
-    file.write_bytes(b"damaged")
-    save(run, 29)
-    newest_usable(run.checkpoints, CONFIG, CLASSES)
-    assert [path.name for path in run.checkpoints.iterdir()] == [checkpoint_name(29)]

@@ -15,12 +15,10 @@ import numpy as np
 import pytest
 
 from tests.kit.data_server import TEST, TRAIN, DataServer, cifar_file, mnist_files, pack_idx, serving, sha256
-from tuiapp.trainers.config import data_files
 from tuiapp.trainers.config.data_files import FILES, DataFile, DatasetError, cache_dir, where
 from tuiapp.trainers.config.datasets import DATASETS, find_dataset
 from tuiapp.trainers.sources import downloads
 from tuiapp.trainers.sources.datasets import load
-from tuiapp.trainers.sources.public import read_idx
 
 IMAGES = "train-images-idx3-ubyte.gz"
 
@@ -97,13 +95,6 @@ def test_cifar10(server: DataServer) -> None:
     assert data.x_train.flags.c_contiguous
 
 
-def test_a_second_mirror(server: DataServer, capsys: pytest.CaptureFixture[str]) -> None:
-    del server.files[f"a/{IMAGES}"]
-    load(find_dataset("mnist"))
-    assert f"cannot download {server.url(f'a/{IMAGES}')}: the server answered 404" in capsys.readouterr().out
-    assert server.asked[f"b/{IMAGES}"] == 1
-
-
 @pytest.mark.parametrize("fault", ["checksum", "half", "refused"])
 def test_a_first_mirror_that_fails_otherwise(
     server: DataServer, fault: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -125,19 +116,6 @@ def test_a_first_mirror_that_fails_otherwise(
     assert leftovers() == sorted(mnist_files())
 
 
-def test_no_mirror_at_all(server: DataServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.files[f"a/{IMAGES}"] = b"something else"
-    del server.files[f"b/{IMAGES}"]
-    message = refusal()
-    assert message.startswith(f"mnist's {IMAGES} cannot be downloaded:")
-    assert f"{server.url(f'a/{IMAGES}')}: the downloaded file has the wrong checksum" in message
-    assert f"{server.url(f'b/{IMAGES}')}: the server answered 404 Not Found" in message
-    assert f"copy it there yourself: {cache_dir('mnist') / IMAGES}" in message
-    assert "TUIAPP_DATA_DIR" in message
-    assert server.asked[f"a/{IMAGES}"] == 2
-    assert leftovers() == []
-
-
 def test_a_damaged_file_in_the_cache_is_downloaded_again(
     server: DataServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,13 +135,6 @@ def test_a_cache_that_was_filled_by_hand_needs_no_network_and_no_permission(serv
     cache_dir("mnist").chmod(0o500)
     assert load(find_dataset("mnist")).x_train.any()
     assert not server.asked
-
-
-def test_a_cache_that_cannot_be_written(home: Path) -> None:
-    (home / "cache").write_bytes(b"")
-    message = refusal()
-    assert f"{cache_dir('mnist') / IMAGES}: Not a directory" in message
-    assert "TUIAPP_DATA_DIR" in message
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "unpacked"])
@@ -206,11 +177,6 @@ def test_what_a_folder_of_ones_own_lacks_is_downloaded(
     assert leftovers() == [IMAGES]
 
 
-def test_a_folder_of_ones_own_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUIAPP_DATA_DIR", str(tmp_path / "none"))
-    assert refusal() == f"TUIAPP_DATA_DIR is {tmp_path}/none, which is not a folder."
-
-
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_a_file_with_the_right_checksum_that_holds_something_else(
     monkeypatch: pytest.MonkeyPatch, server: DataServer, name: str
@@ -220,17 +186,6 @@ def test_a_file_with_the_right_checksum_that_holds_something_else(
     server.files[f"a/{first.name}"] = data
     monkeypatch.setitem(FILES, name, (replace(first, sha256=sha256(data)), *others))
     assert f"{cache_dir(name) / first.name} is damaged" in refusal(name)
-
-
-def test_an_idx_file_must_hold_what_is_expected(tmp_path: Path) -> None:
-    path = tmp_path / "images"
-    good = pack_idx(np.zeros((3, 4, 5), np.uint8))
-    path.write_bytes(good)
-    assert read_idx(path, (3, 4, 5)).shape == (3, 4, 5)
-    for data in (b"", good[:3], good[:-1], good + b"\0", b"\0\0\x0d" + good[3:], good[:4] + b"\xff" + good[5:]):
-        path.write_bytes(data)
-        with pytest.raises(DatasetError, match=f"{path} is damaged"):
-            read_idx(path, (3, 4, 5))
 
 
 PROCESS = """
@@ -252,10 +207,3 @@ def test_of_several_processes_one_downloads(server: DataServer, home: Path) -> N
     assert all(words.splitlines()[-1] == str(cache_dir("mnist") / "big.gz") for words in said)
     assert server.asked["big"] == 1
     assert sum("downloaded big.gz" in words for words in said) == 1
-
-
-def test_the_table_is_in_the_order_in_which_it_is_read() -> None:
-    for name in ("mnist", "fashion-mnist"):
-        names = [file.name for file in data_files.FILES[name]]
-        assert names == list(mnist_files())
-    assert FILES.keys() | {"digits", "shakespeare"} == DATASETS.keys()

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from tests.kit.small_checkpoints import CONFIG, Told
-from tuiapp.trainers.config.options import Problem
 from tuiapp.trainers.config.plan import make_plan
-from tuiapp.trainers.config.run_config import RunConfig, cross_check
 from tuiapp.trainers.contract.evaluations import Evaluated
 from tuiapp.trainers.contract.manifest import MODEL_FILE, list_checkpoints, read_checkpoint
 from tuiapp.trainers.contract.rundir import RunDir
@@ -78,9 +76,3 @@ def test_the_best_is_exported_and_a_resumed_run_goes_on_counting(tmp_path: Path)
         assert checkpoints.patience.is_over
         checkpoints.export(model)
     assert tensor_files.load(run.export / MODEL_FILE)["a"].tolist() == [58.0] * 3
-
-
-def test_evaluations_there_must_be() -> None:
-    problems: list[Problem] = cross_check(RunConfig(early_stop=3, eval_every=0))
-    assert [problem.key for problem in problems] == ["early_stop"]
-    assert not cross_check(RunConfig(early_stop=3))

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tuiapp.trainers.config.environment import HANG_S, hang_limit_s
-from tuiapp.trainers.config.options import ConfigError
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import PhaseName
-from tuiapp.trainers.launch import launch
 from tuiapp.trainers.run.watchdog import PHASE_LIMITS_S, HangWatch, RankProgress, describe
 
 
@@ -163,30 +157,6 @@ def test_a_stopped_rank_is_told_and_is_no_hang(run: Run) -> None:
     run.wait(20)
     assert run.watch.stopped(run.now) == []
     assert run.told == []
-
-
-def test_ranks_that_are_done_or_gone_are_not_waited_for(run: Run) -> None:
-    run.put(61, "done")
-    run.wait(500)
-    assert run.told == []
-    for rank in range(4):
-        run.watch.forget(rank)
-    assert run.watch.poll(run.now) is None
-    assert run.watch.progress_by_rank() == {}
-
-
-@pytest.mark.parametrize(("text", "limit"), [("5", 5.0), (" 1e2 ", 100.0), ("", HANG_S)])
-def test_the_limit_is_configurable(monkeypatch: pytest.MonkeyPatch, text: str, limit: float) -> None:
-    monkeypatch.setenv("TUIAPP_HANG_S", text)
-    assert hang_limit_s() == limit
-
-
-@pytest.mark.parametrize("text", ["nonsense", "0.1", "nan", "inf", "٣٠", "3_0"])
-def test_a_limit_that_cannot_be(monkeypatch: pytest.MonkeyPatch, text: str, tmp_path: Path) -> None:
-    monkeypatch.setenv("TUIAPP_HANG_S", text)
-    with pytest.raises(ConfigError, match=r"TUIAPP_HANG_S.*from 1\.0 to 604800"):
-        launch(RunConfig(platform="cpu"), tmp_path / "runs")
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

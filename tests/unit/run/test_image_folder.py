@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,43 +129,6 @@ def test_a_damaged_image_is_named_and_nothing_is_left(folder: Path, cache: Path)
     assert [path.name for path in cache.iterdir()] == [".lock"]
 
 
-def test_a_killed_process_leaves_nothing_that_counts(folder: Path, cache: Path) -> None:
-    name = write_images(folder, each=8)
-    facts = examine(name, 16, 0)
-    code = (
-        "import os, sys\n"
-        "from tuiapp.trainers.sources import image_cache, image_folder\n"
-        "image_cache.open_cached = lambda key: None\n"
-        "done, decode = [], image_cache.decode\n"
-        "def dying(picture, size):\n"
-        "    done.append(picture)\n"
-        "    return decode(picture, size) if len(done) < 9 else os._exit(9)\n"
-        "image_cache.decode = dying\n"
-        f"image_folder.load(image_folder.examine({name!r}, 16, 0))\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
-    assert sorted(path.name for path in cache.iterdir()) == [".lock", ".partial"]
-    assert len(load(facts).x_train) == facts.train_examples
-    assert sorted(path.name for path in cache.iterdir()) == [".lock", facts.checksum]
-
-
-def test_two_processes_decode_once(folder: Path, cache: Path) -> None:
-    name = write_images(folder, each=8)
-    facts = examine(name, 16, 0)
-    cache.mkdir(parents=True)
-    code = f"from tuiapp.trainers.sources import image_folder as i\ni.load(i.examine({name!r}, 16, 0))\n"
-    with (cache / ".lock").open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        others = [
-            subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)
-        ]
-        lines = [other.stdout.readline() if other.stdout else "" for other in others]
-    said = [line + other.communicate(timeout=60)[0] for line, other in zip(lines, others, strict=True)]
-    assert all(f"waiting for another process that decodes images into {cache}" in text for text in said)
-    assert sum("decoded" in text for text in said) == 1
-    assert len(load(facts).x_train) == facts.train_examples
-
-
 def test_refusals(folder: Path) -> None:
     def refusal() -> str:
         with pytest.raises(DatasetError) as caught:
@@ -197,12 +157,6 @@ def test_refusals(folder: Path) -> None:
         Image.new("RGB", (9, 9)).save(folder / "train" / name / "a.png")
     with pytest.raises(DatasetError, match="val has no image"):
         examine(f"folder:{folder}", 16, 0)
-
-
-def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DatasetError, match=r"Pillow, which reads images, is not installed: pip install 'pillow>=11'"):
-        find_dataset(f"folder:{folder}")
 
 
 def test_the_size_goes_with_folders_alone(folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

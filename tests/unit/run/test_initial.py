@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
-from safetensors import numpy as safetensors
 
 from tests.kit.small_checkpoints import CONFIG, save
 from tuiapp.trainers.config.machine import Machine
@@ -22,7 +21,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.rank.initial import frozen_names, initial_weights
 from tuiapp.trainers.rank.reporter import Reporter
-from tuiapp.trainers.rank.tensor_files import encode, load
+from tuiapp.trainers.rank.tensor_files import encode
 from tuiapp.trainers.state.initial import check_weights, find_weights
 from tuiapp.trainers.state.messages import describe_initial
 
@@ -152,16 +151,6 @@ def test_what_wrappers_put_into_names_does_not_matter(tmp_path: Path, theirs: li
     assert {name: array[0] for name, array in found.items()} == {name: at for at, name in enumerate(here)}
 
 
-def test_the_same_name_goes_before_one_with_a_wrapper(tmp_path: Path) -> None:
-    file, told = tmp_path / "x.safetensors", Told()
-    arrays = {"module.a": np.zeros(2, np.float32), "a": np.ones(2, np.float32)}
-    file.write_bytes(b"".join(encode(arrays)))
-    found = _initial(file, {"a": (2,)}, told)
-    assert found["a"].sum() == 2
-    assert isinstance(event := told.events[0], InitialWeights)
-    assert event.unused == ["module.a"]
-
-
 @pytest.mark.parametrize(
     ("freeze", "frozen"),
     [
@@ -226,22 +215,3 @@ def test_what_matched_is_told_and_an_alert_names_what_is_frozen_but_new(tmp_path
     initial_weights(plan, cast(Reporter, told), {"a": (2, 3), **many}, [], [])
     assert isinstance(last := told.events[-1], InitialWeights)
     assert (len(last.missing), last.missing[-1]) == (17, "24 more")
-
-
-def test_without_the_keys_nothing_is_told() -> None:
-    told = Told()
-    assert initial_weights(make_plan(CONFIG), cast(Reporter, told), {"a": (1,)}, ["a"], []) == {}
-    assert told.events == []
-
-
-def test_files_of_other_programs_are_read(tmp_path: Path) -> None:
-    file = tmp_path / "x.safetensors"
-    arrays = {"w": np.arange(6, dtype=np.float32).reshape(2, 3)}
-    safetensors.save_file(arrays, file, metadata={"format": "pt"})
-    assert (load(file)["w"] == arrays["w"]).all()
-    file.write_bytes(file.read_bytes().replace(b'"F32"', b'"F8X"'))
-    with pytest.raises(ValueError, match="w has the data type F8X"):
-        load(file)
-    file.write_bytes(b"PK\3\4 this is a zip file")
-    with pytest.raises(ValueError, match="its header has"):
-        load(file)

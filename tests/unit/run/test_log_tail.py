@@ -74,14 +74,6 @@ def test_bytes_that_are_no_text(log: Log) -> None:
     assert log.poll() == ["café ��\x00 �", "next"]
 
 
-def test_of_a_progress_bar_the_last_state(log: Log) -> None:
-    log.write(b"10%\r20%\r30%\r\nA\r\n\r\r\n")
-    assert log.poll_all() == ["30%", "A"]
-    log.write(b" 1/2\r 2/2\r")
-    assert log.poll() == []
-    assert log.poll(final=True) == [" 2/2"]
-
-
 def nested(file: IO[str]) -> None:
     for _ in trange(3, desc="epochs", file=file, mininterval=0):
         for _ in trange(20, desc="steps", leave=False, file=file, mininterval=0):
@@ -179,11 +171,6 @@ def test_a_line_between_bars_comes_once_they_are_below_it(log: Log) -> None:
     assert log.poll(final=True) == ["up", "epochs 1%", "steps 1%"]
 
 
-def test_lines_that_end_as_on_windows_come_at_once(log: Log) -> None:
-    log.write(b"one\r\ntwo\r\n")
-    assert log.poll() == ["one", "two"]
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_a_listener_hears_each_state_of_a_progress_bar_while_it_is_drawn(log: Log, chunk: int) -> None:
     heard: list[str] = []
@@ -223,23 +210,6 @@ def test_a_line_of_10_mb_is_cut(log: Log, ended: bool) -> None:
     assert peak < 4 * READ_BYTES
 
 
-def test_the_end_of_a_line_that_was_cut_is_no_line(log: Log) -> None:
-    log.write(b"x" * (MAX_LINE_BYTES + 1))
-    assert [len(text) for text in log.poll()] == [MAX_LINE_BYTES]
-    log.write(b" end")
-    assert log.poll(final=True) == []
-
-
-def test_a_long_line_that_comes_in_pieces_is_cut_once(log: Log) -> None:
-    texts = []
-    for _ in range(100):
-        log.write(b"y" * 1000)
-        texts += log.poll()
-    log.write(b"end\nnext\n")
-    texts += log.poll()
-    assert [len(text) for text in texts] == [MAX_LINE_BYTES, 4]
-
-
 def test_of_a_flood_some_lines_are_kept_and_the_rest_counted(log: Log) -> None:
     log.write(b"".join(b"line %d\n" % number for number in range(10_000)))
     texts = log.poll()
@@ -247,12 +217,6 @@ def test_of_a_flood_some_lines_are_kept_and_the_rest_counted(log: Log) -> None:
     assert texts[LINES_PER_POLL:] == [f"… {10_000 - LINES_PER_POLL:,} more lines in 3/stderr.log"]
     assert log.tail.last_lines[-1] == "line 9999"
     assert len(log.tail.last_lines) == 20
-
-
-def test_a_flood_does_not_hold_up_a_poll(log: Log) -> None:
-    log.write(b"a line of a flood\n" * 500_000)
-    assert len(log.poll()) == LINES_PER_POLL + 1
-    assert len(log.poll()) == LINES_PER_POLL + 1
 
 
 def test_after_a_flood_the_last_lines_are_found_without_reading_all(log: Log) -> None:

@@ -77,11 +77,6 @@ def test_a_stop_right_after_an_epoch_saves_no_second_time() -> None:
     assert follow(report, Shelf()) == ["save 0"]
 
 
-def test_a_resumed_run_makes_the_steps_that_are_left() -> None:
-    assert follow(Recorder(), Shelf(Saved(7, {}, {}))) == ["8!", "9", "evaluate 9", "save 9", "export"]
-    assert follow(Recorder(), Shelf(Saved(9, {}, {}))) == ["export"]
-
-
 def test_batches_are_those_of_the_epoch_and_placed_once_for_all_its_steps() -> None:
     placed: list[int] = []
 

@@ -88,11 +88,6 @@ def test_of_many_at_once_one_begins_and_all_others_join(
     assert joined == [found[0].run.run_id] * 7
 
 
-def test_two_jobs_do_not_meet(tmp_path: Path, live: Callable[[], RunDir]) -> None:
-    runs = {begin_at_meeting(tmp_path, place(job=job), live, alone).run for job in ("slurm 18.0 1", "slurm 19.0 1")}
-    assert len(runs) == 2
-
-
 def test_a_job_that_nothing_names_is_recorded_on_each_node(tmp_path: Path, live: Callable[[], RunDir]) -> None:
     recorder = begin_at_meeting(tmp_path, place(job=""), alone, live)
     assert recorder.run.is_live()
@@ -123,18 +118,6 @@ def test_a_first_node_that_dies_before_it_has_a_run_is_followed(
     second = begin_at_meeting(tmp_path, place(1), live, alone)
     assert second.run != first.run
     assert note(tmp_path, 2).read_text() == f"{second.run.run_id}\n{socket.gethostname()} 1\n"
-
-
-def test_what_is_no_run_in_a_note_is_not_followed(
-    tmp_path: Path, live: Callable[[], RunDir], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin_at_meeting(tmp_path, place(), live, alone)
-    elsewhere = make_run_dir(tmp_path.parent, "script", "train")
-    lock = elsewhere.take_lock()
-    note(tmp_path, 1).write_text(f"../{elsewhere.run_id}\nhost 0\n")
-    monkeypatch.setattr(meeting, "MEET_S", 0.3)
-    assert begin_at_meeting(tmp_path, place(1), live, alone).run.path.parent == tmp_path
-    os.close(lock)
 
 
 def test_a_node_that_begins_after_its_run_was_stopped_ends_with_it(tmp_path: Path) -> None:

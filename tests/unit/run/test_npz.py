@@ -68,18 +68,6 @@ def test_numbers_that_are_not_finite(file: Path, value: float, said: str) -> Non
     assert f"x_test[7, 1, 2, 0] {said}; images must be finite float32 numbers" in message
 
 
-def test_damaged_images(file: Path) -> None:
-    name = write_npz(file, make_arrays())
-    data = bytearray(file.read_bytes())
-    data[5000] ^= 0x10
-    file.write_bytes(data)
-    assert "Bad CRC-32" in refusal(name)
-
-
-def test_a_missing_file(file: Path) -> None:
-    assert "No such file" in refusal(f"npz:{file}")
-
-
 def test_a_file_that_changed_since_the_launch_is_refused(file: Path) -> None:
     facts = find_dataset(write_npz(file, make_arrays(classes=3)))
     write_npz(file, make_arrays(classes=5))

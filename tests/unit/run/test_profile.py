@@ -19,7 +19,7 @@ from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, K
 from tuiapp.trainers.rank.checkpoints import Checkpoints
 from tuiapp.trainers.rank.loop import Evaluate, Step, training
 from tuiapp.trainers.rank.patience import Patience
-from tuiapp.trainers.rank.profile import LARGEST, largest, spent
+from tuiapp.trainers.rank.profile import spent
 from tuiapp.trainers.rank.reporter import Reporter, Span, Traced
 from tuiapp.trainers.rank.stop_gate import StopGate
 
@@ -164,10 +164,3 @@ def test_the_parts_of_the_time_are_the_whole(spans: list[Span], waited: int) -> 
     counted[DATA] = min(float(waited), counted[HOST])
     counted[HOST] -= counted[DATA]
     assert spent(spans, seconds, waited) == pytest.approx(counted)
-
-
-def test_the_largest_by_their_own_time() -> None:
-    spans = [Span(f"op {n % 15}", KERNELS, n, n + 2, n % 15) for n in range(30)]
-    found = largest(spans)
-    assert [(one.name, one.seconds, one.calls) for one in found[:2]] == [("op 14", 28, 2), ("op 13", 26, 2)]
-    assert len(found) == LARGEST

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
-import time
 import traceback
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from tuiapp.trainers.run.rank_end import (
     OomWatch,
     describe_exit,
     first_cause,
-    hint,
     is_consequence,
     left_early,
     rank_error,
@@ -124,10 +121,6 @@ def test_how_a_real_process_ended(code: str, expected: tuple[int | None, str]) -
     assert describe_exit(subprocess.run([sys.executable, "-S", "-c", code], check=False).returncode) == expected
 
 
-def test_every_signal_has_a_name() -> None:
-    assert [describe_exit(-number)[1] for number in signal.Signals] == [number.name for number in signal.Signals]
-
-
 @pytest.mark.parametrize(
     "said",
     ["x" * 150_000, "é\x00" * 20_000, "no such file: /data/\udcff"],
@@ -172,20 +165,3 @@ def test_a_kernel_that_tells_nothing(tmp_path: Path, content: str | None) -> Non
         path.write_text(content)
     assert OomWatch(0.0, [path]).oom_killed() is None
     assert OomWatch(0.0, []).oom_killed() is None
-
-
-def test_a_real_kernel_can_be_asked() -> None:
-    assert OomWatch(time.monotonic()).oom_killed() in (None, False)
-
-
-@pytest.mark.parametrize(
-    ("oom_killed", "words"),
-    [
-        (True, "was killed by SIGKILL at step 7 — by the kernel's out-of-memory killer"),
-        (False, "was killed by SIGKILL at step 7 — not by the kernel's out-of-memory killer"),
-        (None, "was killed by SIGKILL at step 7 — the kernel's out-of-memory killer?"),
-    ],
-)
-def test_in_words(oom_killed: bool | None, words: str) -> None:
-    failed = RankFailed(rank=2, signal="SIGKILL", step=7, hint=hint(oom_killed))
-    assert describe_failure(failed) == f"rank 2 {words}"

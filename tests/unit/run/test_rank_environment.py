@@ -13,7 +13,7 @@ import pytest
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.ports import ANY, read_ports
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, ScriptStart, bind_free, rank_environment
+from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, bind_free, rank_environment
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +51,6 @@ def test_torch_keeps_its_last_collectives_unless_the_user_has_chosen(monkeypatch
     assert [found.get(name) for name in names] == [None, "0", "0"]
 
 
-def test_the_threads_that_the_user_has_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert environment_of(RunConfig(platform="cpu", devices=1))["OMP_NUM_THREADS"] == "3"
-
-
 def test_jax_gets_its_cpu_devices_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
     environment = environment_of(RunConfig(backend="jax-pmap", platform="cpu", devices=4))
@@ -83,12 +78,6 @@ def test_what_torch_compiles_is_kept(monkeypatch: pytest.MonkeyPatch, home: Path
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
     environment = environment_of(RunConfig(platform="cpu"))
     assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
-
-
-def test_what_torch_compiles_is_kept_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    assert "TORCHINDUCTOR_CACHE_DIR" not in environment_of(RunConfig(platform="cpu"))
 
 
 @pytest.mark.parametrize("computes_with", ["jax", "torch"])
@@ -124,11 +113,6 @@ def test_on_the_cpu_freed_memory_is_kept_for_the_next_step(monkeypatch: pytest.M
     assert "MALLOC_MMAP_MAX_" not in environment_of(RunConfig(platform="cpu", devices=2))
 
 
-def test_a_single_process_gets_no_rank(tmp_path: Path) -> None:
-    start = ScriptStart(["python"], "/", None, {"A": "1"}, "run")
-    assert start.environment(0, 0, tmp_path, {"B": "2"}) == {"A": "1", "B": "2"}
-
-
 def test_a_reserved_port_is_for_the_script_alone() -> None:
     with bind_free(LOOPBACK) as holder:
         port = holder.getsockname()[1]
@@ -149,12 +133,6 @@ def test_ports_that_are_read(text: str, ports: range) -> None:
     assert read_ports(text) == ports
 
 
-@pytest.mark.parametrize("text", ["0", "any", "29510-29500", "1-65536", "29500,29501", "29500-", "-1"])
-def test_what_is_no_port(text: str) -> None:
-    with pytest.raises(ValueError, match="is no port or range of ports"):
-        read_ports(text)
-
-
 def test_the_first_free_port_of_a_range_is_taken() -> None:
     with bind_free(LOOPBACK) as taken:
         port: int = taken.getsockname()[1]
@@ -169,13 +147,3 @@ def test_a_range_without_a_free_port_is_refused() -> None:
         with pytest.raises(OSError, match=f"none of the ports {port} to {port} of 127.0.0.1 is free") as caught:
             bind_free(LOOPBACK, range(port, port + 1))
     assert caught.value.errno == errno.EADDRINUSE
-
-
-def test_a_port_that_an_ended_run_left_is_free() -> None:
-    with bind_free(LOOPBACK) as server:
-        server.listen()
-        port: int = server.getsockname()[1]
-        with socket.create_connection((LOOPBACK, port)):
-            # Whoever closes first keeps its port until late packets have died out.
-            server.accept()[0].close()
-    bind_free(LOOPBACK, range(port, port + 1)).close()

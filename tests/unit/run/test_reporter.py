@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import threading
@@ -13,7 +12,7 @@ import pytest
 
 from tests.kit.rank_pipe import Pipe
 from tests.kit.reported import values
-from tuiapp.trainers.contract.events import Alert, Event, FrameworkMemory, Metrics, Phase, RankStarted, StopRequested
+from tuiapp.trainers.contract.events import Alert, FrameworkMemory, Metrics, Phase, RankStarted, StopRequested
 from tuiapp.trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME
 from tuiapp.trainers.rank import reporter as reporter_module
 from tuiapp.trainers.run import wire
@@ -62,12 +61,6 @@ def test_the_time_of_a_step_and_its_wait_for_a_batch(pipe: Pipe, monkeypatch: py
     assert values(pipe.messages, DATA_WAIT) == [2.0, 0.0, 0.5]
 
 
-def test_they_come_without_being_asked_for(pipe: Pipe) -> None:
-    pipe.report.step(1, 1.0, 24, 0.1)
-    pipe.wait(lambda: pipe.steps() == [1])
-    pipe.close()
-
-
 def test_losses_are_converted_many_at_a_time_and_off_the_training_thread(pipe: Pipe) -> None:
     calls: list[tuple[int, str]] = []
 
@@ -97,14 +90,6 @@ def test_faster_than_the_journal_keeps(pipe: Pipe) -> None:
     assert last.highs is not None
     assert last.highs[LOSS][-1] == 20_000.0
     assert last.highs.keys() == {LOSS}
-
-
-def test_a_gap_in_the_steps_starts_a_new_event(pipe: Pipe) -> None:
-    for step in (1, 2, 3, 7, 8, 20):
-        pipe.report.step(step, 1.0, 24, 0.1)
-    pipe.close()
-    assert pipe.steps() == [1, 2, 3, 7, 8, 20]
-    assert len(pipe.reports()) >= 3
 
 
 @pytest.mark.parametrize(("policy", "stops"), [("warn", 0), ("stop", 1)])
@@ -169,13 +154,6 @@ def test_a_vote_holds_training_and_says_where_it_is(pipe: Pipe) -> None:
     pipe.close()
 
 
-def test_every_message_is_a_line_of_json(pipe: Pipe) -> None:
-    event: Event = Phase(rank=0, phase="training")
-    assert json.loads(wire.encode(event))["type"] == "phase"
-    assert wire.encode(wire.Vote(0, 2, 3)).count(b"\n") == 1
-    pipe.close()
-
-
 def test_what_the_framework_holds_is_told_off_the_training_thread(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporter_module, "MEMORY_INTERVAL_S", 0.01)
     threads: list[str] = []
@@ -209,20 +187,6 @@ def test_values_of_any_name_at_a_step(pipe: Pipe) -> None:
     assert entries == [(0, 2, 12.5), (0, 3, 12.5), (0, 4, 12.5), (0, 5, math.inf), (0, 9, 1.0)]
     assert values(named, "lr") == [2.0, 3.0, 4.0]
     assert len(named) >= 3
-
-
-def test_values_of_any_name_are_thinned_with_their_extremes(pipe: Pipe) -> None:
-    with pipe.held():
-        pipe.report.step(1, 0.5, 8, 0.1)
-        for step in range(1, 10_001):
-            pipe.report.metrics(step, {"reward": step})
-    pipe.close()
-    told = [event for event in pipe.of(Metrics) if "reward" in event.values]
-    assert sum(sum(event.counts or [1] * len(event.values["reward"])) for event in told) == 10_000
-    assert len(values(told, "reward")) < 300
-    last = told[-1]
-    assert last.highs is not None
-    assert last.highs["reward"][-1] == 10_000
 
 
 def test_a_value_that_is_no_number_takes_nothing_else_along(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:

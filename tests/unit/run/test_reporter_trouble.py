@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from typing import Any
 
 import pytest
 
 from tests.kit.rank_pipe import DEADLINE_S, Pipe
-from tuiapp.trainers.contract.events import Alert, FrameworkMemory, LogLine, Phase
+from tuiapp.trainers.contract.events import Alert, LogLine, Phase
 from tuiapp.trainers.rank import reporter as reporter_module
-
-
-def test_a_conversion_that_fails_does_not_silence_the_rank(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
-    called = threading.Event()
-
-    def convert(losses: list[Any]) -> list[float]:
-        called.set()
-        raise RuntimeError(f"device lost with {len(losses)} losses on it")
-
-    pipe.report.convert = convert
-    pipe.report.step(1, 1.0, 24, 0.1)
-    assert called.wait(DEADLINE_S)
-    pipe.report.phase("done")
-    pipe.close()
-    assert [phase.phase for phase in pipe.of(Phase)] == ["done"]
-    assert "device lost with 1 losses on it" in capfd.readouterr().err
 
 
 def test_a_conversion_that_fails_takes_nothing_else_along(pipe: Pipe) -> None:
@@ -102,20 +85,3 @@ def test_a_reader_that_is_gone_is_no_error(pipe: Pipe, capfd: pytest.CaptureFixt
     pipe.report.close()
     assert time.monotonic() - began < DEADLINE_S
     assert capfd.readouterr().err == ""
-
-
-def test_memory_that_cannot_be_read_does_not_silence_the_rank(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
-    asked: list[int] = []
-
-    def read() -> list[FrameworkMemory]:
-        asked.append(1)
-        raise RuntimeError("no such statistics")
-
-    pipe.report.memory = read
-    pipe.report.step(1, 0.5, 8, 0.1)
-    pipe.wait(lambda: bool(pipe.reports()))
-    pipe.report.step(2, 0.5, 8, 0.1)
-    pipe.wait(lambda: len(pipe.reports()) == 2)
-    pipe.close()
-    assert len(asked) == 1
-    assert "no such statistics" in capfd.readouterr().err

@@ -120,9 +120,3 @@ def test_refusals(path: Path) -> None:
     ):
         write_parquet(file, changed)
         assert words in refusal(path)
-
-
-def test_without_pyarrow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DatasetError, match=r"pyarrow, which reads .* is not installed: pip install 'pyarrow>=18'"):
-        find_dataset(f"hf:{path}")

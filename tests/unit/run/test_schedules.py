@@ -8,7 +8,7 @@ from math import cos, pi
 import pytest
 import torch
 from msgspec.structs import replace
-from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR
+from torch.optim.lr_scheduler import OneCycleLR
 
 from tuiapp.trainers.config.learning_rate import rate_words
 from tuiapp.trainers.config.plan import make_plan
@@ -22,10 +22,6 @@ def factors(schedule: str, warmup_steps: int = 0, steps: int = STEPS) -> list[fl
     plan = make_plan(RunConfig(global_batch_size=1, max_steps=steps, schedule=schedule, warmup_steps=warmup_steps))
     assert plan.total_steps == steps
     return [rate_factor(plan, step) for step in range(1, steps + 1)]
-
-
-def test_constant() -> None:
-    assert factors("constant") == [1.0] * STEPS
 
 
 def test_linear() -> None:
@@ -58,12 +54,6 @@ def test_one_cycle_is_that_of_torch(steps: int, rise: int) -> None:
 
 def test_one_cycle_makes_an_only_step_at_the_full_rate() -> None:
     assert factors("one-cycle", steps=1) == [1]
-
-
-def test_step() -> None:
-    assert factors("step") == pytest.approx(in_torch(lambda one: MultiStepLR(one, [20, 30]), STEPS))
-    # With a number that cannot be divided a drop is at the first step after its share.
-    assert factors("step", steps=7) == pytest.approx(in_torch(lambda one: MultiStepLR(one, [4, 6]), 7))
 
 
 @pytest.mark.parametrize(

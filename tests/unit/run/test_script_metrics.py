@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from time import monotonic
 
@@ -92,14 +91,6 @@ def test_values_that_are_no_numbers_are_counted_and_said() -> None:
     ]
 
 
-def test_a_value_that_is_not_finite_is_one() -> None:
-    batch = RowBatch(0)
-    for row in MatchedLines(compile_pattern(r"loss (?P<loss>\S+)")).match(["loss nan", "loss inf", "loss 1"]):
-        batch.add(row)
-    (event,) = batch.flush(monotonic())
-    assert event.values == {"loss": [None, math.inf, 1.0]}
-
-
 def test_rows_are_packed_as_far_as_they_go_together() -> None:
     batch = RowBatch(3)
     for step in (1, 2, 3, 10, 20):
@@ -115,18 +106,6 @@ def test_rows_are_packed_as_far_as_they_go_together() -> None:
         (3, 5, None, {"lr": [0.2]}),
     ]
     assert list(batch.flush(monotonic())) == []
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("rows", [3, 100_000])
-def test_steps_far_apart_are_events_of_their_own(rows: int) -> None:
-    batch = RowBatch(0)
-    for number in range(rows):
-        batch.add(Row(1 + number * 2**31, {"loss": float(number)}))
-    events = list(batch.flush(monotonic()))
-    assert events[0].first_step == 1
-    assert events[-1].last_step == 1 + (rows - 1) * 2**31
-    assert sum(map(len, events)) == rows
 
 
 @pytest.mark.parametrize("stride", [1, 10])

@@ -16,7 +16,7 @@ import pytest
 from tests.kit.fake_ranks import Process
 from tuiapp.trainers.contract.events import Stacks
 from tuiapp.trainers.run import watchdog
-from tuiapp.trainers.run.stacks import COLLECTIVES_FILE, FILE, SIGNAL, Collectives, ask
+from tuiapp.trainers.run.stacks import COLLECTIVES_FILE, FILE, Collectives, ask
 from tuiapp.trainers.run.watchdog import MAX_BYTES, StackDump, suspect, suspect_collective
 
 ANSWERS = """
@@ -122,12 +122,6 @@ def test_one_that_does_not_answer_over_its_pipe_gets_the_signal(tmp_path: Path) 
         assert started.poll() is None
 
 
-def test_one_that_has_no_handler_is_not_asked(tmp_path: Path) -> None:
-    with process(DEAF, tmp_path) as started:
-        assert collect(started.pid, tmp_path) == []
-        assert started.poll() is None
-
-
 @pytest.mark.parametrize("code", [ANSWERS, DEAF])
 def test_a_stopped_one_is_not_asked_and_goes_on_unharmed(tmp_path: Path, code: str) -> None:
     with process(code, tmp_path) as started:
@@ -152,10 +146,6 @@ def test_what_is_read_back_is_bounded_and_free_of_control_characters(tmp_path: P
     path.unlink()
     path.symlink_to("/etc/passwd")
     assert dump.read() == []
-
-
-def test_the_signal_is_none_that_a_run_uses_otherwise() -> None:
-    assert SIGNAL not in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def stacks_at(rank: int, *frames: str) -> Stacks:

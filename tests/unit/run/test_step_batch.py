@@ -53,19 +53,6 @@ def test_beyond_it_about_50_entries_a_second_are_kept(per_second: int) -> None:
     assert entries >= 0.5 * ENTRIES_PER_SECOND * seconds
 
 
-def test_a_burst_after_a_pause_is_kept() -> None:
-    budget = Budget(0.0)
-    assert budget.window(100, 10.0) == 1
-    assert budget.window(100, 10.5) == 4
-    assert budget.window(1, 1000.0) == 1
-
-
-def test_a_budget_that_is_used_up_still_lets_one_entry_through() -> None:
-    budget = Budget(0.0)
-    budget.window(100, 0.0)
-    assert budget.window(1000, 0.0) == 1000
-
-
 @pytest.mark.parametrize(("world_size", "burst", "per_second"), [(1, 50_000, 1000), (4, 12_500, 250), (64, 2_500, 50)])
 def test_a_script_has_a_store_for_bursts(world_size: int, burst: int, per_second: int) -> None:
     budget = Budget.of_script(0.0, world_size)
@@ -104,12 +91,6 @@ def test_no_entry_goes_beyond_an_epoch() -> None:
     assert pack_steps(0, range(9, 13), steps(9, [1.0] * 4), 3, steps_per_epoch=10).counts == [2, 2]
 
 
-def test_of_a_metric_that_is_not_known_mean_and_extremes_are_kept() -> None:
-    event = pack_steps(0, range(1, 4), {"reward": [1.0, 3.5, -4.0]}, 2)
-    assert event.values == {"reward": [2.25, -4.0]}
-    assert (event.lows, event.highs) == ({"reward": [1.0, -4.0]}, {"reward": [3.5, -4.0]})
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_is_not_hidden_by_its_neighbours(bad: float) -> None:
     value = None if math.isnan(bad) else bad
@@ -118,10 +99,6 @@ def test_a_loss_that_is_not_finite_is_not_hidden_by_its_neighbours(bad: float) -
     assert event.values[LOSS] == [value, value]
     assert (event.lows, event.highs) == ({LOSS: [1.0, 2.0]}, {LOSS: [3.0, 2.0]})
     assert decode(encode(event)) == event
-
-
-def test_a_mean_of_large_numbers_is_finite() -> None:
-    assert pack_steps(0, range(1, 3), steps(1, [1.5e308, 1e308]), 2).values[LOSS] == [1.25e308]
 
 
 @pytest.mark.parametrize(
@@ -155,11 +132,6 @@ def test_rows_of_a_script_are_joined_within_an_epoch() -> None:
     assert (event.first_step, event.counts, event.rows) == (10, [21, 20], [4, 1])
     assert event.values == {"loss": [2.625, 6.0], "epoch": [1.0, 2.0], "n": [4.0, 9.0]}
     assert event.lasts == {"loss": [4.0, 6.0], "n": [4.0, 9.0]}
-
-
-def test_many_rows_are_several_events() -> None:
-    events = list(pack_rows(0, range(1, 30_001), {"a": [1.0] * 30_000, "b": [2.0] * 30_000}))
-    assert [len(event) for event in events] == [10_000] * 3
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -107,20 +107,6 @@ def test_all_ranks_save_and_stop_after_the_same_steps(seed: int) -> None:
     assert not barrier.broken
 
 
-def test_without_a_vote_nothing_is_held() -> None:
-    gate = StopGate()
-    assert all(gate.enter(step) for step in range(1, 100))
-    assert gate.vote() == 99
-
-
-def test_a_held_rank_finishes_the_step_it_has_started() -> None:
-    gate = StopGate()
-    assert gate.enter(5)
-    assert gate.vote() == 5
-    # It may ask again for a step that it has entered: nothing new is started.
-    assert gate.enter(5)
-
-
 @pytest.mark.parametrize(("decided", "goes_on"), [(5, False), (6, True)])
 def test_a_held_rank_waits_for_the_decision(decided: int, goes_on: bool) -> None:
     gate, answers = StopGate(), queue.Queue[bool]()
@@ -158,11 +144,3 @@ def test_a_save_that_is_due_waits_for_an_epoch_that_no_rank_has_ended() -> None:
     gate.vote()
     gate.decide(7, stop=False, due=True)
     assert [gate.due_after(step) for step in (7, 14, 21)] == [False, True, False]
-
-
-def test_a_rank_that_has_resumed_has_made_the_steps_before() -> None:
-    gate = StopGate(72)
-    assert gate.vote() == 72
-    gate.decide(72, stop=True, save=True)
-    assert gate.saves_before(73)
-    assert not gate.enter(73)

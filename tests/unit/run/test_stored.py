@@ -85,13 +85,3 @@ def test_batches_are_read_before_the_first_is_asked_for() -> None:
     assert all(begun.acquire(timeout=5) for _ in range(AHEAD))
     assert not begun.acquire(blocking=False)
     assert [*batches] == [-number for number in range(2 * AHEAD)]
-
-
-def test_what_is_read_ahead_and_not_wanted_leaves_no_thread() -> None:
-    batches = prefetch(range(2 * AHEAD), abs)
-    readers = [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
-    assert readers
-    del batches
-    for thread in readers:
-        thread.join(5)
-    assert not any(thread.is_alive() for thread in readers)

@@ -41,14 +41,6 @@ def run() -> Run:
     return Run()
 
 
-def test_nothing_happens_by_itself(run: Run) -> None:
-    run.advance(1e6)
-    assert run.signals() == [[], [], []]
-    assert run.said == []
-    assert not run.teardown.stopping
-    assert not run.teardown.killing
-
-
 def test_a_stop_is_agreed(run: Run) -> None:
     run.teardown.stop(COMMAND, START, run.ranks)
     assert all(rank.told == [wire.Propose(1)] for rank in run.ranks)
@@ -110,13 +102,6 @@ def test_a_stop_now_skips_the_agreement(run: Run) -> None:
     assert run.teardown.reason(5) == "on request, after step 5, at once"
 
 
-def test_a_stop_now_after_a_stop(run: Run) -> None:
-    run.teardown.stop(COMMAND, START, run.ranks)
-    run.teardown.stop(AT_ONCE, START + 3, run.ranks)
-    run.advance(3)
-    assert run.signals() == [[signal.SIGTERM]] * 3
-
-
 def test_a_second_stop_does_not_put_off_the_first(run: Run) -> None:
     run.teardown.stop(COMMAND, START, run.ranks)
     run.teardown.stop(COMMAND, START + 20, run.ranks)
@@ -156,21 +141,6 @@ def test_a_failure_shortens_a_stop(run: Run) -> None:
     run.teardown.fail(START + 1)
     run.advance(1 + SETTLE_S)
     assert run.signals() == [[signal.SIGTERM]] * 3
-
-
-def test_a_stop_does_not_put_off_the_end_after_a_failure(run: Run) -> None:
-    run.teardown.fail(START)
-    run.teardown.stop(COMMAND, START + 0.5, run.ranks)
-    run.advance(SETTLE_S)
-    assert run.signals() == [[signal.SIGTERM]] * 3
-
-
-def test_with_all_ranks_gone_there_is_nothing_to_end(run: Run) -> None:
-    run.teardown.fail(START)
-    run.ranks.clear()
-    run.advance(100)
-    assert not run.teardown.killing
-    assert run.said == []
 
 
 @pytest.mark.parametrize(

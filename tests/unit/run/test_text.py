@@ -13,8 +13,7 @@ from tuiapp.trainers.config.datasets import DATASETS, find_dataset
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig, best_by, build_config
 from tuiapp.trainers.sources.datasets import SHAKESPEARE_FILE, load
-from tuiapp.trainers.tasks.catalog import TASKS
-from tuiapp.trainers.tasks.text import SAMPLES, WRITTEN, perplexity, samples
+from tuiapp.trainers.tasks.text import SAMPLES, samples
 
 
 def test_windows_follow_each_other_and_are_labelled_with_the_next_byte(tmp_path: Path) -> None:
@@ -83,12 +82,6 @@ def test_runs_on_a_text_are_best_by_the_loss() -> None:
     assert [best_by(RunConfig(best=by)) for by in ("accuracy", "loss")] == ["accuracy", "loss"]
 
 
-def test_what_is_reported_of_each_task() -> None:
-    assert TASKS["images"].figures(0.5, 0.9) == {"accuracy": 0.9}
-    assert TASKS["text"].figures(0.0, 0.9) == {"perplexity": 1.0}
-    assert perplexity(1e6) == float("inf")
-
-
 def test_a_model_writes_by_what_it_has_written_with_the_same_draws() -> None:
     asked: list[npt.NDArray[np.uint8]] = []
 
@@ -110,16 +103,3 @@ def test_a_model_writes_by_what_it_has_written_with_the_same_draws() -> None:
     assert first[0] != first[1]
     # Bytes that are no UTF-8.
     assert "\ufffd" in first[0]
-
-
-def test_a_sample_of_a_long_window_is_short() -> None:
-    """All ranks wait while it is written."""
-    asked: list[int] = []
-
-    def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        asked.append(tokens.shape[1])
-        return np.zeros((*tokens.shape, 256), np.float32)
-
-    short, long = (samples(predict, context, 0) for context in (16, 1000))
-    assert asked == [16] * 15 + [1000] * (WRITTEN - 1)
-    assert [one[:8] for one in long] == [one[:8] for one in short]

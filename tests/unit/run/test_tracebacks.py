@@ -64,11 +64,6 @@ def test_the_exception_that_ended_it(tmp_path: Path, name: str, prefix: str) -> 
     assert "rank1" not in said.traceback
 
 
-@pytest.mark.parametrize("text", ["", "usage: train.py", "Traceback (most recent call last):", "Traceback\n  x\n"])
-def test_no_exception(text: str) -> None:
-    assert find_traceback(text) is None
-
-
 LONG = "a message of more than eighty characters, which rich breaks between two of its words, wherever that may be"
 
 
@@ -312,9 +307,3 @@ def test_what_torch_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert said is not None
     assert said.error == "ValueError: no"
     assert said.traceback.startswith("Traceback")
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"message": "text"}', b'{"message": {"message": 1}}', b"\xff"])
-def test_another_error_file(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "error").write_bytes(data)
-    assert read_elastic_error(tmp_path / "error") is None

@@ -55,23 +55,3 @@ def test_what_is_no_message_is_dropped_and_counted() -> None:
     assert reader.dropped == 3
     os.close(write_fd)
     os.close(read_fd)
-
-
-def test_what_the_supervisor_says() -> None:
-    read_fd, write_fd = os.pipe()
-    reader = wire.control_messages(read_fd)
-    os.write(write_fd, wire.encode(wire.Propose(1)) + wire.encode(wire.Agreed(7, stop=True, save=False)))
-    assert reader.read() == [wire.Propose(1), wire.Agreed(7, stop=True, save=False)]
-    os.close(write_fd)
-    os.close(read_fd)
-
-
-def test_a_message_nested_too_deep_is_dropped_and_counted() -> None:
-    read_fd, write_fd = os.pipe()
-    reader = wire.rank_messages(read_fd)
-    deep = b"[" * 5000 + b"]" * 5000
-    os.write(write_fd, b'{"type":"vote","x":' + deep + b"}\n" + wire.encode(wire.Vote(0, 1, 1)))
-    assert reader.read() == [wire.Vote(0, 1, 1)]
-    assert reader.dropped == 1
-    os.close(write_fd)
-    os.close(read_fd)

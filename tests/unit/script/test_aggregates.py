@@ -50,8 +50,3 @@ def test_a_run_that_goes_on_keeps_what_it_came_to() -> None:
     for name in ("acc", "gap"):
         aggregates.add(name, [0.5])
     assert aggregates.take() == {"acc": 0.9, "gap": inf}
-
-
-def test_a_summary_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="summary='maximum' is none of min, max"):
-        Aggregates().define("acc", "maximum")

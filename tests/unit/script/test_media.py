@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from PIL import Image as Pillow
 
 from tuiapp.trainers.contract.events import Alert, Media
-from tuiapp.trainers.contract.media import MAX_BYTES, MAX_FILES, MAX_SIDE, MAX_TEXT, MediaFolder, decode, encode_png
+from tuiapp.trainers.contract.media import MAX_BYTES, MAX_FILES, MAX_SIDE, MAX_TEXT, MediaFolder, decode
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.script.media import MAX_WAITING_BYTES, Image, MediaQueue, take
 from tuiapp.trainers.state.fold import apply
@@ -100,11 +99,6 @@ def test_anything_else_is_neither(value: object) -> None:
         take(value)
 
 
-def test_a_file_that_is_not_there_is_said_where_it_is_logged() -> None:
-    with pytest.raises(FileNotFoundError):
-        take(Image("nowhere.png"))
-
-
 def test_what_comes_too_fast_leaves_the_first_and_the_last(tmp_path: Path) -> None:
     waiting = queue(tmp_path)
     large = take(np.zeros((2, MAX_WAITING_BYTES // 16), np.uint8))
@@ -152,10 +146,3 @@ def test_a_step_that_is_reported_again_replaces_what_was_there(tmp_path: Path) -
         for event in folder.write("x", 3, [("text", b"x", "")] * count):
             apply(state, event)
     assert len(state.media["x"].files) == len(list((tmp_path / "media").iterdir())) == 1
-
-
-def test_other_pngs_are_read_and_others_are_said() -> None:
-    Pillow.fromarray(COLOURS).save(other := io.BytesIO(), "png")
-    np.testing.assert_array_equal(decode(other.getvalue()), COLOURS)
-    with pytest.raises(ValueError, match="no picture"):
-        decode(encode_png(GREY)[:40])

@@ -14,7 +14,7 @@ from tuiapp.trainers.contract.events import Alert, Event
 from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply
-from tuiapp.trainers.state.run_state import MAX_CHECKPOINTS, RunState
+from tuiapp.trainers.state.run_state import RunState
 
 
 def evaluated(state: RunState) -> list[float]:
@@ -69,14 +69,6 @@ def test_of_an_earlier_attempt_counts_what_led_to_the_step_it_is_resumed_from(st
     assert fold([*first, *second, again]).elapsed(h.START + 201) == pytest.approx(counts + 3 + 1)
 
 
-def test_as_long_as_a_script_has_not_said_where_it_goes_on_all_counts() -> None:
-    first, again = interrupted.stopped(), h.started(attempt=2, resumed_from=None, seconds=60)
-    state = fold([*first, again])
-    assert state.elapsed(h.START + 64) == pytest.approx(5.9 + 4)
-    apply(state, h.steps(0, 59, 60, 65))
-    assert state.elapsed(h.START + 65) == pytest.approx(4.9 + 5)
-
-
 def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:
     events = [
         *interrupted.with_nan(),
@@ -99,22 +91,6 @@ def test_an_attempt_on_fewer_devices_forgets_the_others() -> None:
     assert sorted(state.ranks) == [0, 1]
     assert len(state.devices()) == 2
     assert state.step == 82
-
-
-def test_following_from_a_later_attempt_on() -> None:
-    """Where the events of the first one are not read at all, as headless."""
-    state = fold(interrupted.resumed()[:1])
-    assert (state.status, state.step, state.total_steps) == ("running", 72, 290)
-    assert state.progress == pytest.approx(72 / 290)
-    assert fold(interrupted.resumed()).step == 82
-
-
-def test_checkpoints_are_kept_in_order_and_bounded() -> None:
-    state = fold([h.checkpoint(step, 1) for step in range(MAX_CHECKPOINTS + 10)])
-    assert len(state.checkpoints) == MAX_CHECKPOINTS
-    assert state.last_checkpoint is not None
-    assert state.last_checkpoint.step == MAX_CHECKPOINTS + 9
-    assert state.log[-1].text == "checkpoint step-00000265 · 2.70 MiB · 31.0 ms"
 
 
 @pytest.mark.parametrize(

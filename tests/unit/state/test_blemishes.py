@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.kit import histories as h
-from tests.kit.command_line import in_process
 from tests.kit.recorded import record
 from tuiapp.trainers.contract.about import Change, change_about
 from tuiapp.trainers.contract.events import Alert, Blemish, Event, Metrics, RunEnded
@@ -64,15 +61,6 @@ def test_on_one_rank_alone() -> None:
 def test_a_loss_that_is_nan_now_and_then() -> None:
     found = told(losses(1.0, None, 0.8, None, 0.7), steps=5)
     assert [one.text for one in found] == ["NaN in the training loss at 2 steps of 5, the first 2"]
-
-
-@pytest.mark.parametrize("infinite", [math.inf, -math.inf])
-def test_an_infinite_loss_is_called_so(infinite: float) -> None:
-    # Another metric's alert says nothing of it.
-    alert = Alert(kind="nan", severity="error", step=1, text="rank 0: a is nan at step 1")
-    (found,) = told(losses(1.0, infinite, None), alert, steps=3)
-    assert (found.kind, found.since_step) == ("nan", 2)
-    assert found.text == f"{infinite} in the training loss from step 2 of 3 on"
 
 
 @pytest.mark.parametrize("name", ["val/loss", "return", "grad_norm", "test_loss"])
@@ -193,18 +181,6 @@ def test_shown_the_same_everywhere(marred: RunDir) -> None:
     change_about(marred, Change(accepted=("nan",)))
     accepted = summarise(marred)
     assert (state(accepted), choose([accepted], "blemish:any")) == ("✓ completed", [])
-
-
-def test_on_the_command_line(marred: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    command, runs = partial(in_process, capsys), ("--runs-dir", marred.path.parent)
-    assert f"▲ {NAN.text}" in command("show", RUN_ID, *runs).out
-    facts = json.loads(command("show", RUN_ID, "--json", *runs).out)
-    assert facts["blemishes"] == [{"kind": "nan", "since_step": 6, "text": NAN.text}]
-    report = marred.path.parent / "report.md"
-    assert command("report", RUN_ID, *runs, "-o", report).code == 0
-    assert "NaN in the training loss" in report.read_text()
-    assert command("note", RUN_ID, "--accept", *runs).code == 0
-    assert "NaN" not in command("show", RUN_ID, *runs).out
 
 
 def test_a_rate_at_which_the_second_step_explodes() -> None:

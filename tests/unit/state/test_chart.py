@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,10 +17,9 @@ from tests.kit.runs_app import info
 from tuiapp.feeds.compare_feed import Compared, CompareFeed
 from tuiapp.screens.chart_sources import ComparisonSource
 from tuiapp.trainers.contract.events import Facts, Metrics
-from tuiapp.trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.contract.metrics import LEARNING_RATE, RATE, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.state.curves import Curves
-from tuiapp.trainers.state.known_metrics import KNOWN, UTILIZATION, metric
-from tuiapp.view.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
+from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.view.chart import BAND, Chart, ChartOptions, Curve, build_chart, build_comparison
 from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
 from tuiapp.widgets.chart_legend import legend
@@ -126,15 +124,6 @@ def test_the_axis_of_a_live_run_stands_while_the_curve_grows() -> None:
     assert build_chart(fold(h.completed()), ChartOptions(), **SIZE).x_range == (1.0, 290.0)
 
 
-def test_by_time() -> None:
-    state = fold(h.completed())
-    chart = build_chart(state, ChartOptions(axis="time"), **SIZE)
-    assert chart.x_range[1] == pytest.approx(16.5)
-    assert chart.x_ticks[-1][1].endswith("s")
-    assert len(chart.evaluations) == 10
-    assert chart.evaluations[0][0] == pytest.approx(16.5)
-
-
 def test_a_stall_is_a_gap_in_the_speed() -> None:
     """Of evaluations, which take less, it is none."""
     events = [h.started(1), h.rank_started(0), h.steps(0, 1, 60, 5.0), h.steps(0, 61, 120, 8.5)]
@@ -163,14 +152,6 @@ def test_the_time_between_two_attempts_is_left_out() -> None:
     assert right - left < 10
 
 
-@pytest.mark.parametrize(("span", "end", "wanted"), [(20.0, None, (270.0, 290.0)), (20.0, 100.0, (80.0, 100.0))])
-def test_a_part_in_sight(span: float, end: float | None, wanted: tuple[float, float]) -> None:
-    chart = build_chart(fold(h.completed()), ChartOptions(window=(span, end)), **SIZE)
-    assert chart.x_range == wanted
-    left, right = wanted
-    assert all(left <= x <= right for x, _ in chart.evaluations)
-
-
 def test_log_scale_leaves_out_what_it_cannot_show() -> None:
     state = fold([h.started(1), h.steps(0, 1, 4, 1.0, losses=[10.0, 0.0, -1.0, 1000.0])])
     (curve,) = build_chart(state, ChartOptions(log=True), columns=8, rows=10).curves
@@ -197,22 +178,6 @@ def test_every_metric_that_was_told_can_be_drawn() -> None:
         assert any(label.strip() for _, label in chart.y_ticks), name
     rates = build_chart(state, ChartOptions(metric=RATE), **SIZE).curves[0].middle
     assert rates[~np.isnan(rates)] == pytest.approx(24 / 0.05)
-
-
-def test_what_no_journal_should_say_does_no_harm() -> None:
-    base = h.steps(0, 1, 3, 1.0)
-    values = base.values
-    odd: list[dict[str, Any]] = [
-        {"values": {**values, EXAMPLES: [10**30] * 3}},
-        {"values": {**values, EXAMPLES: [None] * 3, STEP_TIME: [None, -1.0, 1e308]}},
-        {"values": {**values, STEP_TIME: [0.0, -1.0, 0.0]}},
-        {"values": {"": [1.0] * 3, "/": [1.0] * 3, "\x1b[31m": [1.0] * 3}},
-        {"counts": [2**30, 1, 1]},
-        {"lows": {"loss": []}, "highs": {"loss": [1.0] * 9}},
-    ]
-    state = fold([h.started(1), base, *(msgspec.structs.replace(base, **each) for each in odd)])
-    for name in (*KNOWN, "", "/", "\x1b[31m", "never reported"):
-        build_chart(state, ChartOptions(metric=name), **SIZE)
 
 
 def test_the_cursor_reads_values() -> None:
@@ -313,18 +278,6 @@ def test_the_band_lies_under_the_mean() -> None:
     inks = rasterize(chart, 20, 5).inks
     assert set(inks[2].tolist()) == {0}
     assert set(inks[0].tolist()) | set(inks[4].tolist()) == {BAND}
-
-
-def test_round_numbers_on_the_axes() -> None:
-    assert nice_ticks(0, 100, 5) == [0, 20, 40, 60, 80, 100]
-    assert nice_ticks(0.3, 1.4, 1) == [0.5, 1.0], "one alone says nothing of the scale"
-    assert nice_ticks(0.3, 1.4, 1, least=1) == [1]
-    assert nice_ticks(2, 2, 3) == [2]
-    assert round_up(131, 130) == 140
-    assert value_range(0.08, 2.31) == pytest.approx((0.0, 2.4))
-    assert value_range(3.0, 3.0) == pytest.approx((2.7, 3.3))
-    assert [label for _, label in time_ticks(0, 7300, 4)] == ["0s", "1h", "2h"]
-    assert [short_duration(s) for s in (5, 90, 3600, 90_000)] == ["5s", "1m 30s", "1h", "1d 1h"]
 
 
 def test_lines_have_their_names_at_their_ends() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from tests.kit import device_histories as d
@@ -12,7 +11,6 @@ from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.state.readings import GAP_S, HISTORY
 from tuiapp.view.devices.drawing import Line, axis, columns, graph, plain
 from tuiapp.view.devices.gpu_matrix import LABEL_CELLS, gpu_matrix
-from tuiapp.view.devices.host import host_graphs
 from tuiapp.view.devices.large import large_view
 from tuiapp.view.devices.processes import process_rows_of
 from tuiapp.view.devices.view import gpu_views, one_row_each, two_rows_each
@@ -80,11 +78,3 @@ def test_the_room_of_a_run_on_gpus_is_filled(count: int) -> None:
     lines = [plain(one) for one in drawn(d.on_gpus(count), 197, 54)]
     assert 52 <= len(lines) <= 54
     assert all(len(one) <= 197 for one in lines)
-
-
-def test_many_cores_share_columns() -> None:
-    host = msgspec.structs.replace(h.host_sample(5.0), cpu_percent_per_core=[7.0] * 300 + [93.0])
-    lines = [plain(one) for one in host_graphs(host, fold([*h.beginning(1), host]).host_history, 76, 4, 2)]
-    assert all(len(one) <= 76 for one in lines)
-    assert "301 cores" in lines[0]
-    assert "▆" in lines[1]

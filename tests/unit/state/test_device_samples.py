@@ -7,25 +7,13 @@ import pytest
 
 from tests.kit import device_histories as d
 from tests.kit import histories as h
-from tests.kit import interrupted
 from tests.kit.folding import fold
-from tuiapp.trainers.contract.events import AnyEvent, DeviceSample, RankStarted, TelemetrySource
+from tuiapp.trainers.contract.events import DeviceSample, RankStarted, TelemetrySource
 from tuiapp.trainers.state.fold import apply
-from tuiapp.trainers.state.readings import HISTORY, MOST_GPUS, same_uuid
+from tuiapp.trainers.state.readings import MOST_GPUS, same_uuid
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.gpu_matrix import gpu_matrix
-from tuiapp.view.devices.large import efficiency_line
 from tuiapp.view.devices.view import gpu_views
-
-
-def test_histories_are_bounded_and_keep_what_is_not_available_apart_from_zero() -> None:
-    events: list[AnyEvent] = [
-        msgspec.structs.replace(h.device_sample(0, float(n)), utilization_percent=0.0 if n % 2 else None)
-        for n in range(3 * HISTORY)
-    ]
-    gpu = fold(events).gpus["GPU-0000"]
-    assert len(gpu.utilization) == HISTORY
-    assert list(gpu.utilization)[-2:] == [None, 0.0]
 
 
 def test_a_gpu_that_is_lost_and_comes_back_keeps_its_name_and_history() -> None:
@@ -60,14 +48,6 @@ def test_a_source_s_problem_stands_until_it_works_again() -> None:
         apply(state, TelemetrySource(source=f"source {number}", problem="\x1b]0;x\x07bad", **h.at(48)))
     assert len(state.telemetry_problems) < 20
     assert set(state.telemetry_problems.values()) == {"bad"}
-
-
-def test_an_attempt_begins_with_no_devices() -> None:
-    failed = TelemetrySource(source="sampler", problem="killed", **h.at(45))
-    state = fold([*d.on_gpus(2), failed, *interrupted.resumed()])
-    assert (state.gpus, state.telemetry_problems) == ({}, {})
-    assert all(rank.process is None and rank.framework is None and not rank.cpu for rank in state.ranks.values())
-    assert efficiency_line(state, 200) == [] or "FLOP/s" in plain(efficiency_line(state, 200))
 
 
 @pytest.mark.parametrize("uuid", ["GPU-8f1c-22", "8F1C-22", "gpu-8f1c-22"])

@@ -8,9 +8,8 @@ import pytest
 from tests.kit import device_histories as d
 from tests.kit import histories as h
 from tests.kit.folding import fold
-from tuiapp.trainers.config.machine import GpuProcess
-from tuiapp.view.devices.drawing import gigabytes, joules, line, pad, plain, share
-from tuiapp.view.devices.gpu_matrix import LABEL_CELLS, foreign_processes, gpu_matrix
+from tuiapp.view.devices.drawing import gigabytes, joules, plain, share
+from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix
 from tuiapp.view.devices.host import host_rows
 from tuiapp.view.devices.view import gpu_views, two_rows_each
 
@@ -26,15 +25,6 @@ def test_ranks_on_parts_of_a_gpu() -> None:
     assert "not available: utilization, memory busy, fan" in plain(gpu_matrix([view], 76)[-1])
 
 
-def test_what_no_gpu_tells_is_said_once() -> None:
-    told = [plain(one) for one in gpu_matrix(gpu_views(fold(d.telling_little())), 120)]
-    text = "\n".join(told)
-    assert "n/a" not in text
-    for name in ("NVLink GB/s", "ECC corrected", "energy", "throttled by", "processes"):
-        assert text.count(name) == 1
-    assert f"{'fan':<{LABEL_CELLS}} 41 %" in text
-
-
 def test_a_table_of_idle_gpus_is_as_high_as_one_of_busy_gpus() -> None:
     idle = {"utilization_percent": 0.0, "memory_used_bytes": 0}
     tables = [gpu_matrix(gpu_views(fold(d.on_gpus(2, always={0: one, 1: one}))), 90) for one in ({}, idle)]
@@ -46,14 +36,6 @@ def test_strangers_are_told() -> None:
     (told,) = foreign_processes(views, 120)
     assert plain(told).rstrip() == "! GPU 6 · pid 771 · grace · python3 · 9.50 GiB"
     assert [len(view.foreign_processes) for view in views] == [0, 0, 0, 0, 0, 0, 1, 0]
-
-
-def test_processes_of_a_container_may_be_anybody_s() -> None:
-    views = gpu_views(fold(d.sampled_last({"processes": [GpuProcess(memory_bytes=9 * h.GIB)]})))
-    text = "\n".join(plain(one) for one in [*gpu_matrix(views, 90), *foreign_processes(views, 120)])
-    assert "? 9.00 GiB" in text
-    assert "unknown owner: in a container" in text
-    assert "!" not in text
 
 
 def test_host_rows_drop_what_matters_least() -> None:
@@ -78,11 +60,3 @@ def test_host_rows_drop_what_matters_least() -> None:
 )  # fmt: skip
 def test_figures(told: str, text: str) -> None:
     assert told == text
-
-
-def test_lines_of_a_given_width() -> None:
-    assert plain(pad(line("abc", "", "de"), 7)) == "abcde  "
-    assert plain(pad(line("abc", "de"), 5)) == "abcde"
-    assert plain(pad(line("abc", "de"), 4)) == "abc…"
-    assert plain(pad(line("abcdef"), 3)) == "ab…"
-    assert plain(pad(line("abc"), 0)) == ""

@@ -9,9 +9,8 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit.reported import step_event, with_values
-from tuiapp.trainers.contract.events import AnyEvent, DeviceSample, RankStarted, RunStarted
+from tuiapp.trainers.contract.events import AnyEvent, DeviceSample, RankStarted
 from tuiapp.trainers.state.efficiency import EfficiencyMeter, find_peak
-from tuiapp.view.devices.large import efficiency_words
 
 FLOPS = 15_396_864.0
 
@@ -42,19 +41,6 @@ def test_a_run_on_two_gpus() -> None:
     assert figures.examples_per_joule == pytest.approx(11 * 2 * 10 * 24 / (2 * 500 * 10))
     assert figures.flops_per_second == pytest.approx(FLOPS * 2 * 24 / 0.05)
     assert figures.mfu == pytest.approx(FLOPS * 2 * 24 / 0.05 / (2 * 67e12))
-
-
-def test_a_text_has_tokens() -> None:
-    events = [*h.beginning(2, gpus=True), *(event for number in range(11) for event in second(number))]
-    first = events[0]
-    assert isinstance(first, RunStarted)
-    on_text = msgspec.structs.replace(first, config={**first.config, "dataset": "text:mine.txt", "context": 64})
-    figures, plain = (meter([began, *events[1:]]).efficiency(whole=True) for began in (on_text, first))
-    assert figures.examples_per_joule == plain.examples_per_joule
-    assert figures.tokens_per_joule == pytest.approx(64 * 11 * 2 * 10 * 24 / (2 * 500 * 10))
-    assert figures.tokens_per_second == pytest.approx(64 * 2 * 24 / 0.05)
-    assert (plain.tokens_per_joule, plain.tokens_per_second) == (None, None)
-    assert [word for word in efficiency_words(figures) if word.endswith("/J")] == ["33.79 tokens/J"]
 
 
 def test_the_last_seconds_alone() -> None:

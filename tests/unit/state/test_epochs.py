@@ -10,7 +10,7 @@ from tests.kit import histories as h
 from tests.kit.reported import evaluation_event, step_event
 from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunStarted
 from tuiapp.trainers.state.curves import Curves
-from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch
+from tuiapp.trainers.state.epochs import Epoch
 from tuiapp.view.epochs import epoch_columns
 
 STEPS, BATCH = 29, 48
@@ -138,28 +138,3 @@ def test_a_script_has_none() -> None:
     unknown = RunStarted(run_id="1", host="a", pid=1, config={"script": "train.py"}, world_size=1, **h.at(0.0))
     assert epochs([unknown, *both(1, 40)]) == []
     assert len(epochs([begun, *both(1, 40)])) == 2
-
-
-def test_another_length_of_an_epoch_begins_anew() -> None:
-    """The data have grown: what was an epoch is none now."""
-    longer = RunStarted(
-        run_id="1", attempt=2, resumed_from=29, host="a", pid=1, config=h.started().config, world_size=2,
-        steps_per_epoch=58, total_steps=580, **h.at(9.0),
-    )  # fmt: skip
-    (row,) = epochs([*BEGUN, longer, *both(30, 58)])
-    assert (row.number, row.steps, row.of, row.is_whole) == (1, 29, 58, False)
-
-
-def test_what_a_damaged_journal_has_is_bounded() -> None:
-    huge = Metrics(
-        rank=0,
-        first_step=1,
-        counts=[2**31 - 1],
-        values={"loss": [1.0], "examples": [1.0], "step_time": [1.0]},
-        **h.at(1.0),
-    )
-    assert epochs([h.started(), huge]) == [Epoch(1, STEPS, STEPS * BATCH)]
-    assert epochs([h.started(), *both(1, 29), *both(1, 29)]) == [], "no epoch has twice its steps"
-    many = [event for number in range(MAX_EPOCHS + 9) for event in both(29 * number + 1, 29 * number + 29)]
-    found = epochs([h.started(), *many])
-    assert (len(found), found[-1].number) == (MAX_EPOCHS, MAX_EPOCHS + 9)

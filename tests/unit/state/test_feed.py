@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -100,18 +99,6 @@ def test_without_supervisor_and_end_the_run_is_lost(run: RunDir) -> None:
     feed.close()
 
 
-def test_with_a_live_supervisor_it_is_not(run: RunDir) -> None:
-    run.take_lock()
-    write(run, h.beginning())
-    feed = JournalFeed(run, poll_s=0.0, live_check_s=0.0)
-    with closing(feed._poll()) as looks:
-        for _ in range(5):
-            next(looks)
-            feed.take(1000)
-            assert not feed.lost
-    assert feed.reading is None
-
-
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
     monkeypatch.setattr("tuiapp.feeds.feed.ENDED_POLL_S", 0.005)
@@ -171,12 +158,3 @@ def test_a_missing_journal_is_a_lost_run(run: RunDir) -> None:
     feed.start()
     wait_until(lambda: feed.lost)
     feed.close()
-
-
-def test_closing_ends_the_thread(run: RunDir) -> None:
-    feed = quick(run)
-    feed.start()
-    feed.close()
-    feed._thread.join(60)
-    assert not feed._thread.is_alive()
-    assert feed._thread.daemon

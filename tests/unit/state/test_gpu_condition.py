@@ -10,7 +10,6 @@ from tests.kit import device_histories as d
 from tests.kit import histories as h
 from tests.kit.folding import fold
 from tuiapp.trainers.config.machine import GpuProcess
-from tuiapp.trainers.state.readings import gpu_condition
 from tuiapp.view.devices.view import gpu_views
 
 CONDITIONS: list[tuple[str, dict[str, Any], str, str]] = [
@@ -58,11 +57,3 @@ def test_an_idle_gpu_stands_out_while_others_work() -> None:
     ] * 2
     over = fold([*d.on_gpus(2, last={1: idle}), h.ended("completed", 45.0, step=800)])
     assert gpu_views(over)[1].condition is None
-
-
-def test_a_gpu_that_does_not_tell_its_utilization_is_not_idle() -> None:
-    silent = {"utilization_percent": None}
-    state = fold(d.on_gpus(2, always={1: silent}))
-    assert gpu_views(state)[1].condition is None
-    assert set(state.gpus["GPU-0001"].utilization) == {None}
-    assert gpu_condition(state.gpus["GPU-0001"], training=True) is None

@@ -16,8 +16,7 @@ from tuiapp.view.chart import ChartOptions, build_chart
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.heats import device_heats
 from tuiapp.view.devices.view import gpu_views
-from tuiapp.view.heat import BROKEN, EMPTY, GLYPHS, LABEL_CELLS, Member, heat_lines, heat_of, in_cells, levels
-from tuiapp.view.rank_list import rank_graphs
+from tuiapp.view.heat import BROKEN, EMPTY, GLYPHS, Member, heat_lines, heat_of, levels
 from tuiapp.view.raster import HEAT, rasterize
 from tuiapp.widgets.chart_legend import legend
 from tuiapp.widgets.colors import heat_colors
@@ -61,14 +60,6 @@ def test_a_row_is_the_mean_or_its_culprit() -> None:
     heat = heat_of(members(4, slow=3), values, 2)
     assert [row.values.tolist() for row in heat.rows] == [[2.0, 1.0], [9.0, 8.0]]
     assert [row.culprit and row.culprit.number for row in heat.rows] == [None, 3]
-
-
-def test_between_two_reports_a_value_goes_on() -> None:
-    values = np.array([[np.nan] * 2 + [1.0] + [np.nan] * 3 + [2.0, 4.0] + [np.nan] * 4])
-    breaks = np.zeros_like(values)
-    assert in_cells(values, breaks)[0].tolist() == pytest.approx([np.nan, 1, 1, 3, np.nan, np.nan], nan_ok=True)
-    breaks[0, 5] = 1
-    assert in_cells(values, breaks)[0, 2] == np.inf
 
 
 def test_levels_and_characters_of_a_scale() -> None:
@@ -128,14 +119,6 @@ def test_a_value_at_the_cursor_keeps_within_the_chart() -> None:
             assert rasterize(chart, columns, 8, cursor).characters.shape == (8, columns)
         # It became lower, and is drawn anew.
         rasterize(chart, columns, 3, 2)
-
-
-def test_the_large_list_of_ranks_has_a_row_each() -> None:
-    lines = [plain(one) for one in rank_graphs(fold(nodes.running(2, 16)), 100, 20)]
-    labels = [f"{rank} {letter}" for rank, letter in enumerate("abcdefghijklmnop")]
-    assert [one[:LABEL_CELLS].strip() for one in lines[1:]] == labels
-    assert lines[0].startswith("step time  46.5 ms .:-=+*#%@ 62.0 ms")
-    assert (lines[1][-1], lines[16].rstrip()[-1]) == ("-", "@")
 
 
 def test_without_colours_the_characters_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.kit import histories as h
 from tests.kit.hostile import WIRE, harm_in
 from tuiapp.trainers.contract.events import PhaseName, RankFailed
-from tuiapp.trainers.state.messages import describe_alone, describe_failure, describe_ranks, describe_result
+from tuiapp.trainers.state.messages import describe_failure, describe_ranks, describe_result
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,6 @@ def test_long_errors_stay_one_short_sentence() -> None:
 )
 def test_ranks_with_their_nodes(ranks: list[int], words: str) -> None:
     assert describe_ranks(ranks, lambda rank: f"node {rank // 8}") == words
-
-
-def test_which_ranks_a_stop_does_not_reach() -> None:
-    launched = replace(h.started(4), nodes=2)
-    assert describe_alone(None) == describe_alone(launched) == ""
-    awaited = describe_alone(launched, 1)
-    assert awaited == "A stop ends the ranks alone that report to this run: 1 node of the job has not joined it."
-    # Those that an agent of ours starts are waited for.
-    assert describe_alone(replace(launched, config=launched.config | {"launcher": "join"}), 1) == ""
-    assert describe_alone(replace(launched, part=(1, 2))).startswith("A stop ends the ranks of node 1 alone")
 
 
 def test_what_a_script_evaluates_on_cannot_speak_to_the_terminal() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.kit import histories as h
 from tests.kit import node_histories as nodes
 from tests.kit.folding import fold
-from tuiapp.trainers.contract.events import Alert, LogLine, Node, RankStarted
+from tuiapp.trainers.contract.events import LogLine, Node, RankStarted
 
 
 def test_a_hosts_sample_is_its_nodes() -> None:
@@ -61,14 +61,6 @@ def test_one_machine_has_no_nodes() -> None:
 def test_those_that_have_not_joined_are_awaited() -> None:
     state = fold(nodes.running(3, 6)[:1])
     assert [node.status for node in state.nodes.values()] == ["joined", "awaited", "awaited"]
-
-
-def test_the_end_of_one_nodes_trouble_leaves_that_of_another() -> None:
-    alerts = [
-        Alert(kind="disk", node=node, text=f"node {node}: its disk is nearly full", **h.at(9.0)) for node in (1, 2)
-    ]
-    over = Alert(kind="disk", node=1, text="node 1: its disk has room", ended=True, **h.at(9.5))
-    assert [alert.node for alert in fold([*nodes.running(3, 6), *alerts, over]).alerts] == [2]
 
 
 @pytest.mark.parametrize(("rank", "node", "shown"), [(3, 1, 1), (0, 0, 0), (None, 1, 1), (3, 0, 1)])

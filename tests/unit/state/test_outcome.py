@@ -13,7 +13,6 @@ from tests.kit.reported import evaluation_event, step_event
 from tuiapp.trainers.config.plan import Plan, make_plan
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
 from tuiapp.trainers.contract.events import (
-    MAX_FIGURES,
     AnyEvent,
     Figures,
     LogLine,
@@ -94,15 +93,6 @@ def test_of_a_script_all_metrics_are_summed_up() -> None:
     assert summary_of(state, 2.0).metrics["wer"] == Figures(0.3, 0.3, 0.3)
 
 
-def test_step_0_of_an_earlier_attempt_counts() -> None:
-    state = begun(SCRIPT, 1)
-    apply(state, Metrics(rank=0, first_step=0, values={"loss": [1.0] * 10}))
-    begun(SCRIPT, 1, state=state, resumed_from=None)
-    assert summary_of(state, 1.0).steps == 10
-    apply(state, Metrics(rank=0, first_step=6, values={"loss": [1.0] * 6}))
-    assert summary_of(state, 1.0).steps == state.steps_done == 12
-
-
 def test_a_late_value_is_not_the_last_and_validation_alone_is_progress() -> None:
     state = begun(SCRIPT, 1)
     for step, value in ((200, 0.5), (100, 0.2), (150, 0.6)):
@@ -120,28 +110,6 @@ def test_epochs_of_a_script_are_those_that_it_reports() -> None:
         apply(state, Metrics(rank=0, first_step=4 * number - 3, values={"epoch": epochs}))
         assert summary_of(state, 1.0, completed=True).epochs == 2.0 * number
         assert summary_of(state, 1.0).epochs == 2.0 * number
-
-
-def test_the_figures_of_a_script_are_bounded_and_a_built_in_run_has_none() -> None:
-    state = begun(SCRIPT, 1)
-    for number in range(2 * MAX_FIGURES):
-        apply(state, Metrics(rank=0, first_step=1, values={f"m{number}": [1.0]}))
-    apply(state, Metrics(rank=0, first_step=2, values={"m0": [2.0]}))
-    assert list(summary_of(state, 1.0).metrics) == [f"m{number}" for number in range(MAX_FIGURES)]
-    assert summary_of(state, 1.0).metrics["m0"] == Figures(2.0, 1.0, 2.0)
-    state = begun(PLAN, 1)
-    apply(state, steps(0, 1, 10))
-    assert summary_of(state, 1.0).metrics == {}
-
-
-def test_an_evaluation_is_no_step() -> None:
-    """The steps that lead to it may be lost: a checkpoint there is not covered."""
-    state = begun(PLAN, 1)
-    apply(state, steps(0, 1, 10))
-    apply(state, evaluation_event(14, 0.5, 0.9))
-    assert (steps_on_all(state), summary_of(state, 1.0).test_accuracy) == (10, 0.9)
-    apply(state, Metrics(rank=0, first_step=20, values={"train/ppl": [3.0]}))
-    assert steps_on_all(state) == 20
 
 
 def test_the_rate_leaves_out_the_first_epoch() -> None:
@@ -169,16 +137,6 @@ def test_a_run_of_one_step_has_a_rate_too() -> None:
     state = begun(make_plan(RunConfig(global_batch_size=100, max_steps=1)), 1)
     apply(state, steps(0, 1, 1, seconds=0.5))
     assert summary_of(state, 1.0).examples_per_second == pytest.approx(200)
-
-
-def test_windows_count_all_their_steps() -> None:
-    state = begun(PLAN, 1)
-    apply(
-        state,
-        step_event(0, 1, [1.0, 2.0, 3.0], seconds=[100.0, 0.5, 0.25], examples=[700, 700, 400], counts=[14, 7, 4]),
-    )
-    assert steps_on_all(state) == 25
-    assert summary_of(state, 1.0).examples_per_second == pytest.approx(11 * 100 / (7 * 0.5 + 4 * 0.25))
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from tests.kit import device_histories as d
 from tests.kit import histories as h
 from tests.kit.folding import fold
 from tuiapp.trainers.contract.events import AnyEvent
-from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.processes import (
     PROCESS_KEYS,
@@ -50,14 +47,6 @@ def test_the_run_s_own_processes_come_first_and_are_marked() -> None:
     assert "–" in others[4]
 
 
-def test_processes_of_another_run_bear_its_name() -> None:
-    seen = {**SEEN, 4100: SEEN[4100]._replace(run="baseline")}
-    named = {row.pid: row.run for row in process_rows_of(RunState(), [], seen, "rank")}
-    assert named == {4100: "baseline", 4121: "baseline", 4122: "baseline", 4300: "baseline", 771: "", 9: ""}
-    own = fold(h.running(2))
-    assert not any(row.run for row in process_rows_of(own, gpu_views(own), seen, "rank")), "its own are known by role"
-
-
 def test_it_is_sorted_by_a_key() -> None:
     for key in PROCESS_KEYS:
         assert any("▾" in plain(one) for one in process_table(rows_of(d.in_trouble(8), key), 150, 20, key)[:1]), key
@@ -79,14 +68,6 @@ def test_those_that_do_not_fit_are_counted() -> None:
     lines = [plain(one) for one in process_table(rows_of(h.running(2)), 180, 3, "rank")]
     assert len(lines) == 4
     assert "and 4 more" in lines[-1]
-
-
-def test_one_process_of_all_devices_is_one_row() -> None:
-    start = h.started(2)
-    start = msgspec.structs.replace(start, config={**start.config, "backend": "jax-sharding"})
-    ranks = [msgspec.structs.replace(h.rank_started(rank), pid=4121, device=f"cpu:{rank}") for rank in range(2)]
-    rows = rows_of([start, *ranks, *h.samples(1, 3.0)])
-    assert [row.role for row in rows if row.pid == 4121] == ["all ranks"]
 
 
 def test_keys_that_nothing_has_are_left_out() -> None:

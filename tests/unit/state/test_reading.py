@@ -12,7 +12,6 @@ from tests.kit import histories as h
 from tests.kit.digest_runs import digest_of, write_journal
 from tuiapp.feeds import feed as feeds
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.run_reader import RunReader
 from tuiapp.trainers.contract.events import Alert, AnyEvent, encode
 from tuiapp.trainers.contract.journal import JournalReader
@@ -91,21 +90,6 @@ def test_what_is_past_is_not_shown_as_live(live: RunDir, digested: bool) -> None
     reader.close()
 
 
-def test_a_program_that_was_suspended_reads_again(live: RunDir) -> None:
-    feed = JournalFeed(live, poll_s=0.005)
-    looks = feed._poll()
-    while feed.reading is not None:
-        next(looks)
-        feed.take(1000)
-    write_journal(live, [*journal(), *(h.steps(0, LAST + n, LAST + n, 500 + n) for n in range(200))])
-    next(looks)
-    assert 0.9 < (feed.reading or 0.0) < 1.0
-    while feed.reading is not None:
-        next(looks)
-        feed.take(1000)
-    looks.close()
-
-
 def test_a_journal_that_grows_during_each_read_is_read_to_its_end(
     live: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,27 +133,3 @@ def test_a_feed_that_keeps_up_reads_together_what_is_written_meanwhile(
         assert next(looks) == 0
         assert feed.reading is None
     looks.close()
-
-
-def test_a_replay_that_was_moved_reads_up_to_its_clock(live: RunDir) -> None:
-    now = [0.0]
-    replay = ReplayFeed(live, clock=lambda: now[0])
-    reader = RunReader(live, replay, lambda: NOW)
-    reader.start()
-    deadline = time.monotonic() + 60
-    while not replay.duration:
-        reader.read(0.01)
-        assert time.monotonic() < deadline
-    now[0] = 5.0
-    while reader.state.step < 40 or reader.state.reading is not None:
-        reader.read(0.01)
-        assert time.monotonic() < deadline
-    replay.seek(280)
-    reader.read(0.0001)
-    assert reader.state.reading is not None
-    while reader.state.reading is not None:
-        assert {row.condition.text for row in rank_rows(reader.state, reader.now)} == {"reading"}
-        reader.read(0.01)
-        assert time.monotonic() < deadline
-    assert reader.state.step > 5000
-    reader.close()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.kit import histories as h
-from tests.kit import interrupted
 from tuiapp.feeds.replay_feed import SPEEDS, ReplayFeed
 from tuiapp.trainers.contract.events import AnyEvent, Event
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
@@ -134,17 +133,6 @@ def test_going_back_begins_anew_and_gives_the_same_events(tmp_path: Path, clock:
     assert feed.position == feed.duration
 
 
-def test_the_silence_between_attempts_is_left_out(tmp_path: Path, clock: Clock) -> None:
-    feed = replay(tmp_path, clock, [*interrupted.stopped(), *interrupted.resumed(seconds=90_000.0)])
-    drain(feed)
-    feed.seek(6.0)
-    seen = drain(feed)
-    assert seen[-1].time == h.START + 90_000.0
-    clock.now += 3.1
-    drain(feed)
-    assert feed.at_end
-
-
 def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path, clock: Clock) -> None:
     events = h.completed()
     feed = replay(tmp_path, clock, events[:-20], speed=1024.0)
@@ -156,28 +144,3 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path, clock: Clock)
     clock.now += 0.1
     drain(feed)
     assert feed.position == 17.5
-
-
-def test_at_the_end_the_pause_key_begins_again(tmp_path: Path, clock: Clock) -> None:
-    feed = replay(tmp_path, clock, h.completed())
-    drain(feed)
-    clock.now += 60
-    drain(feed)
-    feed.toggle_pause()
-    assert (feed.generation, feed.position, feed.paused) == (1, 0.0, False)
-
-
-def test_a_lost_run_is_lost_at_the_end_only(tmp_path: Path, clock: Clock) -> None:
-    made: list[Source] = []
-
-    def make(run: RunDir) -> Source:
-        made.append(Source(run))
-        made[-1].lost = True
-        return made[-1]
-
-    feed = ReplayFeed(journal(tmp_path, h.running()), clock=clock, source=make)
-    drain(feed)
-    assert not feed.lost
-    clock.now += 60
-    drain(feed)
-    assert feed.lost

@@ -63,14 +63,6 @@ def test_fractions_say_how_long_an_epoch_is() -> None:
     assert state.curves.last_epochs(1) == [third]
 
 
-def test_epochs_end_between_reports() -> None:
-    state = folded(transformers(range(15, 61, 15), 20, evaluated=False), total_steps=50)
-    assert numbers(state) == [(1, 20, 20), (2, 20, 20), (3, 20, 20)]
-    assert state.epochs == 3, "two and a half are the third"
-    assert [state.epoch_of(step) for step in (1, 20, 21, 40, 60)] == [1, 1, 2, 2, 3]
-    assert [state.ends_epoch(step) for step in (15, 20, 30, 40, 60, 80)] == [False, True, False, True, True, False]
-
-
 @pytest.mark.parametrize("first", [0, 1])
 def test_numbers_name_the_epoch_that_a_step_is_of(first: int) -> None:
     state = folded(named(range(1, 26), 10, first), total_steps=40)
@@ -140,14 +132,6 @@ def test_ranks_count_together() -> None:
         said(step, {"loss": float(rank), "epoch": step / 4}, rank=rank) for step in range(1, 9) for rank in (0, 1)
     ]
     assert [row.loss for row in folded(events).curves.last_epochs()] == [0.5, 0.5]
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e20])
-def test_what_is_no_epoch_is_left_out(value: float) -> None:
-    state = folded([said(1, {"loss": 1.0, "epoch": value}), said(2, {"loss": 1.0, "epoch": value})], total_steps=9)
-    assert (numbers(state), state.epoch, state.epochs) == ([], 0, 0)
-    more = [said(step, {"loss": 1.0, "epoch": step / 10}) for step in range(5, 11)]
-    assert numbers(folded([said(1, {"epoch": value}), *more])) == [(1, 10, 10)]
 
 
 @pytest.mark.nightly

@@ -92,16 +92,6 @@ def test_two_that_are_merged_are_as_one(
     assert Series.restored(series.stored).stored == series.stored
 
 
-def test_drawing_costs_the_same_after_ten_million_steps() -> None:
-    series = Series()
-    values = np.random.default_rng(0).random(1_000_000)
-    for million in range(10):
-        series.add(np.arange(1, 1_000_001) + million * 1_000_000, values)
-    assert len(series) <= 1024
-    assert len(series.reduce(220, 1, 10_000_000).mean) == 220
-    assert series._table[COUNT].sum() == 10_000_000
-
-
 def test_the_last_value_and_the_bounds_are_those_of_the_steps() -> None:
     series = Series(capacity=4)
     assert (series.last, series.bounds) == (None, None)

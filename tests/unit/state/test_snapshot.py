@@ -13,14 +13,13 @@ from tests.kit import histories as h
 from tests.kit import node_histories as nodes
 from tests.kit.digest_runs import digest_of, history, write_journal
 from tests.kit.folding import fold
-from tests.kit.reported import step_event
 from tests.kit.same_states import assert_same
 from tests.kit.waiting import wait_until as until
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.trainers.contract import events as ev
-from tuiapp.trainers.contract.events import DeviceSample, Event, LogLine, Metrics, decode, encode
-from tuiapp.trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
+from tuiapp.trainers.contract.events import Event, LogLine, Metrics, decode, encode
+from tuiapp.trainers.contract.metrics import RATE, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state import snapshot
 from tuiapp.trainers.state.curves import ALL, LEAST_BUCKETS, MAX_CURVES, Curves
@@ -166,17 +165,6 @@ def test_a_feed_begins_with_the_digest_if_it_is_good(run: RunDir, damage: str) -
     assert_same(fold(taken), fold([event for each in events if (event := decode(encode(each)))]))
 
 
-def test_a_feed_of_the_whole_journal_takes_no_digest(run: RunDir) -> None:
-    events: list[Event] = history(6)
-    digest_of(run, events)
-    taken: list[object] = []
-    feed = JournalFeed(run, poll_s=0.005, whole=True)
-    feed.start()
-    until(lambda: taken.extend(feed.take(100)) or len(taken) == len(events))  # type: ignore[func-returns-value]
-    feed.close()
-    assert not any(isinstance(each, RunState) for each in taken)
-
-
 def test_what_is_kept_is_bounded(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "ALL_BUCKETS", 3000)
     lines = [LogLine(rank=0, stream="stdout", text=f"line {n}", **h.at(1)) for n in range(MAX_LOG_LINES + 9)]
@@ -185,40 +173,6 @@ def test_what_is_kept_is_bounded(run: RunDir, monkeypatch: pytest.MonkeyPatch) -
     assert sum(len(series) for *_, series in state.curves) <= 3000
     assert (len(state.log), state.log[-1].text) == (MAX_LOG_LINES, lines[-1].text)
     assert state.log_count > MAX_LOG_LINES
-
-
-def test_log_lines_are_bounded_by_their_bytes(run: RunDir) -> None:
-    lines = [LogLine(rank=0, stream="stdout", text=f"{number} " + 900 * "x") for number in range(4000)]
-    state = digest_of(run, lines)
-    assert [entry.text for entry in state.log] == [line.text for line in lines][-len(state.log) :]
-    assert 2000 < len(state.log) < 2500
-    assert state.log_count == 4000
-
-
-@pytest.mark.nightly
-def test_with_hundreds_of_ranks_curves_have_enough_points_for_a_chart(run: RunDir) -> None:
-    ranks = range(512)
-    events = [step_event(rank, first, [1.0] * 100, examples=1) for first in range(1, 2000, 100) for rank in ranks]
-    curves = digest_of(run, events).curves
-    # Those of a chart at 120 columns.
-    assert min(len(curves[rank, LOSS]) for rank in ranks) >= 60
-    assert run.digest.stat().st_size < 30e6
-
-
-@pytest.mark.nightly
-def test_with_hundreds_of_gpus_their_curves_are_bounded_and_kept_so(run: RunDir) -> None:
-    """Each had as many points as of a single GPU: after a quarter of an hour they were half of a digest of 45 MB."""
-    gpus = range(512)
-    events: list[Event] = []
-    for step in range(1, 301):
-        events.append(step_event(0, step, [1.0]))
-        events += [
-            DeviceSample(index=gpu, uuid=f"GPU-{gpu}", name="NVIDIA H200", utilization_percent=90.0) for gpu in gpus
-        ]
-    curves = digest_of(run, events).utilization
-    assert min(len(curve.series) for curve in curves.values()) >= LEAST_BUCKETS / 2
-    assert sum(len(curve.series) for curve in curves.values()) <= 80_000
-    assert curves["GPU-511"].series.capacity == LEAST_BUCKETS
 
 
 def test_the_largest_digest_is_one() -> None:

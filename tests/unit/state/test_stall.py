@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.kit import histories as h
-from tests.kit import node_histories as nodes
 from tests.kit.folding import fold
 from tests.kit.reported import step_event
-from tuiapp.trainers.contract.events import Alert, AnyEvent, Metrics, Phase
+from tuiapp.trainers.contract.events import Alert, AnyEvent, Phase
 from tuiapp.trainers.state.condition import run_words
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.verbs.narration import live_view
-from tuiapp.view.rank_list import node_rows, rank_rows
+from tuiapp.view.rank_list import rank_rows
 
 STOPPED = Alert(kind="stopped", rank=1, text="rank 1 is stopped (SIGSTOP), the others wait", **h.at(15))
 HANG = Alert(kind="hang", severity="error", rank=1, text="no progress for 30 s: rank 1 is behind", **h.at(35))
@@ -78,23 +77,3 @@ def test_once_it_goes_on_the_stall_is_not_in_the_time_left(alert: Alert) -> None
     assert state.stall is None
     assert state.remaining() == pytest.approx(before - 10 * 0.05, abs=0.01)
     assert state.examples_per_second == pytest.approx(2 * 24 / 0.05)
-
-
-def test_without_step_times_the_pace_begins_anew() -> None:
-    def reports(first: int, second: float) -> AnyEvent:
-        return Metrics(rank=0, first_step=first, values={"train/ppl": [2.0] * 10}, **h.at(second))
-
-    state = fold([h.started(1), *(reports(1 + 10 * n, 2.0 + n) for n in range(4))])
-    assert state.step_s == pytest.approx(0.1)
-    state = fold([h.started(1), *(reports(1 + 10 * n, 2.0 + n) for n in range(4)), HANG, reports(41, 60.0)])
-    assert state.step_s is None
-
-
-def test_its_node_stands_out() -> None:
-    state = fold(nodes.hanging())
-    stall = state.stall
-    assert stall is not None
-    rows = node_rows(state, rank_rows(state, stall.since + 40))
-    blamed = {state.node_of(rank) for rank in stall.culprits}
-    assert {row.node for row in rows if row.condition.text.startswith("hangs")} == blamed
-    assert {row.condition.text for row in rows if row.node not in blamed} == {"waiting 40s"}

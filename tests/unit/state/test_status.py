@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from tests.kit import histories as h
 from tests.kit import interrupted
-from tests.kit.recorded import CONFIG, record
+from tests.kit.recorded import record
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
 from tuiapp.trainers.contract.events import AnyEvent, Blemish, Facts, Figures, Metrics, Queued, RunEnded, encode
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
@@ -21,8 +21,6 @@ from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import MAX_BYTES, Details, read_details, read_status, write_status
 from tuiapp.trainers.state import status as statuses
-from tuiapp.trainers.state.fold import apply
-from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.status import append, known
 from tuiapp.trainers.state.summary import summarise
 
@@ -48,20 +46,6 @@ def test_with_or_without_the_file_a_list_shows_the_same(tmp_path: Path, history:
     assert run.status.stat().st_size <= MAX_BYTES
     assert run.status.stat().st_mode & 0o777 == 0o600
     assert summarise(run) == folded
-
-
-def test_of_a_run_with_an_end_no_metrics_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = record(tmp_path, NAME, h.completed())
-    read = list[object]()
-
-    def reading(state: RunState, event: AnyEvent) -> None:
-        read.append(event)
-        apply(state, event)
-
-    monkeypatch.setattr(statuses, "apply", reading)
-    assert summarise(run).summary == h.completed()[-1].summary  # type: ignore[union-attr]
-    assert read
-    assert not any(isinstance(event, Metrics) for event in read)
 
 
 def live(tmp_path: Path) -> tuple[RunDir, int]:
@@ -101,17 +85,6 @@ def test_a_file_of_another_journal_or_version_is_ignored(tmp_path: Path) -> None
     # A journal that was cut off, or is another's.
     run.status.write_bytes(long.replace(b'"size":', b'"size":9', 1))
     assert summarise(run) == whole
-
-
-def test_a_changed_run_toml_is_read(tmp_path: Path) -> None:
-    run = record(tmp_path, NAME, h.completed())
-    written(run)
-    assert summarise(run).config == CONFIG
-    with run.config.open("a") as file:
-        file.write("unknown_key = 1\n")
-    found = summarise(run)
-    assert found.config is None
-    assert "unknown_key" in found.problem
 
 
 def test_what_is_large_stands_beside_it(tmp_path: Path) -> None:

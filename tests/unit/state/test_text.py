@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -127,16 +126,6 @@ def test_metrics_are_at_most_seven_wide(value: float | None, shown: str) -> None
     assert len(shown) <= 7
 
 
-def test_other_numbers() -> None:
-    assert text.format_count(1170) == "1,170"
-    assert text.format_count(9.4) == "9.4"
-    assert text.format_rate(18432.4) == "18,432"
-    assert text.format_percent(0.861, 1) == "86.1 %"
-    assert [text.format_seconds(s) for s in (85e-6, 0.0278, 0.5, 1.42)] == ["85 µs", "27.8 ms", "500 ms", "1.42 s"]
-    assert text.plural(1, "rank") == "1 rank"
-    assert text.fit("abcdef", 4) == "abc…"
-
-
 def test_ranges_of_numbers() -> None:
     assert text.format_ranges([7]) == "7"
     assert text.format_ranges([*range(32), 33, 35, 36]) == "0–31, 33, 35–36"
@@ -149,14 +138,6 @@ def test_bars_have_their_width() -> None:
     assert text.bar(7.0, 3) == "███"
     assert len(text.bar(0.33, 10)) == 10
     assert text.sparkline([0.0, 50.0, None, 100.0], 6, 100.0) == "  ▁▅ █"
-
-
-def test_a_path_in_the_home_directory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ada")
-    assert text.format_path(Path("/home/ada/runs/a b")) == "~/runs/a b"
-    assert text.format_path(Path("/home/adam/runs")) == "/home/adam/runs"
-    monkeypatch.setenv("HOME", "/")
-    assert text.format_path(Path("/srv/\x1b[31mruns")) == "/srv/runs"
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from tests.kit import histories as h
 from tests.kit.folding import fold
 from tests.kit.reported import evaluation_event, step_event
 from tuiapp.trainers.contract.metrics import TEST_ACCURACY
-from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.view.chart import Chart, ChartOptions, build_chart, build_comparison
+from tuiapp.view.chart import Chart, ChartOptions, build_chart
 from tuiapp.view.chart_words import setting_words
 from tuiapp.view.raster import rasterize
 
@@ -70,27 +69,3 @@ def test_a_rise_from_below_has_an_arrow_down() -> None:
         "starts at 10.0 %, below the chart",
         "0 shows all",
     ]
-
-
-@pytest.mark.parametrize(
-    "losses",
-    [
-        pytest.param([1.0] * 10, id="constant"),
-        pytest.param([2.4, 0.5, 0.2, 0.1, 0.1], id="few values"),
-        pytest.param([2.4 - 0.002 * step for step in range(1000)], id="slow fall"),
-        pytest.param([*[0.1] * 900, 5.0, *[0.1] * 99], id="late spike"),
-    ],
-)
-def test_no_later_value_and_none_of_a_few_is_left_out(losses: list[float]) -> None:
-    chart = build_chart(run(losses), ChartOptions(), **SIZE)
-    assert chart.y_range[0] <= min(losses) < max(losses) <= chart.y_range[1] or len(set(losses)) == 1
-    assert chart.clipped == (None, None)
-
-
-def test_of_a_short_run_beside_a_long_one_only_its_own_beginning_is_left_out() -> None:
-    runs = []
-    for place, losses in enumerate((FALLING * 5, [1.5 - 0.01 * step for step in range(40)])):
-        curves = Curves(by_rank=False)
-        curves.fold([h.started(1), step_event(0, 1, losses[:5000], **h.at(1))])
-        runs.append(("ab"[place], place, curves))
-    assert build_comparison(runs, ChartOptions(), **SIZE).y_range[1] >= 1.4

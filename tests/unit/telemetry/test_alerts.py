@@ -68,13 +68,6 @@ def test_memory_between_its_thresholds_changes_nothing() -> None:
     assert run(rising) == []
 
 
-def test_memory_that_is_the_systems_is_called_so() -> None:
-    full = [gpu(n, memory_used_bytes=97, memory_total_bytes=100, has_system_memory=True) for n in range(5)]
-    alerts = Alerts()
-    texts = [alert.text for sample in full for alert in alerts.check(sample)]
-    assert texts == ["GPU 0's memory, which is the system's, is 97% full"]
-
-
 def test_a_gpu_that_is_idle_while_the_other_works() -> None:
     def pair(second: float, first: float, other: float) -> list[DeviceSample]:
         return [
@@ -136,11 +129,6 @@ def test_shared_memory() -> None:
         for second, share in enumerate([0.95] * 9 + [0.85] * 20 + [0.1] * 20)
     ]
     assert [(kind, begins) for _, kind, begins in run(samples)] == [("shm", True), ("shm", False)]
-
-
-def test_what_is_not_known_raises_nothing() -> None:
-    mute = [DeviceSample(index=0, uuid="GPU-0", name="Mute", **h.at(second)) for second in range(60)]
-    assert run(mute) == []
 
 
 def test_a_gap_is_not_counted() -> None:

@@ -11,7 +11,7 @@ from tests.kit import ROOT
 from tests.kit.fake_nvml import FakeNvml, needs_compiler, several
 from tests.unit.telemetry.conftest import Sampling
 from tuiapp.trainers.config.machine import GpuProcess
-from tuiapp.trainers.contract.events import DeviceSample, TelemetrySource
+from tuiapp.trainers.contract.events import DeviceSample
 
 pytestmark = needs_compiler
 
@@ -49,18 +49,3 @@ def test_beside_nvidias(sample: Start, nvml: FakeNvml) -> None:
     sampling = sample()
     sampling.wait(DeviceSample, lambda one: one.uuid == "GPU-0000")
     sampling.wait(DeviceSample, lambda one: one.uuid == "amd-0")
-
-
-def test_one_library_that_fails_leaves_the_other_alone(sample: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_AMDSMI", "AMDSMI_STATUS_DRIVER_NOT_LOADED")
-    sampling = sample()
-    failed = sampling.wait(TelemetrySource, lambda one: one.source == "AMD SMI")
-    assert failed.problem == "AMDSMI_STATUS_DRIVER_NOT_LOADED"
-    sampling.wait(DeviceSample, lambda one: one.uuid == "GPU-0001")
-
-
-def test_a_run_on_nvidias_gpus_does_not_ask_amds(sample: Start) -> None:
-    sampling = sample(gpus="GPU-0000")
-    for _ in range(2):
-        sampling.wait(DeviceSample)
-    assert not any(one.uuid.startswith("amd") for one in sampling.events if isinstance(one, DeviceSample))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
-from tests.kit.harness import launched
 from tuiapp.trainers.config.catalog import Backend
 from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.config.memory import JAX_MEMORY_VARIABLES, estimate_memory, jax_pool_bytes, shortages
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.placement import place
-from tuiapp.trainers.config.plan import Plan, make_plan, read_plan
+from tuiapp.trainers.config.plan import Plan, make_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.events import LogLine
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.run.rank_environment import Rendezvous, rank_environment
 from tuiapp.view.launch_warnings import memory_warning
@@ -84,19 +81,6 @@ def test_what_the_user_says_stays(name: str, nvml: FakeNvml, monkeypatch: pytest
     assert {one: environment.get(one) for one in JAX_MEMORY_VARIABLES if one in environment} == {name: "0.5"}
 
 
-@pytest.mark.nightly
-def test_others_are_not_told(nvml: FakeNvml) -> None:
-    nvml.say(several(1, memory_used=50 * GIB))
-    plan = prepare(msgspec.structs.replace(JAX, backend="torch-ddp"), inspect_machine())
-    assert (plan.jax_memory_fraction, told(plan)) == (None, None)
-
-
-@pytest.mark.nightly
-def test_a_driver_that_does_not_say_what_is_free(nvml: FakeNvml) -> None:
-    nvml.say(several(1, memory_used=None))
-    assert prepare(JAX, inspect_machine()).jax_memory_fraction is None
-
-
 def test_too_little_for_jax_itself_is_refused(nvml: FakeNvml) -> None:
     nvml.say(several(2, memory_used=80 * GIB - GIB // 4) + gpu("GPU-free"))
     with pytest.raises(ConfigError) as refused:
@@ -131,15 +115,3 @@ def test_the_estimate_counts_what_jax_takes_beside_its_pool(nvml: FakeNvml) -> N
     assert "free on GPU 0: try accumulate = 2" in memory_warning(config, inspect_machine(), estimate)
     torch = msgspec.structs.replace(config, backend="torch-ddp")
     assert not shortages(torch, inspect_machine(), estimate)
-
-
-@pytest.mark.nightly
-def test_a_run_says_it(nvml: FakeNvml, tmp_path: Path) -> None:
-    nvml.say(several(1, memory_used=50 * GIB))
-    with launched(JAX, tmp_path / "runs") as run:
-        line = run.wait(LogLine, lambda one: one.stream == "run" and "JAX takes" in one.text)
-        assert line.text == "JAX takes 36.2% of each GPU's memory rather than 75%: no more is free"
-        assert read_plan(run.run.plan).jax_memory_fraction == 0.3625
-        # There is no GPU.
-        assert run.end().status == "failed"
-        run.wait_gone()

@@ -51,14 +51,6 @@ def test_all_that_a_gpu_tells(sample: Start) -> None:
     assert sampling.wait(HostSample).cpu_cores > 0
 
 
-def test_eight_gpus_in_order(nvml: FakeNvml, sample: Start) -> None:
-    nvml.say(several(8))
-    sampling = sample()
-    sampling.wait(DeviceSample, lambda one: one.index == 7)
-    told = [one for one in sampling.events if isinstance(one, DeviceSample)]
-    assert [one.uuid for one in told] == [f"GPU-{number:04}" for number in range(8)]
-
-
 @pytest.mark.nightly
 def test_values_that_move(nvml: FakeNvml, sample: Start) -> None:
     sampling = sample()
@@ -96,12 +88,6 @@ def test_a_gpu_without_memory_of_its_own_has_the_systems(nvml: FakeNvml, sample:
     # Its handle is good for nothing any more: the system's memory is no answer of its own.
     nvml.say("gpu GPU-gb10 NVIDIA GB10\n")
     assert sampling.wait(DeviceSample, lambda one: bool(one.problem)).problem == "it no longer answers"
-
-
-def test_a_gpu_without_links_has_no_traffic_over_them(nvml: FakeNvml, sample: Start) -> None:
-    nvml.say(gpu("GPU-pcie", "PCIe", nvlinks=0))
-    told = sample().wait(DeviceSample, lambda one: one.pcie_rx_bytes_per_s is not None)
-    assert (told.nvlink_rx_bytes_per_s, told.nvlink_tx_bytes_per_s) == (None, None)
 
 
 def test_older_drivers(nvml: FakeNvml, sample: Start) -> None:
@@ -174,20 +160,6 @@ def test_mig(nvml: FakeNvml, sample: Start, sleeper: int) -> None:
     assert told.processes == []
 
 
-def test_processes_of_parts_that_the_parts_do_not_tell(nvml: FakeNvml, sample: Start, sleeper: int) -> None:
-    """What no part has is told of the whole GPU, and each process once."""
-    parts = ["mig MIG-c1 1g.10gb 1000 10", f"process {sleeper} 5 0", "process 999999999 77 6"]
-    nvml.say(gpu("GPU-parted", "NVIDIA A100", *parts, mig_mode=1))
-    told = sample().wait(DeviceSample)
-    assert [one.memory_bytes for part in told.mig or [] for one in part.processes or []] == [5]
-    assert told.processes == [GpuProcess(memory_bytes=77)]
-
-
-def test_mig_that_is_off_is_null(nvml: FakeNvml, sample: Start) -> None:
-    nvml.say(gpu("GPU-whole", "A", "mig MIG-x 1g.5gb 1 1", mig_mode=0))
-    assert sample().wait(DeviceSample).mig is None
-
-
 def test_only_the_runs_gpus(nvml: FakeNvml, sample: Start) -> None:
     nvml.say(several(4))
     sampling = sample(gpus="GPU-0003,GPU-0001")
@@ -208,12 +180,6 @@ def test_a_driver_that_comes_later(nvml: FakeNvml, sample: Start) -> None:
         source="NVML", time=sampling.events[-1].time, mono=sampling.events[-1].mono
     )
     sampling.wait(DeviceSample)
-
-
-def test_no_library(sample: Start, monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml) -> None:
-    environment = {**nvml.run_environment(), "LD_LIBRARY_PATH": ""}
-    monkeypatch.setattr(FakeNvml, "run_environment", lambda _: environment)
-    assert "libnvidia-ml.so.1 not found" in sample().wait(TelemetrySource).problem
 
 
 def test_a_gpu_of_the_run_that_is_not_there(nvml: FakeNvml, sample: Start) -> None:

@@ -13,7 +13,7 @@ from tuiapp.trainers.contract.events import Alert, DeviceSample, HostSample, Ran
 from tuiapp.trainers.telemetry import sampler
 from tuiapp.trainers.telemetry.handover import Handover
 from tuiapp.trainers.telemetry.sampler import Guarded
-from tuiapp.trainers.telemetry.source import DeadGpu, Gpu, SourceError
+from tuiapp.trainers.telemetry.source import Gpu, SourceError
 
 pytestmark = needs_compiler
 
@@ -64,25 +64,6 @@ def test_a_gpu_that_is_lost_and_comes_back(nvml: FakeNvml, sample: Start) -> Non
     assert sampling.wait(DeviceSample, lambda one: one.index == 1 and not one.problem).utilization_percent == 42
 
 
-def test_a_gpu_that_fails_from_the_start_does_not_hide_the_others(nvml: FakeNvml, sample: Start) -> None:
-    nvml.say(gpu("GPU-0000", "Fake 0", "fault nvmlDeviceGetName return 15") + gpu("GPU-0001", "Fake 1"))
-    sampling = sample()
-    assert sampling.wait(DeviceSample, lambda one: one.uuid == "GPU-0000").problem == "GPU is lost"
-    assert sampling.wait(DeviceSample, lambda one: one.uuid == "GPU-0001").utilization_percent == 42
-
-
-def test_all_gpus_lost_and_back(nvml: FakeNvml, sample: Start) -> None:
-    """As when the driver is loaded anew."""
-    sampling = sample()
-    sampling.wait(DeviceSample)
-    # One says that it is lost; the other is not known any more.
-    nvml.say(gpu("GPU-0000", "Fake 0", "fault * return 15"))
-    sampling.wait(DeviceSample, lambda one: one.problem == "GPU is lost")
-    sampling.wait(DeviceSample, lambda one: one.problem == "it no longer answers")
-    nvml.say(several(2))
-    assert sampling.wait(DeviceSample, lambda one: not one.problem).utilization_percent == 42
-
-
 def test_figures_that_no_gpu_has_are_not_available(nvml: FakeNvml, sample: Start) -> None:
     """A driver that does not know may give -1, which NVML's types make the largest number of."""
     wild = dict.fromkeys(
@@ -111,16 +92,6 @@ def test_figures_that_no_gpu_has_are_not_available(nvml: FakeNvml, sample: Start
 def test_a_driver_of_two_versions_says_what_to_do(nvml: FakeNvml, sample: Start) -> None:
     nvml.say("fault nvmlInitWithFlags return 18\n")
     assert "different versions: reboot" in sample().wait(TelemetrySource).problem
-
-
-def test_where_there_is_no_driver_it_is_said_as_everywhere_else(nvml: FakeNvml, sample: Start) -> None:
-    nvml.say("fault nvmlInitWithFlags return 12\n")
-    assert sample().wait(TelemetrySource).problem == "no NVIDIA driver here (libnvidia-ml.so.1 not found)"
-
-
-def test_a_driver_without_gpus(nvml: FakeNvml, sample: Start) -> None:
-    nvml.say("driver 999.01\n")
-    assert sample().wait(TelemetrySource).problem == "it finds no GPU"
 
 
 class Source:
@@ -167,26 +138,4 @@ def test_a_gpu_that_comes_back_at_another_place(monkeypatch: pytest.MonkeyPatch)
     for now in (3.0, 4.5, 6.5):
         assert (1, "GPU-b", "") in seen(guarded, now)
     assert seen(guarded, 7.0) == [(0, "GPU-b", ""), (1, "GPU-a", "")]
-    page.close()
-
-
-def test_gpus_that_come_when_there_were_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "REOPEN_S", 5.0)
-    page = Handover()
-    guarded = Guarded(Source([], [Alive(0, "GPU-a")]), page)
-    assert [one.problem for one in guarded.sample(1.0) if isinstance(one, TelemetrySource)] == ["none"]
-    assert [guarded.sample(now) for now in (2.0, 6.5)] == [[], []]
-    assert seen(guarded, 7.0) == [(0, "GPU-a", "")]
-    page.close()
-
-
-def test_a_gpu_that_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was dead at the start is looked for again."""
-    monkeypatch.setattr(sampler, "REOPEN_S", 0.5)
-    source = Source([DeadGpu(0, "GPU-a", "GPU is lost"), Alive(1, "GPU-b")], [Alive(0, "GPU-a"), Alive(1, "GPU-b")])
-    page = Handover()
-    guarded = Guarded(source, page)
-    for now in (1.0, 1.25, 1.6, 2.0):
-        assert (1, "GPU-b", "") in seen(guarded, now)
-    assert seen(guarded, 2.25) == [(0, "GPU-a", ""), (1, "GPU-b", "")]
     page.close()

@@ -10,10 +10,7 @@ import pytest
 
 from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler, several
 from tests.kit.harness import MLP, Watched, launched
-from tuiapp.trainers.config.environment import telemetry_interval_s
-from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.contract.events import Alert, DeviceSample, HostSample, RankSample, TelemetrySource
-from tuiapp.trainers.launch import launch
 
 pytestmark = needs_compiler
 
@@ -90,36 +87,3 @@ def test_training_goes_on_without_a_driver(run: Watched, nvml: FakeNvml) -> None
     said = failed.mono - run.started.mono
     print(f"line 29: said {said:.2f} s after the start, 50 steps made, sampled {back.mono - failed.mono:.1f} s later")
     assert run.wait(Alert, lambda one: one.kind == "telemetry-NVML" and one.ended).text == "NVML works again"
-
-
-@pytest.mark.by_hand
-def test_a_driver_that_blocks_for_30_s(run: Watched, nvml: FakeNvml) -> None:
-    """With the limits as they are: told after 10 s, and sampled again once the driver answers."""
-    run.wait(DeviceSample)
-    run.at_step(1)
-    before, began = max(run.steps_of(0)), time.monotonic()
-    nvml.say(several(1) + gpu("GPU-0001", "Fake 1", "fault nvmlDeviceGetPowerUsage hang 30"))
-    told = run.wait(TelemetrySource, lambda one: bool(one.problem))
-    assert told.problem == "did not answer within 10 s; it is retried"
-    nvml.say(several(2))
-    back = run.wait(DeviceSample, lambda one: one.mono > told.mono and one.index == 1)
-    run.at_step(before + 100)
-    steps = max(run.steps_of(0)) - before
-    again = back.mono - told.mono
-    print(
-        f"line 31: told after {told.mono - began:.1f} s, sampled again {again:.1f} s later, {steps:,} steps meanwhile"
-    )
-
-
-@pytest.mark.parametrize("text", ["0.1", "0", "-1", "nan", "inf", "fast", "7200", "1e-9", "٢", "1_0"])
-def test_an_interval_that_cannot_be(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TUIAPP_TELEMETRY_S", text)
-    with pytest.raises(ConfigError, match=r"TUIAPP_TELEMETRY_S.*from 0\.25 to 3600"):
-        launch(MLP, tmp_path / "runs")
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("", 1.0), ("0.25", 0.25), (" 5 ", 5.0)])
-def test_intervals(text: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUIAPP_TELEMETRY_S", text)
-    assert telemetry_interval_s() == seconds
