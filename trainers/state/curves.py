@@ -145,7 +145,7 @@ class RankCurves:
         if self._begun is not None:
             self._roll_back(event)
         names = tuple(event.values)
-        key = names, tuple(_bounded(event, each) for each in bounds_of(event))
+        key = names, tuple([_bounded(event, each) if each else () for each in bounds_of(event)])
         if len(self._queues) > 1 or key not in self._queues:
             self._settle_before(event, key)
         if (queue := self._queues.get(key)) is None:
@@ -549,9 +549,7 @@ def _share(most: int, close: int, place: int) -> int:
     return max(LEAST_BUCKETS, min(most, close * most // (place + 1)))
 
 
-def _bounded(event: Metrics, bounds: Mapping[str, Sequence[float | None]] | None) -> tuple[str, ...]:
-    if bounds is None:
-        return ()
+def _bounded(event: Metrics, bounds: Mapping[str, Sequence[float | None]]) -> tuple[str, ...]:
     size, values = len(event), event.values
     return tuple([name for name, column in bounds.items() if name in values and len(column) == size])
 
