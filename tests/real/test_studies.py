@@ -14,7 +14,7 @@ import pytest
 from tests.kit.harness import Watched
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract.lock import is_held
-from tuiapp.trainers.experiments.queue import files_of
+from tuiapp.trainers.experiments.queue import QueueFiles
 from tuiapp.trainers.experiments.study import runs_of_group
 
 pytestmark = pytest.mark.nightly
@@ -37,7 +37,7 @@ def _study(runs_dir: Path, *words: str) -> dict[str, Any]:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
-    wait_until(lambda: not is_held(files_of(runs_dir).lock), 60)
+    wait_until(lambda: not is_held(QueueFiles(runs_dir).lock), 60)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

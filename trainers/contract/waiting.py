@@ -62,6 +62,10 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         """What the queue is sorted by, before the run's name."""
         return -self.priority, self.order
 
+    @property
+    def is_known(self) -> bool:
+        return math.isfinite(self.order)
+
 
 class Entry(NamedTuple):
     run: RunDir
@@ -75,6 +79,8 @@ class Entry(NamedTuple):
 
 DAMAGED = Waiting(order=math.inf, held=True)
 """Stands for one that cannot be read: it is the last in the queue, and can be cancelled alone."""
+UNREAD = Waiting(order=math.inf, retry=1, not_before=math.inf)
+"""Stands for one that cannot be read now, as without a free file descriptor: it is read again later."""
 
 
 def encode_exact(message: Any) -> bytes:
@@ -88,12 +94,15 @@ def decode_exact(text: str, type_: type[T]) -> T:
 
 
 def read_waiting(file: Path) -> Waiting | None:
-    """Reads `waits.json` or `kept.json`; None if it is missing, `DAMAGED` if it cannot be read."""
+    """Reads `waits.json` or `kept.json`; None if it is missing, else `DAMAGED` or `UNREAD` if it cannot be read."""
     try:
         return decode_exact(read_limited(file, MAX_FILE_BYTES), Waiting)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError):
+    except OSError as error:
+        # A link, or another special file.
+        return DAMAGED if error.errno in (errno.ELOOP, errno.EINVAL) else UNREAD
+    except (ValueError, RecursionError):
         return DAMAGED
 
 
@@ -113,6 +122,8 @@ def note_started(run: RunDir) -> None:
     """
     if (waiting := read_waiting(run.waits)) is None:
         return
+    if waiting is UNREAD:
+        raise OSError(errno.EAGAIN, "cannot be read now", str(run.waits))
     kept = msgspec.structs.replace(waiting, tried=waiting.tried + 1)
     if not kept.retry:
         kept = msgspec.structs.replace(kept, environment={})

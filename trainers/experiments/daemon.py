@@ -59,35 +59,25 @@ class Daemon:
                 return ""
             alive = is_alive(note.supervisor)
             # On a full disk none can be written.
-            if pid := int(note.supervisor.partition(":")[0]) if alive else self._find(self.module):
+            if pid := int(note.supervisor.partition(":")[0]) if alive else self._find():
                 return f"its process {pid} is stopped; to continue it: kill -CONT {pid}" if is_stopped(pid) else ""
             if time.monotonic() > deadline:
                 return f"another program has locked {self.lock}"
             time.sleep(0.02)
         return ""
 
-    def end_former(self, module: str) -> bool:
-        """Ends the process that had another module's name before an upgrade; returns whether there was one."""
-        with contextlib.suppress(psutil.Error):
-            if pid := self._find(module):
-                former = psutil.Process(pid)
-                former.kill()
-                former.wait(NOTED_S)
-                return True
-        return False
-
-    def _find(self, module: str) -> int:
-        """Returns the pid of the process that runs a module for this one's arguments; 0 if there is none."""
+    def _find(self) -> int:
+        """Returns the pid of the process; 0 if there is none."""
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
-                if module in words and tuple(words[-len(self.arguments) :]) == self.arguments:
+                if self.module in words and tuple(words[-len(self.arguments) :]) == self.arguments:
                     return process.pid
         return 0
 
 
-def serve(lock: Path, log: Path, work: Callable[[], None]) -> bool:
-    """Does the work under its lock; returns False if another process has that.
+def serve(lock: Path, log: Path, work: Callable[[], None], is_needed: Callable[[], bool]) -> None:
+    """Does the work under its lock; ends at once if another process has that.
 
     On a full disk it is begun anew when there may be room again: whatever it knows is in files.
     """
@@ -96,25 +86,24 @@ def serve(lock: Path, log: Path, work: Callable[[], None]) -> bool:
     with contextlib.suppress(OSError):
         if log.stat().st_size > MAX_LOG_BYTES:
             os.truncate(log, 0)
-    try:
-        fd = take(lock, 0.5)
-    except BlockingIOError:
-        return False
-    try:
-        write_note(fd, LockNote.of_this_process())
-        later = FULL_S
-        while True:
+    done, later = False, FULL_S
+    # Whoever asked for more while it ended has seen that it was there.
+    while not done or is_needed():
+        try:
+            fd = take(lock, 0.5)
+        except BlockingIOError:
+            return
+        with open(fd):
+            write_note(fd, LockNote.of_this_process())
             try:
                 work()
-                return True
+                done, later = True, FULL_S
             except Exception as error:
                 if not is_full(error):
                     raise
                 say(f"the disk is full: {error}; tried again in {later:.0f} s")
-            time.sleep(later)
-            later = min(2 * later, LONGEST_S)
-    finally:
-        os.close(fd)
+                time.sleep(later)
+                later = min(2 * later, LONGEST_S)
 
 
 def say(words: str) -> None:

@@ -15,18 +15,10 @@ from tuiapp.trainers.contract.waiting import read_waiting
 from tuiapp.trainers.experiments.placing import Held
 from tuiapp.trainers.state.status import read_config
 
-ELSEWHERE = "elsewhere"
-"""Stands for GPUs whose UUIDs are not known: those of ranks that somebody else started."""
-
-
-def has_devices(run: RunDir) -> bool:
-    """Whether a run is live on this machine."""
-    return run.liveness() in (Liveness.HELD, Liveness.JOB)
-
 
 def live_runs(runs_dir: Path) -> list[RunDir]:
     """Returns the runs of a directory that are live on this machine."""
-    return [run for run in find_run_dirs(runs_dir) if has_devices(run)]
+    return [run for run in find_run_dirs(runs_dir) if run.liveness() in (Liveness.HELD, Liveness.JOB)]
 
 
 def held_by(run: RunDir) -> Held:
@@ -37,7 +29,8 @@ def held_by(run: RunDir) -> Held:
         config = read_config(run)
     except (ConfigError, OSError):
         return Held(run.run_id, exclusive=exclusive)
-    gpus = () if config.platform != "cuda" else config.device_ids or (ELSEWHERE,)
+    # The UUIDs of ranks that somebody else started are not known.
+    gpus = () if config.platform != "cuda" else config.device_ids or ("elsewhere",)
     return Held(run.run_id, gpus, exclusive=exclusive, on_slurm=config.launcher == "slurm")
 
 

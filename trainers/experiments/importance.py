@@ -29,33 +29,32 @@ def importances(
     Returns none of fewer than `LEAST_TRIALS`, of a single key, and where all came to the same. `trials` are values by
     key, and what they came to.
     """
-    keys = [key for key in dict.fromkeys(key for values, _ in trials for key in values) if _differ(trials, key)]
-    if len(trials) < LEAST_TRIALS or len(keys) < 2 or len({value for _, value in trials}) < 2:
+    if len(trials) < LEAST_TRIALS or len({value for _, value in trials}) < 2:
         return {}
-    distributions = {key: _distribution([values[key] for values, _ in trials], key in log_keys) for key in keys}
+    columns = {key: _as_drawn([values.get(key) for values, _ in trials]) for key in trials[0][0]}
+    columns = {key: column for key, column in columns.items() if len(set(column)) > 1}
+    if len(columns) < 2:
+        return {}
+    distributions = {key: _distribution(column, key in log_keys) for key, column in columns.items()}
     study = optuna.create_study(direction="maximize" if rises else "minimize")
-    for values, value in trials:
-        chosen = {key: _parameter(values[key], distributions[key]) for key in keys}
-        study.add_trial(optuna.trial.create_trial(params=chosen, distributions=distributions, value=value))
+    for place, (_, value) in enumerate(trials):
+        params = {key: column[place] for key, column in columns.items()}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=value))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
 
 
-def _differ(trials: Sequence[tuple[Mapping[str, object], float]], key: str) -> bool:
-    values = [values.get(key) for values, _ in trials]
-    return None not in values and len(set(map(repr, values))) > 1
-
-
-def _distribution(values: Sequence[object], log: bool) -> Any:
+def _as_drawn(values: Sequence[object]) -> list[float] | list[str]:
+    """Returns numbers, or texts if not all of the values are numbers; none if a trial has no value."""
     numbers = [float(value) for value in values if is_number(value)]
-    if len(numbers) < len(values):
-        return CategoricalDistribution(sorted({str(value) for value in values}))
-    return FloatDistribution(min(numbers), max(numbers), log=log and min(numbers) > 0)
+    return numbers if len(numbers) == len(values) else [] if None in values else list(map(str, values))
 
 
-def _parameter(value: object, distribution: Any) -> Any:
-    return str(value) if hasattr(distribution, "choices") else float(str(value))
+def _distribution(column: Sequence[Any], log: bool) -> Any:
+    if isinstance(column[0], str):
+        return CategoricalDistribution(sorted(set(column)))
+    return FloatDistribution(min(column), max(column), log=log and min(column) > 0)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import find_run_dirs
@@ -12,8 +12,6 @@ from tuiapp.trainers.state.summary import RunInfo, summarise
 
 RECENT = 200
 """The newest runs of a directory, among which one of the same kind is looked for."""
-
-
 OF_A_KIND = {"backend", "model", "dataset", "script", "devices", "platform", "nodes", "epochs", "max_steps"} | {
     "global_batch_size", "per_device_batch_size",
 }  # fmt: skip
@@ -27,18 +25,29 @@ class Cost(NamedTuple):
     """0 on the CPU."""
 
 
-def kind(config: RunConfig | None) -> tuple[str, ...]:
-    """Returns what runs have in common that take equally long for a step, or as a whole; () if nothing is known."""
-    if config is None:
-        return ()
+Kind: TypeAlias = tuple[str, ...]
+"""What runs have in common that take equally long for a step, or as a whole."""
+
+
+def kind(config: RunConfig) -> Kind:
+    """Returns the kind of a run."""
     size = f"{config.platform} {config.devices} {config.nodes} {config.global_batch_size}"
     return config.backend, config.model, config.dataset, config.script, size
 
 
-def recent(runs_dir: Path) -> dict[tuple[str, ...], RunInfo]:
+def recent(runs_dir: Path) -> dict[Kind, RunInfo]:
     """Returns the newest completed run of each kind."""
     runs = find_run_dirs(runs_dir)[-RECENT:]
-    return {kind(info.config): info for info in map(summarise, runs) if info.status == "completed"}
+    return {kind(info.config): info for info in map(summarise, runs) if info.status == "completed" and info.config}
+
+
+def seconds(config: RunConfig, total_steps: int, known: Mapping[Kind, RunInfo]) -> float | None:
+    """Returns what a run takes by an earlier one of its kind; None if there is none."""
+    earlier = known.get(kind(config))
+    if earlier is None or not earlier.summary.seconds:
+        return None
+    steps = earlier.summary.steps
+    return earlier.summary.seconds * (total_steps / steps if total_steps and steps else 1)
 
 
 def cost(
@@ -46,18 +55,16 @@ def cost(
     at_a_time: int,
     placed: RunConfig,
     total_steps: int,
-    known: dict[tuple[str, ...], RunInfo],
+    known: Mapping[Kind, RunInfo],
     swept: Collection[str] = (),
 ) -> Cost | None:
     """Returns what runs like an earlier one take; None if there is none, or they take differently long.
 
-    `placed` is the first one's configuration with its devices; of `total_steps`, 0 if that is not known, each takes as
-    long as the earlier one's did. They differ in the keys that are `swept`.
+    `placed` is the first one's configuration with its devices, of `total_steps`, 0 if that is not known. They differ in
+    the keys that are `swept`.
     """
-    earlier = known.get(kind(placed))
-    if earlier is None or not earlier.summary.seconds or not OF_A_KIND.isdisjoint(swept):
+    each = seconds(placed, total_steps, known)
+    if each is None or not OF_A_KIND.isdisjoint(swept):
         return None
-    steps = earlier.summary.steps
-    each = earlier.summary.seconds * (total_steps / steps if total_steps and steps else 1)
     gpus = placed.devices * placed.nodes if placed.platform == "cuda" else 0
     return Cost(-(-runs // max(1, at_a_time)) * each, runs * gpus * each / 3600)

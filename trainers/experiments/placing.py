@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tuiapp.trainers.config.gpu_choice import rank
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
-from tuiapp.trainers.contract.waiting import Entry, Waiting
+from tuiapp.trainers.contract.waiting import UNREAD, Entry, Waiting
 from tuiapp.trainers.state.text import plural
 
 CPU, SLURM = "cpu", "slurm"
@@ -67,6 +67,9 @@ def decide(queue: Sequence[Entry], facts: Facts) -> tuple[list[Start], dict[str,
         waiting, run_id = entry.waiting, entry.run.run_id
         if waiting.held:
             reasons[run_id] = "held"
+            continue
+        if waiting is UNREAD:
+            reasons[run_id] = "its waits.json cannot be read now"
             continue
         if waiting.not_before > facts.now:
             reasons[run_id] = f"tried again in {waiting.not_before - facts.now:.0f} s"
@@ -145,33 +148,27 @@ def forecast(
         facts: As of `decide`.
         duration: How many seconds a queued run will take; None if that is not known.
     """
-    gpus = {gpu.uuid: math.inf if gpu.uuid in facts.busy else facts.now for gpu in facts.gpus}
-    slots = [facts.now] * facts.cpu_slots
+    slots = [f"slot {number}" for number in range(facts.cpu_slots)]
+    until = dict.fromkeys(slots, facts.now)
+    until |= {gpu.uuid: math.inf if gpu.uuid in facts.busy else facts.now for gpu in facts.gpus}
     for held in facts.live:
-        for uuid in held.gpus:
-            gpus[uuid] = held.ends
+        until |= dict.fromkeys(held.gpus, held.ends)
         if not held.gpus and not held.on_slurm and slots:
-            slots[slots.index(min(slots))] = held.ends
+            until[min(slots, key=until.__getitem__)] = held.ends
     found: dict[str, float | None] = {}
     for entry in queue:
         waiting = entry.waiting
         if waiting.held or waiting.on_slurm:
             found[entry.run.run_id] = None
             continue
-        pool = slots if waiting.platform != "cuda" else [gpus[gpu.uuid] for gpu in eligible(waiting, facts.gpus)]
+        usable = [gpu.uuid for gpu in eligible(waiting, facts.gpus)] if waiting.platform == "cuda" else slots
         needed = _needed(waiting)
-        start = sorted(pool)[needed - 1] if len(pool) >= needed else math.inf
+        chosen = sorted(usable, key=until.__getitem__)[:needed]
+        start = until[chosen[-1]] if len(chosen) == needed else math.inf
         if waiting.exclusive:
-            start = max([start, *gpus.values(), *slots])
+            start = max(start, *until.values())
         start = max(start, waiting.not_before, facts.now)
         found[entry.run.run_id] = start if math.isfinite(start) else None
         ends = start + (duration(entry) or math.inf)
-        if waiting.platform != "cuda":
-            if slots:
-                slots[slots.index(min(slots))] = ends
-        else:
-            for uuid in sorted((gpu.uuid for gpu in eligible(waiting, facts.gpus)), key=gpus.__getitem__)[:needed]:
-                gpus[uuid] = ends
-        if waiting.exclusive:
-            gpus, slots = dict.fromkeys(gpus, ends), [ends] * len(slots)
+        until |= dict.fromkeys(until if waiting.exclusive else chosen, ends)
     return found

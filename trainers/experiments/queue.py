@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from tuiapp.trainers.config.datasets import Dataset
-from tuiapp.trainers.config.files import make_private, open_regular, read_limited, write_atomically
+from tuiapp.trainers.config.files import make_private, open_regular, read_limited
 from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.options import ConfigError, Problem
 from tuiapp.trainers.config.plan import Plan
@@ -28,8 +28,6 @@ from tuiapp.trainers.contract.events import Queued
 from tuiapp.trainers.contract.lock import LOCK_S, LockNote, alone, is_held, write_note
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import (
-    DAMAGED,
-    Entry,
     Waiting,
     find_kept,
     find_waiting,
@@ -45,8 +43,6 @@ from tuiapp.trainers.state.status import append, known
 from tuiapp.trainers.state.summary import summarise
 
 KEEPER = "tuiapp.trainers.experiments.queue_keeper"
-FORMER_KEEPER = "tuiapp.trainers.experiments.keeper"
-"""Its name before an upgrade: one that has lived through that can start nothing."""
 MAX_FORECAST_BYTES = 4 << 20
 BUSY_S = 5.0
 """How long to wait for the process that starts a run, which holds its lock."""
@@ -79,7 +75,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time of its expected start; None if that is not known."""
 
 
-class _Files:
+class QueueFiles:
     """The queue's own files, in a directory beside the runs."""
 
     def __init__(self, runs_dir: Path) -> None:
@@ -88,11 +84,6 @@ class _Files:
         self.bell = self.directory / "bell"
         self.outlook = self.directory / "outlook.json"
         self.log = self.directory / "keeper.log"
-
-
-def files_of(runs_dir: Path) -> _Files:
-    """Returns where the queue of a directory of runs has its files."""
-    return _Files(runs_dir)
 
 
 def add(config: RunConfig, runs_dir: Path, about: About | None = None, **place: Any) -> RunDir:
@@ -113,7 +104,7 @@ def add_all(
     plans = check_all([config for config, _ in runs], machine)
     environment, directory = apart(), working_directory() or "/"
     with _alone(runs_dir):
-        entries = [one.waiting.order for one in find_waiting(runs_dir) if one.waiting is not DAMAGED]
+        entries = [one.waiting.order for one in find_waiting(runs_dir) if one.waiting.is_known]
         first = max(entries, default=0.0) + 1
 
         def complete(number: int, run: RunDir) -> None:
@@ -175,7 +166,7 @@ def change(runs_dir: Path, run: RunDir, **fields: object) -> None:
 
 def _change(run: RunDir, **fields: object) -> None:
     with _own(run) as waiting:
-        if waiting is DAMAGED:
+        if not waiting.is_known:
             raise QueueError(f"{run.waits} cannot be read; the run can only be cancelled.")
         write_waiting(run.waits, msgspec.structs.replace(waiting, **fields))
 
@@ -190,30 +181,25 @@ def move(runs_dir: Path, run: RunDir, place: int) -> None:
         moved = next((one for one in queue if one.run.run_id == run.run_id), None)
         if moved is None:
             raise NotWaitingError(f"{run.run_id} does not wait in the queue.")
-        others = [one for one in queue if one is not moved and one.waiting is not DAMAGED]
+        others = [one for one in queue if one is not moved and one.waiting.is_known]
         place = max(0, min(place, len(others)))
         if not others:
             return
-        low, high = (_order(others, place - 1), _order(others, place))
-        if low is not None and high is not None and low[0] == high[0] and not low[1] < (low[1] + high[1]) / 2 < high[1]:
-            # No number is left between them.
-            for number, entry in enumerate(others):
-                with contextlib.suppress(QueueError):
-                    _change(entry.run, order=float(number))
-            low, high = (low[0], place - 1.0), (high[0], float(place))
-        priority, order = low or high or (0, 0.0)
-        if low is None:
-            order -= 1.0
-        elif high is None or high[0] != priority:
-            order += 1.0
+        before = others[max(0, place - 1)].waiting
+        after = others[min(place, len(others) - 1)].waiting
+        if place == 0:
+            order = after.order - 1
+        elif place == len(others) or after.priority != before.priority:
+            order = before.order + 1
         else:
-            order = (order + high[1]) / 2
-        change(runs_dir, run, order=order, priority=priority)
-
-
-def _order(queue: Sequence[Entry], place: int) -> tuple[int, float] | None:
-    """Priority and order of a place; None before the first and after the last."""
-    return (queue[place].waiting.priority, queue[place].waiting.order) if 0 <= place < len(queue) else None
+            order = (before.order + after.order) / 2
+            if not before.order < order < after.order:
+                # No number is left between them.
+                for number, entry in enumerate(others):
+                    with contextlib.suppress(QueueError):
+                        _change(entry.run, order=float(number))
+                order = place - 0.5
+        change(runs_dir, run, order=order, priority=before.priority)
 
 
 def cancel(runs_dir: Path, run: RunDir, reason: str = "cancelled in the queue") -> None:
@@ -249,27 +235,23 @@ def _own(run: RunDir, *, ends_start: bool = False) -> Iterator[Waiting]:
                     raise
                 if ends_start and time.monotonic() > deadline:
                     _end_start(run)
-        # What was ended is nobody's supervisor.
-        write_note(lock, LockNote(attempt=run.lock_note().attempt))
+        with open(lock):
+            # What was ended is nobody's supervisor.
+            write_note(lock, LockNote(attempt=run.lock_note().attempt))
+            waiting = read_waiting(run.waits)
+            if waiting is None or has_started(run):
+                raise NotWaitingError(f"{run.run_id} does not wait in the queue.")
+            yield waiting
     except BlockingIOError:
         raise NotWaitingError(f"{run.run_id} does not wait in the queue any more: it has started.") from None
     except OSError as error:
         raise QueueError(f"Cannot write {run.path}: {error.strerror or error}.") from error
-    try:
-        waiting = read_waiting(run.waits)
-        if waiting is None or has_started(run):
-            raise NotWaitingError(f"{run.run_id} does not wait in the queue.")
-        yield waiting
-    except OSError as error:
-        raise QueueError(f"Cannot write {run.path}: {error.strerror or error}.") from error
-    finally:
-        os.close(lock)
 
 
 @contextlib.contextmanager
 def _alone(runs_dir: Path) -> Iterator[None]:
     """Keeps others from changing the order meanwhile. Raises QueueError."""
-    directory = files_of(runs_dir).directory
+    directory = QueueFiles(runs_dir).directory
     try:
         make_private(directory)
         with alone(directory):
@@ -290,14 +272,14 @@ def is_transient(run: RunDir) -> bool:
 def ring(runs_dir: Path) -> None:
     """Tells the keeper that something has changed."""
     with contextlib.suppress(OSError):
-        fd = open_regular(files_of(runs_dir).bell, os.O_WRONLY | os.O_CREAT)
+        fd = open_regular(QueueFiles(runs_dir).bell, os.O_WRONLY | os.O_CREAT)
         os.utime(fd)
         os.close(fd)
 
 
 def keeper_of(runs_dir: Path) -> Daemon:
     """Returns the queue's keeper, which may not run."""
-    files = files_of(runs_dir)
+    files = QueueFiles(runs_dir)
     return Daemon(files.lock, files.log, KEEPER, (str(runs_dir.absolute()),))
 
 
@@ -314,8 +296,6 @@ def start_keeper(runs_dir: Path) -> str:
         make_private(keeper.lock.parent)
         ring(runs_dir)
         keeper.start(apart())
-        if keeper.trouble() and keeper.end_former(FORMER_KEEPER):
-            keeper.start(apart())
     except OSError as error:
         return f"the queue's keeper cannot be started: {error.filename or keeper.lock}: {error.strerror or error}"
     return keeper_trouble(runs_dir)
@@ -329,7 +309,7 @@ def keeper_trouble(runs_dir: Path) -> str:
 
 def keep_alive(run: RunDir) -> None:
     """Starts the keeper of a waiting run's queue if it has none, as after a reboot."""
-    if not is_held(files_of(run.path.parent).lock):
+    if not is_held(QueueFiles(run.path.parent).lock):
         start_keeper(run.path.parent)
 
 
@@ -342,13 +322,7 @@ def has_work(runs_dir: Path) -> bool:
 def outlook(runs_dir: Path) -> Mapping[str, Outlook]:
     """Returns how the queued runs stand, by run id; empty if nobody has looked yet."""
     try:
-        text = read_limited(files_of(runs_dir).outlook, MAX_FORECAST_BYTES)
+        text = read_limited(QueueFiles(runs_dir).outlook, MAX_FORECAST_BYTES)
         return msgspec.json.decode(text, type=dict[str, Outlook])
     except (OSError, ValueError, RecursionError):
         return {}
-
-
-def write_outlook(runs_dir: Path, known_: Mapping[str, Outlook]) -> None:
-    """Writes what `outlook` reads."""
-    with contextlib.suppress(OSError):
-        write_atomically(files_of(runs_dir).outlook, msgspec.json.encode(known_))

@@ -20,29 +20,28 @@ from typing import NamedTuple
 import msgspec
 
 from tuiapp.trainers.config.bootstrap import module
-from tuiapp.trainers.config.files import is_full, read_end
+from tuiapp.trainers.config.files import is_full, read_end, write_atomically
 from tuiapp.trainers.config.gpu_choice import Use, use_of
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import read_plan
-from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.config.visible_gpus import VISIBLE
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.gpu_leases import leases
 from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import Entry, Waiting, find_kept, find_waiting, note_started, remove
+from tuiapp.trainers.contract.waiting import UNREAD, Entry, Waiting, find_kept, find_waiting, note_started, remove
 from tuiapp.trainers.experiments import daemon
 from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
-from tuiapp.trainers.experiments.pace import kind
+from tuiapp.trainers.experiments.pace import Kind, kind, seconds
 from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
-from tuiapp.trainers.experiments.queue import Outlook, files_of, has_work, is_transient, put, write_outlook
+from tuiapp.trainers.experiments.queue import Outlook, QueueFiles, has_work, is_transient, put
 from tuiapp.trainers.experiments.sweep import keep_searches
 from tuiapp.trainers.launch.processes import start_process
 from tuiapp.trainers.launch.queued import DISK_IS_FULL, end, has_started
 from tuiapp.trainers.state.status import read_config
-from tuiapp.trainers.state.summary import remaining_s, summarise
+from tuiapp.trainers.state.summary import RunInfo, remaining_s, summarise
 from tuiapp.trainers.telemetry.gpu_watch import GpuWatch
 
 TICK_S = 0.25
@@ -79,7 +78,7 @@ class _Started(NamedTuple):
 class Keeper:
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
-        self._files = files_of(runs_dir)
+        self._files = QueueFiles(runs_dir)
         self._queue: list[Entry] = []
         self._kept: dict[str, Entry] = {}
         self._live: dict[str, Held] = {}
@@ -92,9 +91,8 @@ class Keeper:
         self._seen: tuple[int, ...] = ()
         self._scanned = self._looked = self._told = -math.inf
         self._outlook: dict[str, Outlook] = {}
-        self._steps: dict[str, int] = {}
-        self._pace: dict[tuple[str, ...], float] = {}
-        """Seconds that runs of a kind took: for each step, or as a whole if they do not say how many they have."""
+        self._earlier: dict[Kind, RunInfo] = {}
+        """The last completed run of each kind."""
 
     def keep(self) -> None:
         """Keeps the queue until nothing waits in it."""
@@ -160,13 +158,10 @@ class Keeper:
     def _fail(self, run: RunDir, reason: str) -> None:
         """Ends a run that cannot be started."""
         try:
-            lock = run.take_lock()
-            try:
+            with open(run.take_lock()):
                 if os.path.lexists(run.waits) and not has_started(run):
                     end(run, "failed", reason.strip())
                     daemon.say(f"{run.run_id}: {reason}")
-            finally:
-                os.close(lock)
         except FileNotFoundError:
             # It was deleted.
             pass
@@ -219,14 +214,13 @@ class Keeper:
         """Notes what an ended run tells of others like it."""
         self._live.pop(run_id, None)
         info = summarise(self._run(run_id))
-        if info.status == "completed" and info.summary.seconds and (key := kind(info.config)):
-            steps = info.summary.steps if self._total_steps(run_id) else 0
-            self._pace[key] = info.summary.seconds / (steps or 1)
+        if info.status == "completed" and info.config:
+            self._earlier[kind(info.config)] = info
 
     def _review(self) -> None:
         """Puts runs back into the queue that are to be tried again, and forgets those that have ended."""
         for run_id, (run, waiting) in list(self._kept.items()):
-            if run_id in self._live or run_id in self._starting or run.is_live():
+            if waiting is UNREAD or run_id in self._live or run_id in self._starting or run.is_live():
                 continue
             del self._kept[run_id]
             with contextlib.suppress(OSError):
@@ -239,21 +233,17 @@ class Keeper:
 
         Raises OSError if it cannot be written, or somebody has its lock: it is looked at again.
         """
-        with contextlib.suppress(FileNotFoundError):
-            lock = run.take_lock()
-            try:
-                if not os.path.lexists(noted):
-                    return
-                # Commands to an attempt that ended before it read them are not for this one.
-                mailbox.take(run.commands)
-                later = time.time() + BACKOFF_S * 2 ** (waiting.tried - 1)
-                again = msgspec.structs.replace(waiting, retry=waiting.retry - 1, not_before=later)
-                put(run, again)
-                self._queue.append(Entry(run, again))
-                self._queue.sort(key=lambda one: one.rank)
-                daemon.say(f"{run.run_id} failed and is tried again")
-            finally:
-                os.close(lock)
+        with contextlib.suppress(FileNotFoundError), open(run.take_lock()):
+            if not os.path.lexists(noted):
+                return
+            # Commands to an attempt that ended before it read them are not for this one.
+            mailbox.take(run.commands)
+            later = time.time() + BACKOFF_S * 2 ** (waiting.tried - 1)
+            again = msgspec.structs.replace(waiting, retry=waiting.retry - 1, not_before=later)
+            put(run, again)
+            self._queue.append(Entry(run, again))
+            self._queue.sort(key=lambda one: one.rank)
+            daemon.say(f"{run.run_id} failed and is tried again")
 
     def _facts(self) -> Facts:
         waits_for_gpus = any(one.waiting.platform == "cuda" and not one.waiting.held for one in self._queue)
@@ -301,7 +291,8 @@ class Keeper:
         starts = forecast(self._queue, replace(facts, live=live), self._duration)
         known = {run_id: Outlook(reason=words, start=starts.get(run_id)) for run_id, words in reasons.items()}
         if known != self._outlook:
-            write_outlook(self._runs_dir, known)
+            with contextlib.suppress(OSError):
+                write_atomically(self._files.outlook, msgspec.json.encode(known))
         self._outlook, self._told = known, now
 
     def _expected_end(self, run_id: str, now: float) -> float:
@@ -309,28 +300,13 @@ class Keeper:
         info = summarise(self._run(run_id))
         if (rest := remaining_s(info)) is not None:
             return now + rest
-        whole = self._pace.get(kind(info.config), math.inf) * (self._total_steps(run_id) or 1)
-        return max(now, (info.started or now) + whole)
+        whole = info.config and seconds(info.config, info.total_steps, self._earlier)
+        return max(now, (info.started or now) + (whole or math.inf))
 
     def _duration(self, entry: Entry) -> float | None:
-        run_id = entry.run.run_id
-        pace = self._pace.get(kind(_config_of(entry.run)))
-        return pace and pace * (self._total_steps(run_id) or 1)
-
-    def _total_steps(self, run_id: str) -> int:
-        """Steps of a run's plan; 0 if it does not know."""
-        if run_id not in self._steps:
-            try:
-                self._steps[run_id] = read_plan(self._run(run_id).plan).total_steps
-            except (OSError, ValueError):
-                return 0
-        return self._steps[run_id]
-
-
-def _config_of(run: RunDir) -> RunConfig | None:
-    with contextlib.suppress(ConfigError, OSError):
-        return read_config(run)
-    return None
+        with contextlib.suppress(ConfigError, OSError, ValueError):
+            return seconds(read_config(entry.run), read_plan(entry.run.plan).total_steps, self._earlier)
+        return None
 
 
 def _changed_at(path: Path) -> int:
@@ -361,12 +337,10 @@ def _has_started(run: RunDir) -> bool:
 def main() -> int:
     """Keeps the queue of the directory that the argument names; ends at once if another process does."""
     runs_dir = Path(sys.argv[1])
-    files = files_of(runs_dir)
+    files = QueueFiles(runs_dir)
     # Which GPUs a run may see is that run's own matter.
     os.environ.pop(VISIBLE, None)
-    # Whoever added a run while it ended has seen that there was a keeper.
-    while daemon.serve(files.lock, files.log, lambda: Keeper(runs_dir).keep()) and has_work(runs_dir):
-        pass
+    daemon.serve(files.lock, files.log, lambda: Keeper(runs_dir).keep(), lambda: has_work(runs_dir))
     return 0
 
 

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import optuna
@@ -38,7 +39,7 @@ from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
 from tuiapp.trainers.experiments import daemon
-from tuiapp.trainers.experiments.queue import NotStartedError, add, files_of, is_transient, start_keeper
+from tuiapp.trainers.experiments.queue import NotStartedError, QueueFiles, add, is_transient, start_keeper
 from tuiapp.trainers.experiments.space import Axis, run_name, short_value, with_values
 from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
 from tuiapp.trainers.experiments.sweep import end_run
@@ -77,28 +78,21 @@ class TrialRun:
         self.asked_to_stop = False
 
     def reports(self) -> list[tuple[int, float]]:
-        """Returns what is new: per cent of the run's steps, or the step if their number is not known, and a value."""
-        found: list[tuple[int, float]] = []
+        """Returns what is new: per cent of the run's steps, or the step if their number is not known, and a mean."""
+        found = list[tuple[int, float]]()
         while events := self._reader.read():
             for event in events:
                 if isinstance(event, RunStarted | Facts):
                     self._total = event.total_steps or self._total
                 elif isinstance(event, Metrics) and (values := event.values.get(self._metric)):
-                    found += self._points(event, values)
-        return found
-
-    def _points(self, event: Metrics, values: list[float | None]) -> list[tuple[int, float]]:
-        """A point for each per cent that is new, with the mean of what was reported since the last."""
-        found = list[tuple[int, float]]()
-        for (step, _), value in zip(event.places(), values, strict=True):
-            if value is None or not math.isfinite(value):
-                continue
-            self._collected.append(value)
-            place = min(POINTS, math.ceil(POINTS * step / self._total)) if self._total else step
-            if place > self._reported:
-                found.append((place, sum(self._collected) / len(self._collected)))
-                self._reported = place
-                self._collected.clear()
+                    for (step, _), value in zip(event.places(), values, strict=True):
+                        if value is not None and math.isfinite(value):
+                            self._collected.append(value)
+                            place = min(POINTS, math.ceil(POINTS * step / self._total)) if self._total else step
+                            if place > self._reported:
+                                found.append((place, fmean(self._collected)))
+                                self._reported = place
+                                self._collected.clear()
         return found
 
 
@@ -109,6 +103,7 @@ class Searcher:
         self._axes = self.study.read_axes()
         self._optuna = open_study(place, self.study)
         self._space = {axis.key: distribution(axis) for axis in self._axes}
+        self._objective = Objective(self.study.metric, self.study.rises)
         self._live: dict[int, TrialRun] = {}
         self._failed_in_a_row = 0
         self._misnamed = ""
@@ -119,11 +114,6 @@ class Searcher:
     def _search(self) -> Search:
         assert self.study.search is not None
         return self.study.search
-
-    @property
-    def _objective(self) -> Objective:
-        assert self.study.objective is not None
-        return self.study.objective
 
     def search(self) -> Ended:
         """Makes trials until there are as many as were asked for; returns how that ended."""
@@ -139,32 +129,29 @@ class Searcher:
             if now - self._kept >= KEEPER_S and self._live:
                 self._kept = now
                 start_keeper(self._place.runs_dir)
-            made = len(self._trials())
-            if self._misnamed:
-                if not self._live:
-                    return Ended(reason=self._misnamed, failed=True)
-                self._stop()
-            if self._failed_in_a_row >= MOST_FAILED and not self._live:
-                return Ended(reason=f"the last {MOST_FAILED} trials failed: see its runs", failed=True)
-            if self.study.stopped:
-                self._stop()
-            if self._is_enough(made):
-                if not self._live:
-                    return Ended(reason="stopped" if self.study.stopped else f"{made} trials are made")
-            elif len(self._live) < self._search.parallel:
+            ended = self._ended()
+            if ended and not self._live:
+                return ended
+            if self._misnamed or self.study.stopped:
+                for one in self._live.values():
+                    if not one.asked_to_stop:
+                        one.asked_to_stop = True
+                        end_run(self._place.runs_dir, one.run, self.study.name)
+            if not ended and len(self._live) < self._search.parallel:
                 self._ask()
-                continue
-            time.sleep(TICK_S)
+            else:
+                time.sleep(TICK_S)
 
-    def _is_enough(self, made: int) -> bool:
-        wanted = made < self._search.trials and self._failed_in_a_row < MOST_FAILED
-        return not wanted or self.study.stopped or bool(self._misnamed)
-
-    def _stop(self) -> None:
-        for one in self._live.values():
-            if not one.asked_to_stop:
-                one.asked_to_stop = True
-                end_run(self._place.runs_dir, one.run, self.study.name)
+    def _ended(self) -> Ended | None:
+        """Says why no further trial is made; None if one is."""
+        if self._misnamed:
+            return Ended(reason=self._misnamed, failed=True)
+        if self._failed_in_a_row >= MOST_FAILED:
+            return Ended(reason=f"the last {MOST_FAILED} trials failed: see its runs", failed=True)
+        if self.study.stopped:
+            return Ended(reason="stopped")
+        made = len(self._trials())
+        return Ended(reason=f"{made} trials are made") if made >= self._search.trials else None
 
     def _trials(self) -> list[FrozenTrial]:
         return self._optuna.get_trials(deepcopy=False)
@@ -205,7 +192,7 @@ class Searcher:
         try:
             config = with_values(study.base, params)
             values = {key: value for key, value in params.items() if not isinstance(value, tuple)}
-            name = name_of(trial.number, params)
+            name = run_name(params, short_value, f"{trial.number}: ")
             about = About(name=name, group=study.name, tags=study.tags, values=values)
             run = add(config, self._place.runs_dir, about, priority=study.priority, retry=study.retry)
         except NotStartedError as error:
@@ -248,16 +235,14 @@ class Searcher:
             elif info.status == "stopped" and self._trials()[number].intermediate_values:
                 state = TrialState.PRUNED
             del self._live[number]
-            if info.status == "completed" and value is None and not self._is_known_to_be_reported():
+            reported = any(trial.value is not None or trial.intermediate_values for trial in self._trials())
+            if info.status == "completed" and value is None and not reported:
                 self._misnamed = _unreported(self._objective.name, result_values(info))
             self._tell(number, value if state == TrialState.COMPLETE else None, state)
 
-    def _is_known_to_be_reported(self) -> bool:
-        return any(one.value is not None or one.intermediate_values for one in self._trials())
-
     def _is_tried_again(self, run: RunDir) -> bool:
         kept = read_waiting(run.kept)
-        keeper = bool(is_held(files_of(self._place.runs_dir).lock))
+        keeper = bool(is_held(QueueFiles(self._place.runs_dir).lock))
         return keeper and kept is not None and kept.retry > 0 and is_transient(run)
 
     def _tell(self, number: int, value: float | None, state: TrialState) -> None:
@@ -274,12 +259,6 @@ def _unreported(name: str, reported: Iterable[str]) -> str:
     return f"no trial reports {name}; they report {', '.join(others[:MOST_NAMED]) or 'no metric'}{more}"
 
 
-def name_of(number: int, params: Mapping[str, Value]) -> str:
-    """What a trial's run is called."""
-    named = {f"{number}: {key}" if place == 0 else key: params[key] for place, key in enumerate(params)}
-    return run_name(named, short_value)
-
-
 def distribution(axis: Axis) -> BaseDistribution:
     """What Optuna draws a key's values from."""
     if axis.values:
@@ -291,14 +270,13 @@ def distribution(axis: Axis) -> BaseDistribution:
 
 def open_study(place: StudyDir, study: Study) -> optuna.Study:
     """Opens a study's trials, in its own journal or in a database."""
-    search, objective = study.search, study.objective
+    search = study.search
     assert search is not None
-    assert objective is not None
     storage: Any = search.storage or _own_storage(place.journal)
     opened = optuna.create_study(
         storage=storage,
         study_name=study.name,
-        direction="maximize" if objective.rises else "minimize",
+        direction="maximize" if study.rises else "minimize",
         pruner=_pruner(search),
         load_if_exists=True,
     )
@@ -311,7 +289,7 @@ def open_study(place: StudyDir, study: Study) -> optuna.Study:
         opened.sampler = optuna.samplers.TPESampler(n_startup_trials=begin, constant_liar=True, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        opened.set_metric_names([objective.name])
+        opened.set_metric_names([study.metric])
     return opened
 
 
@@ -359,9 +337,7 @@ def main() -> int:
         return 0
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     place = StudyDir(Path(sys.argv[1]), sys.argv[2])
-    # Whoever resumed it while it ended has seen that there was a search.
-    while daemon.serve(place.lock, place.log, lambda: _search(place)) and place.is_searched():
-        pass
+    daemon.serve(place.lock, place.log, lambda: _search(place), place.is_searched)
     return 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -50,6 +50,11 @@ class Axis:
     whole: bool = False
     """Whether what is drawn from the range is a whole number."""
 
+    @property
+    def probes(self) -> tuple[Value, ...]:
+        """What a configuration is checked with, so that all that it may give is allowed as far as that can be said."""
+        return self.values or tuple(int(end) if self.whole else end for end in (self.low, self.high))
+
 
 def is_own(base: Mapping[str, object], key: str) -> bool:
     """Whether a key is one of the script's own values, and none of its run's configuration."""
@@ -87,9 +92,8 @@ def read_axis(base: Mapping[str, object], key: str, text: str, *, draws: bool = 
     if not all(pieces):
         raise ConfigError([Problem(key, f"{shown(text)} has an empty value; write A,B or a range as A..B.")])
     spoken = ",".join(re.sub(r"^log\s+", "log:", piece) for piece in pieces)
-    if draws and len(pieces) == 1 and (found := _range_of(option, pieces[0])) and found[4] is None:
+    if draws and len(pieces) == 1 and (found := _range_of(key, option, pieces[0])) and found[4] is None:
         log, low, high, whole, _ = found
-        _check_ends(key, option, low, high, log=log)
         return Axis(key, spoken, low=low, high=high, log=log, whole=whole)
     # Python takes 1, 1.0 and True for the same.
     values, problems = dict[tuple[type, Value], Value](), list[Problem]()
@@ -104,11 +108,10 @@ def read_axis(base: Mapping[str, object], key: str, text: str, *, draws: bool = 
 
 
 def _values(key: str, option: Option | None, piece: str) -> list[Value]:
-    found = _range_of(option, piece)
+    found = _range_of(key, option, piece)
     if found is None:
         return [option.parse(piece) if option else as_value(piece)]
     log, low, high, whole, count = found
-    _check_ends(key, option, low, high, log=log)
     if count is None and log and low < high:
         decades = math.log10(high / low)
         count = round(decades) + 1 if abs(decades - round(decades)) < _DECADE else None
@@ -119,7 +122,8 @@ def _values(key: str, option: Option | None, piece: str) -> list[Value]:
         raise ConfigError([Problem(key, words)])
     if count > MOST_RUNS:
         raise ConfigError([Problem(key, f"{shown(piece)} has {count:,} values; at most {MOST_RUNS:,} are allowed.")])
-    numbers = [_between(low, high, place / max(1, count - 1), log=log) for place in range(count)]
+    shares = [place / max(1, count - 1) for place in range(count)]
+    numbers = [low * (high / low) ** share if log else low + (high - low) * share for share in shares]
     each: list[Value] = []
     for digits in range(4, 18):
         # What is computed is short enough to be read in a name, but apart; the ends are as they were given.
@@ -130,13 +134,12 @@ def _values(key: str, option: Option | None, piece: str) -> list[Value]:
     return [option.check(value) if option else value for value in each]
 
 
-def _range_of(option: Option | None, piece: str) -> tuple[bool, float, float, bool, int | None] | None:
+def _range_of(key: str, option: Option | None, piece: str) -> tuple[bool, float, float, bool, int | None] | None:
     """Whether it is by factors, its ends, whether they are whole numbers, and its count; None if it is no range."""
     found = _RANGE.fullmatch(piece)
     if found is None or (option is not None and option.kind not in ("int", "float")):
         return None
     log, start, end, count = found.groups()
-    key = option.key if option else ""
     try:
         low, high = read_number(start), read_number(end)
     except ValueError:
@@ -146,27 +149,17 @@ def _range_of(option: Option | None, piece: str) -> tuple[bool, float, float, bo
         raise ConfigError([Problem(key, f"{shown(piece)} is no range: {RANGE_RULE}.")]) from None
     if count is not None and not (count.isascii() and count.isdigit() and int(count[:9]) > 0):
         raise ConfigError([Problem(key, f"{shown(piece)} has the count {shown(count)}: {RANGE_RULE}.")])
-    whole = option.kind == "int" if option else _is_whole(start) and _is_whole(end)
+    whole = option.kind == "int" if option else all(one.lstrip("+-").isdecimal() for one in (start, end))
     if whole and not (low.is_integer() and high.is_integer()):
         raise ConfigError([Problem(key, f"{shown(piece)} must have whole numbers as its ends.")])
-    return bool(log), low, high, whole, None if count is None else int(count[:9])
-
-
-def _is_whole(text: str) -> bool:
-    return text.lstrip("+-").isdecimal()
-
-
-def _check_ends(key: str, option: Option | None, low: float, high: float, *, log: bool) -> None:
-    for end in (low, high) if option else ():
-        option.check(int(end) if option.kind == "int" else end)  # type: ignore[union-attr]
+    if option:
+        for bound in (low, high):
+            option.check(int(bound) if whole else bound)
     if low > high:
         raise ConfigError([Problem(key, f"{low:g}..{high:g} is empty; write the smaller number first.")])
     if log and low <= 0:
         raise ConfigError([Problem(key, f"log:{low:g}..{high:g} must begin above 0.")])
-
-
-def _between(low: float, high: float, share: float, *, log: bool) -> float:
-    return low * (high / low) ** share if log else low + (high - low) * share
+    return bool(log), low, high, whole, None if count is None else int(count[:9])
 
 
 def combinations(axes: Sequence[Axis]) -> list[dict[str, Value]]:
@@ -215,36 +208,20 @@ def all_configs(
 
 def check_draws(base: RunConfig, axes: Sequence[Axis], checks: Sequence[Check] = ()) -> list[Problem]:
     """Returns the problems of a search: each key at the ends of its range, or at all of its values."""
-    problems = dict[str, Problem]()
-    for axis in axes:
-        others = {other.key: first_of(other) for other in axes if other is not axis}
-        try:
-            all_configs(base, [{**others, axis.key: value} for value in probes(axis)], checks)
-        except ConfigError as error:
-            problems |= {str(problem): problem for problem in error.problems}
-    return list(problems.values())
+    first = {axis.key: axis.probes[0] for axis in axes}
+    try:
+        all_configs(base, [{**first, axis.key: value} for axis in axes for value in axis.probes], checks)
+    except ConfigError as error:
+        return [*error.problems]
+    return []
 
 
-def run_name(values: Mapping[str, Value], written: Callable[[Value], str] = format_value) -> str:
+def run_name(values: Mapping[str, Value], written: Callable[[Value], str] = format_value, before: str = "") -> str:
     """What the run of a combination is called: its values, as they are `written`."""
-    words = " ".join(f"{key}={without_directories(written(value))}" for key, value in values.items())
+    words = before + " ".join(f"{key}={without_directories(written(value))}" for key, value in values.items())
     return words if len(words) <= MAX_NAME_CHARACTERS else words[: MAX_NAME_CHARACTERS - 1] + "…"
 
 
 def short_value(value: Value) -> str:
     """A value as tables and the names of a search's runs have it."""
     return f"{value:.4g}" if isinstance(value, float) else without_directories(format_value(value))
-
-
-def first_of(axis: Axis) -> Value:
-    """Returns a value that an axis may give."""
-    return next(probes(axis))
-
-
-def probes(axis: Axis) -> Iterator[Value]:
-    """What to check a configuration with, so that all that an axis may give is allowed as far as that can be said."""
-    if axis.values:
-        yield from axis.values
-        return
-    for end in (axis.low, axis.high):
-        yield int(end) if axis.whole else end

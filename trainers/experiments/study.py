@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from tuiapp.trainers.config.files import make_private, read_limited, write_atomically
-from tuiapp.trainers.config.options import ConfigError, Problem, shown, suggest
+from tuiapp.trainers.config.options import shown, suggest
 from tuiapp.trainers.config.run_config import RunConfig, build_config
 from tuiapp.trainers.contract.about import MAX_TAG_CHARACTERS, read_about
 from tuiapp.trainers.contract.lock import alone
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 NAME = re.compile(rf"(?![.-])[A-Za-z0-9._-]{{1,{MAX_TAG_CHARACTERS}}}")
 NAME_RULE = f"1 to {MAX_TAG_CHARACTERS} letters, digits, '.', '_' or '-', the first one no '.' or '-'"
-JOURNAL = "journal.log"
-"""Optuna's journal, which `optuna-dashboard` opens."""
+STUDIES = "studies"
 
 Kind: TypeAlias = Literal["grid", "search", "scale", "shootout"]
 Sampler: TypeAlias = Literal["tpe", "random"]
@@ -126,9 +125,10 @@ class StudyDir:
 
     def __init__(self, runs_dir: Path, name: str) -> None:
         self.runs_dir, self.name = runs_dir, name
-        self.path = studies_dir(runs_dir) / name
+        self.path = runs_dir / STUDIES / name
         self.file = self.path / "study.json"
-        self.journal = self.path / JOURNAL
+        self.journal = self.path / "journal.log"
+        """Optuna's, which `optuna-dashboard` opens."""
         self.lock = self.path / "lock"
         """Locked by the search."""
         self.log = self.path / "search.log"
@@ -205,15 +205,10 @@ def runs_of_group(runs_dir: Path, group: str) -> list[RunDir]:
     return [run for run in find_run_dirs(runs_dir) if read_about(run)[0].group == group]
 
 
-def studies_dir(runs_dir: Path) -> Path:
-    """Returns where the studies of a directory of runs are."""
-    return runs_dir / "studies"
-
-
 def find_studies(runs_dir: Path) -> list[StudyDir]:
     """Returns the studies of all kinds, by name."""
     try:
-        with os.scandir(studies_dir(runs_dir)) as found:
+        with os.scandir(runs_dir / STUDIES) as found:
             names = sorted(one.name for one in found if NAME.fullmatch(one.name))
     except OSError:
         return []
@@ -227,13 +222,14 @@ def make_study(runs_dir: Path, study: Study) -> StudyDir:
     if not NAME.fullmatch(f"{study.name}1" if numbered else study.name):
         raise StudyError(f"{shown(study.name)} is no name of a study: use {NAME_RULE}.")
     groups = {read_about(run)[0].group for run in find_run_dirs(runs_dir)}
-    directory, number = studies_dir(runs_dir), 0
+    directory = runs_dir / STUDIES
     try:
         make_private(directory)
         with TemporaryDirectory(prefix=".new-", dir=directory) as hidden:
             new = Path(hidden, "study")
             new.mkdir(mode=0o700)
             write_atomically(new / "study.json", encode_exact(study))
+            number = 0
             while True:
                 number += 1
                 place = StudyDir(runs_dir, f"{study.name}{number}" if numbered else study.name)
@@ -266,8 +262,3 @@ def stem_of(source: str) -> str:
 def lacks_optuna() -> str:
     """Returns why there can be no search here; "" if there can."""
     return "" if find_spec("optuna") else "a search needs Optuna: pip install 'tuiapp[sweep]'."
-
-
-def problem(text: str) -> ConfigError:
-    """Returns a problem of a study that is none of a key."""
-    return ConfigError([Problem("", text)])

@@ -30,15 +30,7 @@ from tuiapp.trainers.experiments.daemon import Daemon
 from tuiapp.trainers.experiments.holders import cpu_slots
 from tuiapp.trainers.experiments.queue import QueueError, add_all, cancel, check_all
 from tuiapp.trainers.experiments.space import all_configs, check_draws, checks_of, combinations, run_name, short_value
-from tuiapp.trainers.experiments.study import (
-    Study,
-    StudyDir,
-    StudyError,
-    find_studies,
-    lacks_optuna,
-    make_study,
-    problem,
-)
+from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError, find_studies, lacks_optuna, make_study
 from tuiapp.trainers.launch.directory import working_directory
 from tuiapp.trainers.launch.processes import apart
 from tuiapp.trainers.state.objective import GUESSED_FROM, guess
@@ -132,13 +124,13 @@ def resume_grid(place: StudyDir, *, held: bool = False) -> list[RunDir]:
         return _queue(study, place, missing, inspect_machine(), held=held) if missing else []
 
 
-def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
-    """Returns a search with its objective and how many runs it may have at a time; raises ConfigError.
+def plan_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
+    """Returns a search with its objective and how many runs it may have at a time; raises ConfigError, LaunchError.
 
     Each key is checked at the ends of its range, or at all of its values, with the others as they are.
     """
     if lack := lacks_optuna():
-        raise problem(lack)
+        raise ConfigError([Problem("", lack)])
     search, base = study.search, study.base
     assert search is not None
     problems = check_draws(base, study.read_axes(), checks_of(machine))
@@ -150,6 +142,7 @@ def check_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
         problems += _storage_problems(search.storage)
     if problems:
         raise ConfigError(problems)
+    check_all([base], machine)
     search = replace(search, parallel=min(search.parallel or fits(base, machine), search.trials))
     return replace(study, search=search, environment=apart(), directory=working_directory() or "/")
 
@@ -185,16 +178,12 @@ def _with_objective(study: Study, runs_dir: Path) -> Study:
     earlier = [
         info
         for info in map(summarise, find_run_dirs(runs_dir)[: -GUESSED_FROM - 1 : -1])
-        if info.config and _same_script(info.config, base)
+        if base.script and info.config and os.path.basename(info.config.script) == os.path.basename(base.script)
     ]
     if found := guess(earlier):
         return replace(study, metric=found.name, rises=found.rises)
     words = "name the metric that the script reports: nothing is known of it before its first run."
     raise ConfigError([Problem("--metric", words)])
-
-
-def _same_script(one: RunConfig, other: RunConfig) -> bool:
-    return bool(one.script) and os.path.basename(one.script) == os.path.basename(other.script)
 
 
 def fits(config: RunConfig, machine: Machine, settings: Settings | None = None) -> int:
@@ -203,13 +192,6 @@ def fits(config: RunConfig, machine: Machine, settings: Settings | None = None) 
         each = len(config.device_ids) or config.devices or len(machine.gpus)
         return max(1, len(machine.gpus) // max(1, each))
     return cpu_slots(settings or read_settings()[0])
-
-
-def plan_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
-    """As `check_search`, with what a launch checks beside the keys; raises LaunchError, too."""
-    study = check_search(study, runs_dir, machine)
-    check_all([study.base], machine)
-    return study
 
 
 def begin_search(study: Study, runs_dir: Path, machine: Machine | None = None) -> StudyDir:

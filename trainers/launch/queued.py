@@ -24,7 +24,7 @@ from tuiapp.trainers.contract.events import RunEnded, Status
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.lock import LockNote, write_note
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import DAMAGED, Waiting, note_started, read_waiting, remove
+from tuiapp.trainers.contract.waiting import Waiting, note_started, read_waiting, remove
 from tuiapp.trainers.launch import LaunchError, resume
 from tuiapp.trainers.launch.directory import directories, keep_code
 from tuiapp.trainers.launch.prepare import prepare
@@ -48,7 +48,7 @@ def begin(run: RunDir, gpus: Sequence[str]) -> int:
         # Another keeper has started it, or it was deleted.
         return 0
     waiting = read_waiting(run.waits)
-    if waiting is None or waiting is DAMAGED or has_started(run):
+    if waiting is None or not waiting.is_known or has_started(run):
         return 0
     attempt = run.lock_note().attempt
     if not waiting.on_slurm:

@@ -22,7 +22,7 @@ from tuiapp.trainers.config.run_config import RunConfig, to_mapping, to_toml_val
 from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.script_syntax import fill_in, read_environment, split_words
 from tuiapp.trainers.experiments.pace import cost, recent
-from tuiapp.trainers.experiments.space import Axis, combinations, first_of, is_own, read_axis, run_name, with_values
+from tuiapp.trainers.experiments.space import Axis, combinations, is_own, read_axis, run_name, with_values
 from tuiapp.trainers.experiments.study import Search, Study, stem_of
 from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, check_grid, fits, plan_search
 from tuiapp.trainers.state.known_metrics import metric
@@ -88,7 +88,7 @@ def _tell_cost(study: Study, runs: int, directory: Path, at_a_time: int = 0) -> 
     axes = study.read_axes()
     # What is wrong is said elsewhere; of a search all first values together were not checked.
     with suppress(ConfigError, DatasetError, OSError):
-        placed = place(with_values(study.base, {axis.key: first_of(axis) for axis in axes}), unused(machine))
+        placed = place(with_values(study.base, {axis.key: axis.probes[0] for axis in axes}), unused(machine))
         known = BACKENDS[placed.backend].builtin and not is_examined(placed.dataset)
         steps = make_plan(placed).total_steps if known else 0
         at_a_time = at_a_time or fits(placed, machine)

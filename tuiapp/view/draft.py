@@ -39,7 +39,6 @@ from tuiapp.trainers.experiments.space import (
     check_draws,
     checks_of,
     combinations,
-    first_of,
     names_several,
     read_axis,
     short_value,
@@ -381,7 +380,7 @@ def _read(
                 axes += own
             elif names_several(OPTIONS[key], text):
                 axis = read_axis({**plain, "backend": RunConfig().backend}, key, text, draws=draws)
-                values[key] = first_of(axis)
+                values[key] = axis.probes[0]
                 axes += [axis] if len(axis.values) != 1 else []
             else:
                 values[key] = _parse(OPTIONS[key], text)
@@ -405,7 +404,7 @@ def _read_own(text: str, plain: Mapping[str, object], *, draws: bool) -> tuple[s
         else:
             if len(axis.values) != 1:
                 axes.append(axis)
-                given[name] = format_value(first_of(axis))
+                given[name] = format_value(axis.probes[0])
     if problems:
         raise ConfigError(problems)
     return shlex.join(f"{name}={value}" for name, value in given.items()) if axes else text, axes

@@ -18,7 +18,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
 from tuiapp.trainers.experiments import queue
-from tuiapp.trainers.experiments.queue import add, cancel, change, files_of, move, start_keeper
+from tuiapp.trainers.experiments.queue import QueueFiles, add, cancel, change, move, start_keeper
 from tuiapp.trainers.state.summary import summarise
 
 BRIEF = "import os; open(os.environ['NOTES'], 'a').write(os.environ['TUIAPP_RUN_DIR'].rpartition('/')[2] + chr(10))\n"
@@ -194,7 +194,7 @@ def test_never_on_a_gpu_that_somebody_uses(
 
     wait_until(lambda: len(notes.read_text().split()) == 3)
     assert sorted(uuid for run in runs[:3] for uuid in given(run)) == ["GPU-0005", "GPU-0006", "GPU-0007"]
-    seen = json.loads(files_of(waiting.runs_dir).outlook.read_text())
+    seen = json.loads(QueueFiles(waiting.runs_dir).outlook.read_text())
     assert seen[runs[3].run_id]["reason"] == "waits for 1 GPU: 0 free of 8"
     gpus.use(1, 2, 3, 4)
     wait_until(lambda: len(notes.read_text().split()) == 4, 15)

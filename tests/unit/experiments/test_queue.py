@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,17 +21,17 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.lock import Liveness, take
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.contract.waiting import UNREAD, Entry, note_started, read_waiting
+from tuiapp.trainers.experiments.placing import Facts, decide
 from tuiapp.trainers.experiments.queue import (
     Outlook,
     QueueError,
+    QueueFiles,
     add,
     cancel,
     change,
-    files_of,
     move,
     outlook,
-    write_outlook,
 )
 from tuiapp.trainers.state.summary import summarise
 
@@ -133,7 +135,8 @@ def test_a_list_says_its_place_and_why_it_waits(waiting: Queue, machine: Machine
     first, second = add_held(waiting, machine, 2)
     change(waiting.runs_dir, first, held=False)
     waiting.kill("queue_keeper")
-    write_outlook(waiting.runs_dir, {first.run_id: Outlook(reason="waits for 2 GPUs: 1 free of 4")})
+    waits = Outlook(reason="waits for 2 GPUs: 1 free of 4")
+    QueueFiles(waiting.runs_dir).outlook.write_bytes(msgspec.json.encode({first.run_id: waits}))
     assert outlook(waiting.runs_dir)[first.run_id].reason == "waits for 2 GPUs: 1 free of 4"
     infos = placed([summarise(run) for run in (second, first)])
     assert [(info.place, info.reason) for info in infos] == [
@@ -175,6 +178,24 @@ def test_a_place_that_cannot_be_read_is_the_last_and_can_be_ended(
     assert waiting.waiting == [other.run_id]
 
 
+def test_a_place_that_cannot_be_read_for_a_moment_is_not_damaged(waiting: Queue, machine: Machine) -> None:
+    (run,) = add_held(waiting, machine)
+    free, limits = os.dup(0), resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        found = read_waiting(run.waits)
+        with pytest.raises(OSError, match="cannot be read now"):
+            note_started(run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert found is UNREAD
+    assert not found.held, "its keeper stays for it"
+    reasons = decide([Entry(run, found)], Facts(time.time(), (), (), (), 1))[1]
+    assert reasons == {run.run_id: "its waits.json cannot be read now"}
+    assert waiting.waiting == [run.run_id]
+
+
 def test_nothing_is_half_moved_however_often_runs_are_moved(waiting: Queue, machine: Machine) -> None:
     first, second, third = add_held(waiting, machine, 3)
     for number in range(120):
@@ -204,7 +225,7 @@ def test_a_queue_that_cannot_start_says_so(waiting: Queue, machine: Machine, nam
 
 def test_who_has_the_queues_lock_and_starts_nothing_is_named(waiting: Queue, machine: Machine) -> None:
     add_held(waiting, machine)
-    lock = take(files_of(waiting.runs_dir).lock)
+    lock = take(QueueFiles(waiting.runs_dir).lock)
     try:
         with pytest.raises(QueueError, match=r"another program has locked .*lock"):
             add(CONFIG, waiting.runs_dir, machine=machine)
